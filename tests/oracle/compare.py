@@ -102,6 +102,7 @@ OFFLOADED = {
     "hosted": 38,
     "liger": 22,
     "tiled": 3,
+    "images": 12,
 }
 """How many rows of each file offload what they save."""
 

@@ -6,120 +6,134 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4622 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4635 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
-  images, litgpt, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers, padding, pairs,
-  pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
-  sharded_activations, sharded_bits, sharded_more, smoothing, suite, titan, titan_replicas, torchtune, vision, zero,
-  zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under
-  litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama
-  under torchtitan, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, mpt under llm-foundry, neox
-  under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt,
-  llama under torchtitan, llama under torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under
-  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+  images, liger, litgpt, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers, padding,
+  pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
+  sharded_activations, sharded_bits, sharded_more, smoothing, suite, tiled, titan, titan_replicas, torchtune, turns,
+  vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under
+  litgpt, llama under torchtitan, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, mpt under
+  llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama
+  under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry,
+  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta,
+  starcoder2, t5, vit
 activation_checkpointing: selective | 280 | losses, selective, selective_more, seq2seq, sharded_more | bart, bert,
   deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi,
   phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, deepseek, gemma, gemma2,
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-layer | 115 | losses, selective, seq2seq, titan, titan_replicas | bert, gpt2,
-  llama, llama under torchtitan, mistral, qwen2, roberta | bert, gpt2, llama, llama under torchtitan, roberta
-activation_checkpointing: selective-op | 411 | losses, masks, selective, selective_more, seq2seq, sharded_more,
-  titan, titan_replicas | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4,
-  gpt2, gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
-  gpt2, llama, llama under torchtitan, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-adapter: dora | 142 | adapted, adapters, adapters_more, fully_shard_more, images, more_families, pairs, pairs_beside,
-  quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
-  gemma3, gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt,
-  phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta, smollm3, t5, vit | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_oss, llama, llava, mixtral,
-  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta, t5, vit
-adapter: ia3 | 157 | adapted, adapters, adapters_more, fully_shard_more, images, more_families, pairs, pairs_beside,
-  quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
-  gemma3, gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmoe,
-  opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_oss, llama, llama4,
-  llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
-adapter: lora | 1196 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
-  litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations, sharded_bits, sharded_more,
-  torchtune, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under
-  torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta, starcoder2, t5, vit,
-  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral,
-  mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe,
-  resnet, roberta, starcoder2, t5, vit
+activation_checkpointing: selective-layer | 119 | liger, losses, selective, seq2seq, tiled, titan, titan_replicas |
+  bert, gpt2, llama, llama under torchtitan, mistral, phi3, qwen2, qwen3, roberta, smollm3 | bert, gpt2, llama, llama
+  under torchtitan, phi3, roberta
+activation_checkpointing: selective-op | 424 | liger, losses, masks, selective, selective_more, seq2seq,
+  sharded_more, tiled, titan, titan_replicas, turns | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma,
+  gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt, olmo2, opt,
+  phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, t5, vit, xlm-roberta | bart, bert, bloom, deepseek,
+  falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under torchtitan, mixtral, mpt, neox, olmo2, opt, phi,
+  phi3, qwen_moe, roberta, t5, vit
+adapter: dora | 149 | adapted, adapters, adapters_more, fully_shard_more, images, liger, more_families, pairs,
+  pairs_beside, quantized, tiled, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
+  gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llava, mistral, mixtral, mpt, olmo2,
+  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta, smollm3, t5, vit |
+  bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss,
+  llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta, t5, vit
+adapter: ia3 | 160 | adapted, adapters, adapters_more, fully_shard_more, images, liger, more_families, pairs,
+  pairs_beside, quantized, tiled, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
+  gemma, gemma2, gemma3, gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt,
+  olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit |
+  bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_oss, llama,
+  llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+adapter: lora | 1214 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
+  liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations, sharded_bits,
+  sharded_more, tiled, torchtune, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under
+  litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe,
+  opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta,
+  smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune,
+  llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: modules_to_save | 132 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox,
   llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit, xlm-roberta
   | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, resnet, roberta, vit
-adapter: over experts | 26 | adapters_more | deepseek_v2, deepseek_v3, mixtral, qwen3_moe | deepseek, mixtral,
+adapter: over experts | 27 | adapters_more, liger | deepseek_v2, deepseek_v3, mixtral, qwen3_moe | deepseek, mixtral,
   qwen_moe
-checkpoint_reentrant: true | 278 | checkpoints, images, pairs | bert, gemma, gemma2, gemma3, gemma3_text, gpt2,
-  gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3 | bert, gemma, gemma2, gemma3,
-  gemma3_images, gpt2, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl
+checkpoint_reentrant: true | 296 | checkpoints, images, liger, pairs, tiled, turns | bert, gemma, gemma2, gemma3,
+  gemma3_text, glm4, gpt2, gpt_neox, llama, mistral, mixtral, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl,
+  qwen3, qwen3_moe, smollm3 | bert, gemma, gemma2, gemma3, gemma3_images, glm4, gpt2, llama, mixtral, neox, olmo2,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
-ema: true | 42 | galore, master, optimizers, precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
+ema: true | 57 | galore, liger, master, optimizers, precisions, tiled | bert, deepseek_v3, gemma2, gemma3_text, glm4,
+  gpt2, gpt_neox, llama, mistral, olmo2, phi3, qwen2, qwen3, qwen3_moe, smollm3 | bert, deepseek, gemma2, gemma3,
+  glm4, gpt2, llama, neox, olmo2, phi3, qwen_moe
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 581 | adapters, frozen, fully_shard_more, hosted, images, lora_parts, masks, more_families, pairs,
-  pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma,
-  gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt,
-  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta,
-  smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
-  gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts | 614 | adapters, frozen, fully_shard_more, hosted, images, liger, lora_parts, masks, more_families,
+  pairs, pairs_beside, quantized, tiled, turns, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2,
+  deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text,
+  llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
+  falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox,
+  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 34 | galore, precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
+grad_scaler: true | 50 | galore, liger, precisions, tiled | bert, deepseek_v3, gemma, gemma2, gemma3_text, glm4,
+  gpt2, gpt_oss, llama, mistral, mixtral, qwen2, qwen3_moe, smollm3 | bert, deepseek, gemma, gemma2, gemma3, glm4,
+  gpt2, gpt_oss, llama, mixtral, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 330 | evaluation, evaluation_more, fully_shard_more, losses_more, pairs, smoothing | bart, bert,
-  bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
-  mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart,
-  bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi,
-  phi3, qwen_moe, roberta, t5, vit
-loss: chunked | 530 | heads, litgpt, losses, losses_more, sharded_more, torchtune | bloom, deepseek_v2, deepseek_v3,
-  falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under litgpt, llama
-  under torchtune, mistral, mixtral, mpt, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe,
-  qwen3, qwen3_moe | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
-  qwen_moe
+label_smoothing | 332 | evaluation, evaluation_more, fully_shard_more, liger, losses_more, pairs, smoothing | bart,
+  bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
+  llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta |
+  bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox,
+  opt, phi, phi3, qwen_moe, roberta, t5, vit
+liger_kernels | 92 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm4, gpt_oss,
+  llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, smollm3 | deepseek, gemma,
+  gemma2, gemma3, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen_moe
+loss: chunked | 536 | heads, liger, litgpt, losses, losses_more, sharded_more, torchtune, turns | bloom, deepseek_v2,
+  deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama,
+  llama under litgpt, llama under torchtune, mistral, mixtral, mpt, neox under litgpt, olmo2, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2,
+  gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under
+  litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe
 loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 loss: fp32-logits | 49 | losses, returned, titan, titan_replicas | bert, llama, llama under torchtitan | bert, llama,
   llama under torchtitan
-loss: fused | 213 | fully_shard_more, heads, losses, losses_more, quantized | bloom, deepseek_v2, deepseek_v3,
+loss: fused | 216 | fully_shard_more, heads, liger, losses, losses_more, quantized | bloom, deepseek_v2, deepseek_v3,
   falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_moe | bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt,
-  neox, opt, phi3, qwen_moe
+  qwen2_moe, qwen3, qwen3_moe, smollm3 | bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
+  mixtral, mpt, neox, opt, phi3, qwen_moe
 loss: half-logits | 56 | half_logits | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mpt, opt,
   phi, phi3, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, neox, opt, phi, phi3
 loss: orpo | 1 | preference | llama | llama
 loss: reward | 8 | preference | llama | llama
 loss: simpo | 4 | preference | llama | llama
+loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
+  gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 30 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 228 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, master, optimizers,
-  precisions, sharded_bits, sharded_more, titan, titan_replicas | bert, bloom, gemma, gemma2, gpt2, gpt_neox, llama,
-  llama under torchtitan, mistral, phi, qwen2, qwen3, vit | bert, bloom, gemma, gemma2, gpt2, llama, llama under
-  torchtitan, neox, phi, vit
-offload: activations | 452 | checkpoints, flat_adapters, flat_host, host_activations, hosted, images, pairs,
-  selective_more, sharded_activations | bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3,
-  gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, mistral, mixtral, mpt, olmoe, opt, phi, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta, vit, xlm-roberta | bert, bloom, deepseek, falcon,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta, vit
+max_gradient_norm | 256 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, liger, master,
+  optimizers, precisions, sharded_bits, sharded_more, tiled, titan, titan_replicas, turns | bert, bloom, deepseek_v3,
+  gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under torchtitan, mistral, olmo2, olmo3,
+  phi, qwen2, qwen3, qwen3_moe, smollm3, vit | bert, bloom, deepseek, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
+  llama, llama under torchtitan, neox, olmo2, phi, qwen_moe, vit
+offload: activations | 477 | checkpoints, flat_adapters, flat_host, host_activations, hosted, images, liger, pairs,
+  selective_more, sharded_activations, tiled | bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3,
+  gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, mistral, mixtral, mpt, olmo3, olmoe, opt, phi,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta, smollm3, vit, xlm-roberta | bert, bloom,
+  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox,
+  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -134,39 +148,43 @@ offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_
 optimizer: adafactor | 139 | adapted, adapters_more, checkpoints, frozen, halves, moe, optimizers, precisions,
   quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, gpt2, llama, llava, mistral, mixtral,
   qwen2, qwen2_moe, qwen3_moe, vit | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen_moe, vit
-optimizer: adam | 102 | adapted, adapters_more, frozen, halves, hosted, images, master, more_families, optimizers,
-  precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe,
-  qwen2, qwen2_5_vl, qwen2_vl, smollm3, starcoder2, vit | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2,
-  olmoe, qwen2_5_vl, qwen2_vl, starcoder2, vit
-optimizer: adamw-8bit | 25 | flat_parameter, optimizers, precisions | bert, gpt2, llama, mistral, opt, qwen2 | bert,
-  gpt2, llama, opt
-optimizer: adamw-8bit-paged | 16 | flat_parameter, optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-optimizer: adamw-paged | 14 | flat_parameter, optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
+optimizer: adam | 107 | adapted, adapters_more, frozen, halves, hosted, images, liger, master, more_families,
+  optimizers, precisions, random, tiled, turns, vision | bert, clip, gemma2, gpt2, gpt_oss, llama, llama4_text, llava,
+  mistral, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3, smollm3, starcoder2, vit | bert, clip,
+  gemma2, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, starcoder2, vit
+optimizer: adamw-8bit | 26 | flat_parameter, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama, mistral,
+  opt, qwen2 | bert, gpt2, gpt_oss, llama, opt
+optimizer: adamw-8bit-paged | 18 | flat_parameter, liger, optimizers | bert, gpt2, llama, llama4_text, mistral,
+  qwen2, qwen3 | bert, gpt2, llama, llama4
+optimizer: adamw-paged | 16 | flat_parameter, liger, optimizers | bert, gpt2, llama, mistral, olmo3, qwen2 | bert,
+  gpt2, llama, olmo2
 optimizer: galore-adamw | 141 | galore | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
   gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe,
   qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
 optimizer: lamb | 15 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-optimizer: lars | 10 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-optimizer: lion | 18 | flat_parameter, optimizers, precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
+optimizer: lars | 11 | liger, optimizers | bert, deepseek_v2, gpt2, llama, mistral, qwen2 | bert, deepseek, gpt2,
+  llama
+optimizer: lion | 19 | flat_parameter, liger, optimizers, precisions | bert, gpt2, llama, mistral, qwen2, smollm3 |
+  bert, gpt2, llama
 optimizer: lomo | 16 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-optimizer: muon | 64 | modded, modded_compiled, optimizers, precisions, steps | bert, gpt2, llama, mistral,
-  modded_nanogpt under modded-nanogpt, qwen2 | bert, gpt2, llama, modded_nanogpt under modded-nanogpt
-optimizer: rmsprop | 257 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted, images, master,
-  moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom,
-  clip, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, gpt2, gpt_neox, gpt_oss, llama, llama4_text,
-  llava, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, gemma,
-  gemma2, gemma3, gemma3_images, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 424 | adapted, adapters_more, attention, checkpoints, families, frozen, halves, hosted, images,
-  master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, vision | bart,
-  bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2,
-  gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta |
-  bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss,
-  llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet,
-  roberta, starcoder2, t5, vit
+optimizer: muon | 65 | liger, modded, modded_compiled, optimizers, precisions, steps | bert, gpt2, llama, mistral,
+  modded_nanogpt under modded-nanogpt, phi3, qwen2 | bert, gpt2, llama, modded_nanogpt under modded-nanogpt, phi3
+optimizer: rmsprop | 258 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted, images, master,
+  moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, tiled, vision | bart, bert,
+  bloom, clip, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, gpt2, gpt_neox, gpt_oss, llama,
+  llama4_text, llava, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek,
+  gemma, gemma2, gemma3, gemma3_images, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd | 426 | adapted, adapters_more, attention, checkpoints, families, frozen, halves, hosted, images,
+  liger, master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, tiled,
+  vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text,
+  glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
+  gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum | 473 | adapted, adapters, adapters_more, checkpoints, families, frozen, halves, hosted,
   images, litgpt, master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq,
   suite, torchtune, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2,
@@ -176,16 +194,19 @@ optimizer: sgd-momentum | 473 | adapted, adapters, adapters_more, checkpoints, f
   bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_oss,
   llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
   olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer_in_backward: true | 97 | checkpoints, galore, optimizers, precisions, steps | bert, gpt2, llama, mistral,
-  qwen2 | bert, gpt2, llama
+optimizer_in_backward: true | 105 | checkpoints, galore, liger, optimizers, precisions, steps, tiled | bert, gemma2,
+  gemma3_text, gpt2, gpt_oss, llama, mistral, olmo2, qwen2, qwen3, smollm3 | bert, gemma2, gemma3, gpt2, gpt_oss,
+  llama, olmo2
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 79 | losses_more, masks | deepseek_v2, deepseek_v3, gpt2, gpt_neox, llama, mistral, olmo2, olmo3,
-  olmoe, qwen2, qwen3, starcoder2 | deepseek, gpt2, llama, neox, olmo2, olmoe, starcoder2
-padding: right | 337 | fully_shard_more, images, losses_more, masks, padding, pairs, pairs_beside, preference | bart,
-  bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss,
-  llama, llama4_text, mistral, mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
-  roberta, starcoder2, t5, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma2, gemma3, gemma3_images, glm,
-  glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5
+packing: true | 90 | liger, losses_more, masks | deepseek_v2, deepseek_v3, gemma2, gemma3_text, gpt2, gpt_neox,
+  llama, llama4_text, mistral, mixtral, olmo2, olmo3, olmoe, qwen2, qwen3, qwen3_moe, smollm3, starcoder2 | deepseek,
+  gemma2, gemma3, gpt2, llama, llama4, mixtral, neox, olmo2, olmoe, qwen_moe, starcoder2
+padding: right | 346 | fully_shard_more, images, liger, losses_more, masks, padding, pairs, pairs_beside, preference
+  | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox,
+  gpt_oss, llama, llama4_text, mistral, mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, roberta, smollm3, starcoder2, t5, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma2, gemma3,
+  gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, phi3, qwen2_vl, qwen_moe,
+  roberta, starcoder2, t5
 parallel.fsdp_version: 1 | 172 | flat_adapters, flat_host, flat_parameter, foundry, sharded_activations | bert,
   bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mpt under llm-foundry, opt, phi, phi3,
   qwen2, qwen3, roberta, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, mpt under llm-foundry, neox, opt,
@@ -218,20 +239,20 @@ parallel.sharding: zero3 | 107 | host_activations, zero, zero_adapters, zero_off
   gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom,
   gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
 parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-precision: amp | 2918 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 2992 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
-  galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, images, litgpt,
+  galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, litgpt,
   lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside,
   precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more,
-  seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, vision | bart, bert, bloom, chatglm,
-  clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2,
-  gpt2 under nanogpt, gpt_neox, gpt_oss, llama, llama under litgpt, llama4_text, llava, mistral, mixtral, mpt, mpt
-  under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2,
-  gpt2 under nanogpt, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox,
-  neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta,
-  starcoder2, t5, vit
+  seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, tiled, turns, vision | bart, bert,
+  bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text,
+  glm, glm4, gpt2, gpt2 under nanogpt, gpt_neox, gpt_oss, llama, llama under litgpt, llama4_text, llava, mistral,
+  mixtral, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta
+  | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
+  glm, glm4, gpt2, gpt2 under nanogpt, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, mpt under
+  llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen_moe, resnet, roberta, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -249,42 +270,49 @@ precision: mixed | 1484 | adapters, attention, checkpoints, compile, evaluation,
   qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
   falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox,
   olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-precision: pure | 2403 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: pure | 2460 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
-  galore, generation_more, half_logits, heads, host_activations, hosted, images, litgpt, lora_parts, losses,
+  galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, litgpt, lora_parts, losses,
   losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside,
   precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more,
-  seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune, vision | bart, bert, bloom,
-  chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4,
-  gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral,
-  modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi,
-  phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta, smollm3,
-  starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4,
-  llava, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, tiled, torchtune, turns, vision | bart,
+  bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text,
+  llava, mistral, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2,
+  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet,
+  roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
+  under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox, neox under
+  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2,
+  t5, vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 81 | adapters, pairs, pairs_beside, quantized | bart, bert, bloom, gemma, gemma2, gemma3_text,
-  glm, glm4, gpt2, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen3, t5, xlm-roberta | bart, bert,
-  bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, opt, phi, phi3, roberta, t5
-quantization: nf4 | 172 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more
-  | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under
-  litgpt, llava, mistral, mixtral, mpt, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3, roberta,
-  t5, xlm-roberta | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under
-  litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, t5
-quantization: nf4-double | 103 | adapters, flat_adapters, litgpt, pairs, quantized, sharded_bits, sharded_more |
-  bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under litgpt,
-  mistral, mixtral, mpt, neox under litgpt, opt, phi, phi3, qwen2, qwen3, roberta, t5 | bart, bloom, falcon under
-  litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt, mixtral, mpt, neox, neox under litgpt,
-  opt, phi, phi3, roberta, t5
-weight_dtype: 16 bits | 717 | adapters, adapters_more, flat_adapters, fully_shard_more, galore, halves, hosted,
-  losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more | bart, bert,
-  bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
-  gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe,
-  qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2,
-  olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+quantization: int8 | 86 | adapters, liger, pairs, pairs_beside, quantized | bart, bert, bloom, gemma, gemma2,
+  gemma3_text, glm, glm4, gpt2, gpt_oss, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen3, t5,
+  xlm-roberta | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt,
+  phi, phi3, roberta, t5
+quantization: nf4 | 174 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized, sharded_bits,
+  sharded_more, tiled | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
+  llama, llama under litgpt, llava, mistral, mixtral, mpt, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen3, roberta, t5, xlm-roberta | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
+  llama, llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta,
+  t5
+quantization: nf4-double | 109 | adapters, flat_adapters, liger, litgpt, pairs, quantized, sharded_bits,
+  sharded_more, tiled | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
+  llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3, qwen2, qwen3, roberta,
+  t5 | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt, mixtral,
+  mpt, neox, neox under litgpt, olmo2, opt, phi, phi3, roberta, t5
+trained_blocks: badam | 15 | turns | gemma, gpt_neox, mistral, opt, phi, phi3, qwen2, qwen3 | gemma, llama, neox,
+  opt, phi, phi3
+trained_blocks: lisa | 20 | turns | gemma, gpt_neox, llama, mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma,
+  llama, mixtral, neox, olmo2, phi, phi3
+weight_dtype: 16 bits | 729 | adapters, adapters_more, flat_adapters, fully_shard_more, galore, halves, hosted,
+  liger, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more, tiled,
+  turns | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4,
+  gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3,
+  qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral,
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 activation_checkpointing: full + adapter: dora | 90 | adapted, adapters, adapters_more, fully_shard_more, images,
   more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
   gemma3, glm, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen_moe,
@@ -303,16 +331,17 @@ activation_checkpointing: full + adapter: modules_to_save | 77 | adapted, adapte
   pairs, pairs_beside, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
   mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 17 | adapters_more | deepseek, mixtral, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 275 | checkpoints, images, pairs | bert, gemma, gemma2,
-  gemma3, gemma3_images, gpt2, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl
+activation_checkpointing: full + checkpoint_reentrant: true | 277 | checkpoints, images, liger, pairs | bert, gemma,
+  gemma2, gemma3, gemma3_images, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
-activation_checkpointing: full + ema: true | 27 | galore, master, optimizers, precisions | bert, gpt2, llama
+activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimizers, precisions | bert, gpt2, llama,
+  qwen_moe
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 359 | adapters, frozen, fully_shard_more, hosted, images,
-  lora_parts, more_families, pairs, pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip,
+activation_checkpointing: full + frozen: parts | 363 | adapters, frozen, fully_shard_more, hosted, images, liger,
+  lora_parts, more_families, pairs, pairs_beside, quantized, turns, zero_adapters | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral,
   mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 18 | galore, precisions | bert, gpt2, llama
@@ -320,6 +349,7 @@ activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 194 | evaluation, evaluation_more, losses_more, pairs, smoothing |
   bart, bert, bloom, chatglm, deepseek, falcon, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi,
   phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: full + liger_kernels | 6 | liger | glm4, gpt_oss, olmo2, qwen_moe
 activation_checkpointing: full + loss: chunked | 292 | heads, litgpt, losses, losses_more, sharded_more, torchtune |
   bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt,
   llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe
@@ -335,14 +365,15 @@ activation_checkpointing: full + loss: half-logits | 26 | half_logits | bloom, g
 activation_checkpointing: full + loss: orpo | 1 | preference | llama
 activation_checkpointing: full + loss: reward | 5 | preference | llama
 activation_checkpointing: full + loss: simpo | 3 | preference | llama
+activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 9 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + max_gradient_norm | 129 | flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, galore, master, optimizers, precisions, sharded_bits, sharded_more, titan, titan_replicas | bert,
-  bloom, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, phi, vit
-activation_checkpointing: full + offload: activations | 238 | checkpoints, flat_adapters, flat_host,
-  host_activations, hosted, images, pairs, sharded_activations | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen_moe, roberta, vit
+activation_checkpointing: full + max_gradient_norm | 133 | flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, galore, liger, master, optimizers, precisions, sharded_bits, sharded_more, tiled, titan,
+  titan_replicas, turns | bert, bloom, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, olmo2, phi, vit
+activation_checkpointing: full + offload: activations | 242 | checkpoints, flat_adapters, flat_host,
+  host_activations, hosted, images, liger, pairs, sharded_activations | bert, bloom, deepseek, falcon, gemma, gemma2,
+  gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + offload: gradients | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: optimizer | 83 | flat_adapters, flat_host, host_activations, sharded_more,
@@ -352,9 +383,9 @@ activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_
 activation_checkpointing: full + optimizer: adafactor | 93 | adapted, adapters_more, checkpoints, frozen, halves,
   moe, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek, gpt2, llama, llava, mixtral,
   qwen_moe, vit
-activation_checkpointing: full + optimizer: adam | 63 | adapted, adapters_more, halves, images, master,
-  more_families, optimizers, precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2,
-  olmoe, qwen2_5_vl, qwen2_vl, starcoder2, vit
+activation_checkpointing: full + optimizer: adam | 64 | adapted, adapters_more, halves, images, master,
+  more_families, optimizers, precisions, random, turns, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava,
+  olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, starcoder2, vit
 activation_checkpointing: full + optimizer: adamw-8bit | 17 | flat_parameter, optimizers, precisions | gpt2, llama
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: adamw-paged | 7 | flat_parameter, optimizers | bert, gpt2, llama
@@ -383,7 +414,7 @@ activation_checkpointing: full + optimizer: sgd-momentum | 289 | adapted, adapte
 activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints, galore, optimizers, precisions |
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
-activation_checkpointing: full + packing: true | 37 | losses_more | gpt2, llama
+activation_checkpointing: full + packing: true | 38 | liger, losses_more | gpt2, llama, qwen_moe
 activation_checkpointing: full + padding: right | 208 | fully_shard_more, images, losses_more, masks, padding, pairs,
   pairs_beside, preference | bart, bert, deepseek, falcon, gemma3_images, glm, glm4, gpt2, llama, mixtral, qwen2_vl,
   qwen_moe, roberta, t5
@@ -409,15 +440,15 @@ activation_checkpointing: full + parallel.sharding: zero2 | 26 | host_activation
 activation_checkpointing: full + parallel.sharding: zero3 | 58 | host_activations, zero, zero_adapters, zero_offload
   | bert, bloom, gemma2, gemma3, glm, gpt2, llama, neox, opt, roberta, t5
 activation_checkpointing: full + parallel.tensor | 10 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1608 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: amp | 1613 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
-  frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, images, litgpt,
-  lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
+  frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, images, liger,
+  litgpt, lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
   preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits,
-  sharded_more, smoothing, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral,
-  mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+  sharded_more, smoothing, suite, turns, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under
+  litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava,
+  mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 169 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -430,15 +461,15 @@ activation_checkpointing: full + precision: mixed | 777 | adapters, attention, c
   zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
   gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1323 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: pure | 1328 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
-  frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, litgpt, lora_parts, losses,
-  losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized,
-  random, replicas, returned, seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, torchtune,
-  vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral,
-  mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+  frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, litgpt, lora_parts,
+  losses, losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
+  quantized, random, replicas, returned, seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite,
+  tiled, torchtune, turns, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma,
+  gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4,
+  llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 54 | adapters, pairs, pairs_beside, quantized | bart, bert,
@@ -449,6 +480,8 @@ activation_checkpointing: full + quantization: nf4 | 119 | adapters, flat_adapte
 activation_checkpointing: full + quantization: nf4-double | 62 | adapters, flat_adapters, litgpt, pairs, quantized,
   sharded_bits, sharded_more | bart, bloom, gemma, glm, glm4, gpt2, llama, llama under litgpt, mixtral, mpt, neox,
   opt, phi, phi3, roberta
+activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
+activation_checkpointing: full + trained_blocks: lisa | 3 | turns | gemma, llama, phi
 activation_checkpointing: full + weight_dtype: 16 bits | 446 | adapters, adapters_more, flat_adapters,
   fully_shard_more, galore, halves, hosted, losses_more, more_families, pairs, pairs_beside, precisions, quantized,
   sharded_bits, sharded_more | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
@@ -471,54 +504,80 @@ activation_checkpointing: selective + precision: mixed | 71 | losses, selective,
 activation_checkpointing: selective + precision: pure | 80 | losses, selective, selective_more, sharded_more | bart,
   bert, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta, t5,
   vit
+activation_checkpointing: selective-layer + adapter: lora | 1 | liger | llama
+activation_checkpointing: selective-layer + frozen: parts | 1 | tiled | phi3
+activation_checkpointing: selective-layer + liger_kernels | 3 | liger | llama
 activation_checkpointing: selective-layer + loss: chunked | 8 | losses | gpt2, llama
 activation_checkpointing: selective-layer + loss: fp32-logits | 3 | losses | bert
 activation_checkpointing: selective-layer + loss: fused | 7 | losses | gpt2, llama
+activation_checkpointing: selective-layer + loss: tiled | 1 | tiled | phi3
 activation_checkpointing: selective-layer + loss: vocab-parallel | 3 | titan, titan_replicas | llama under torchtitan
 activation_checkpointing: selective-layer + max_gradient_norm | 4 | titan | llama under torchtitan
+activation_checkpointing: selective-layer + packing: true | 1 | liger | llama
+activation_checkpointing: selective-layer + padding: right | 1 | liger | llama
 activation_checkpointing: selective-layer + parallel.replicas | 1 | titan_replicas | llama under torchtitan
 activation_checkpointing: selective-layer + parallel.sharding: fsdp | 5 | titan, titan_replicas | llama under
   torchtitan
 activation_checkpointing: selective-layer + parallel.tensor | 3 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-layer + precision: amp | 29 | losses, selective | bert, gpt2, llama
+activation_checkpointing: selective-layer + precision: amp | 30 | liger, losses, selective | bert, gpt2, llama
 activation_checkpointing: selective-layer + precision: fsdp | 5 | titan, titan_replicas | llama under torchtitan
 activation_checkpointing: selective-layer + precision: mixed | 39 | losses, selective, seq2seq | bert, gpt2, llama,
   roberta
-activation_checkpointing: selective-layer + precision: pure | 26 | losses, selective | bert, gpt2, llama
-activation_checkpointing: selective-op + frozen: parts | 8 | masks | llama, mixtral, neox
+activation_checkpointing: selective-layer + precision: pure | 29 | liger, losses, selective, tiled | bert, gpt2,
+  llama, phi3
+activation_checkpointing: selective-op + adapter: dora | 3 | liger | llama, mixtral, olmo2
+activation_checkpointing: selective-op + adapter: ia3 | 2 | liger | gemma3
+activation_checkpointing: selective-op + adapter: lora | 1 | liger | llama
+activation_checkpointing: selective-op + ema: true | 1 | liger | olmo2
+activation_checkpointing: selective-op + frozen: parts | 10 | liger, masks, turns | llama, mixtral, neox
+activation_checkpointing: selective-op + grad_scaler: true | 4 | liger | gemma3, llama
+activation_checkpointing: selective-op + liger_kernels | 11 | liger | gemma3, llama, mixtral, olmo2
 activation_checkpointing: selective-op + loss: chunked | 8 | losses | gpt2, llama
 activation_checkpointing: selective-op + loss: fp32-logits | 1 | titan_replicas | llama under torchtitan
 activation_checkpointing: selective-op + loss: fused | 9 | losses | gpt2, llama
+activation_checkpointing: selective-op + loss: tiled | 1 | tiled | gemma
 activation_checkpointing: selective-op + loss: vocab-parallel | 7 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-op + max_gradient_norm | 10 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-op + offload: activations | 28 | selective_more | bert, bloom, gemma, gemma2,
-  gemma3, gpt2, llama, mpt, neox, opt, phi, phi3
+activation_checkpointing: selective-op + max_gradient_norm | 12 | liger, titan, titan_replicas | llama, llama under
+  torchtitan, olmo2
+activation_checkpointing: selective-op + offload: activations | 29 | liger, selective_more | bert, bloom, gemma,
+  gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi, phi3
 activation_checkpointing: selective-op + optimizer: rmsprop | 2 | seq2seq | roberta
+activation_checkpointing: selective-op + packing: true | 2 | liger | gemma3, mixtral
+activation_checkpointing: selective-op + padding: right | 2 | liger | mixtral, olmo2
 activation_checkpointing: selective-op + parallel.replicas | 3 | sharded_more, titan_replicas | llama, llama under
   torchtitan
 activation_checkpointing: selective-op + parallel.sharding: fsdp | 20 | sharded_more, titan, titan_replicas | gemma,
   gpt2, llama, llama under torchtitan, opt, phi3
 activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 2 | sharded_more | llama, neox
 activation_checkpointing: selective-op + parallel.tensor | 8 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-op + precision: amp | 116 | losses, masks, selective, selective_more, seq2seq,
-  sharded_more | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt,
-  neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + precision: amp | 125 | liger, losses, masks, selective, selective_more,
+  seq2seq, sharded_more, turns | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
+  mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-op + precision: fsdp | 18 | sharded_more, titan, titan_replicas | gpt2, llama,
   llama under torchtitan, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 127 | losses, selective, selective_more, seq2seq | bart,
   bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 102 | losses, masks, selective, selective_more, seq2seq,
-  sharded_more | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt,
-  neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + precision: pure | 106 | liger, losses, masks, selective, selective_more,
+  seq2seq, sharded_more, tiled | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
+  mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + quantization: int8 | 1 | liger | gemma3
+activation_checkpointing: selective-op + quantization: nf4-double | 1 | liger | mixtral
+activation_checkpointing: selective-op + trained_blocks: lisa | 1 | turns | mixtral
+activation_checkpointing: selective-op + weight_dtype: 16 bits | 2 | liger | llama
 adapter: dora + adapter: modules_to_save | 13 | adapted, adapters, adapters_more, pairs | bert, chatglm, deepseek,
   falcon, qwen_moe, vit
-adapter: dora + checkpoint_reentrant: true | 9 | pairs | bert, gemma2, gpt2, llama, opt, phi3
+adapter: dora + checkpoint_reentrant: true | 11 | liger, pairs, tiled | bert, gemma2, glm4, gpt2, llama, mixtral,
+  opt, phi3
+adapter: dora + ema: true | 1 | liger | glm4
 adapter: dora + eval_batch_size | 3 | pairs_beside | bert, llama
 adapter: dora + generation_batch_size | 1 | pairs_beside | llama
 adapter: dora + label_smoothing | 3 | pairs | bert, llama
+adapter: dora + liger_kernels | 6 | liger | glm4, gpt_oss, llama, mixtral, olmo2
 adapter: dora + loss: dpo | 7 | pairs | gpt2, llama, neox
-adapter: dora + offload: activations | 2 | images | gemma3_images, qwen2_5_vl
+adapter: dora + loss: tiled | 1 | tiled | mixtral
+adapter: dora + max_gradient_norm | 2 | liger | glm4, olmo2
+adapter: dora + offload: activations | 4 | images, liger | gemma3_images, glm4, gpt_oss, qwen2_5_vl
 adapter: dora + optimizer: adafactor | 4 | adapters_more | clip, mixtral, qwen_moe
 adapter: dora + optimizer: adam | 2 | adapted, more_families | llava, olmoe
 adapter: dora + optimizer: rmsprop | 11 | adapted, adapters_more, images, more_families | clip, gemma3_images,
@@ -527,29 +586,35 @@ adapter: dora + optimizer: sgd | 14 | adapted, adapters_more, more_families | ba
   llama, mixtral, qwen_moe, vit
 adapter: dora + optimizer: sgd-momentum | 14 | adapters, adapters_more, more_families, quantized | clip, deepseek,
   gemma, gemma3, gpt2, llama, olmoe, phi3, vit
-adapter: dora + padding: right | 5 | pairs | bert, gpt2, llama
+adapter: dora + optimizer_in_backward: true | 1 | liger | gpt_oss
+adapter: dora + packing: true | 1 | liger | mixtral
+adapter: dora + padding: right | 7 | liger, pairs | bert, gpt2, llama, mixtral, olmo2
 adapter: dora + parallel.sharding: fsdp | 4 | fully_shard_more | llama
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
-adapter: dora + precision: amp | 63 | adapted, adapters, adapters_more, fully_shard_more, images, more_families,
-  pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma2, glm, gpt2, gpt_oss,
-  llama, llava, mixtral, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen_moe, roberta, t5, vit
+adapter: dora + precision: amp | 66 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
+  more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma2, glm,
+  glm4, gpt2, gpt_oss, llama, llava, mixtral, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen_moe, roberta, t5, vit
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
 adapter: dora + precision: mixed | 1 | zero_adapters | llama
-adapter: dora + precision: pure | 55 | adapted, adapters, adapters_more, fully_shard_more, images, more_families,
-  pairs, pairs_beside, quantized | bert, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3_images, gpt2, llama,
-  mixtral, mpt, neox, olmo2, olmoe, phi3, qwen2_vl, qwen_moe, t5, vit
+adapter: dora + precision: pure | 59 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
+  more_families, pairs, pairs_beside, quantized, tiled | bert, chatglm, clip, deepseek, falcon, gemma, gemma2,
+  gemma3_images, glm4, gpt2, gpt_oss, llama, mixtral, mpt, neox, olmo2, olmoe, phi3, qwen2_vl, qwen_moe, t5, vit
 adapter: dora + quantization: int8 | 5 | quantized | gemma2, gemma3, llama, mpt, phi3
-adapter: dora + quantization: nf4 | 5 | quantized | bloom, gemma2, gpt2, llama
-adapter: dora + quantization: nf4-double | 7 | quantized | gemma, llama, mpt
-adapter: dora + weight_dtype: 16 bits | 12 | adapters, adapters_more, more_families, pairs, quantized | deepseek,
-  gemma2, gpt2, llama, olmo2, opt, phi3
+adapter: dora + quantization: nf4 | 6 | quantized, tiled | bloom, gemma2, gpt2, llama, mixtral
+adapter: dora + quantization: nf4-double | 9 | liger, quantized | gemma, glm4, llama, mixtral, mpt
+adapter: dora + weight_dtype: 16 bits | 13 | adapters, adapters_more, liger, more_families, pairs, quantized |
+  deepseek, gemma2, gpt2, llama, olmo2, opt, phi3
 adapter: ia3 + adapter: modules_to_save | 18 | adapted, adapters_more, pairs, pairs_beside | bert, chatglm, deepseek,
   falcon, mixtral, qwen_moe, roberta, vit
 adapter: ia3 + checkpoint_reentrant: true | 7 | pairs | bert, gemma2, gpt2, llama, phi3
+adapter: ia3 + ema: true | 1 | tiled | neox
 adapter: ia3 + eval_batch_size | 5 | pairs_beside | bert, gpt2, llama, opt
 adapter: ia3 + generation_batch_size | 2 | pairs_beside | gpt2, llama
+adapter: ia3 + grad_scaler: true | 2 | liger | gemma3
 adapter: ia3 + label_smoothing | 2 | pairs | gpt2, llama
+adapter: ia3 + liger_kernels | 2 | liger | gemma3
 adapter: ia3 + loss: dpo | 6 | pairs | gpt2, llama, phi3
+adapter: ia3 + loss: tiled | 1 | tiled | neox
 adapter: ia3 + offload: activations | 10 | images, pairs | bert, gemma3_images, gpt2, llama, opt
 adapter: ia3 + optimizer: adafactor | 5 | adapted, adapters_more | clip, mixtral, qwen_moe, vit
 adapter: ia3 + optimizer: adam | 4 | adapters_more, more_families | llama4, olmo2, starcoder2, vit
@@ -559,20 +624,21 @@ adapter: ia3 + optimizer: sgd | 14 | adapted, adapters_more, more_families | cha
   llama, llama4, olmoe, qwen_moe, vit
 adapter: ia3 + optimizer: sgd-momentum | 17 | adapted, adapters, adapters_more, more_families, quantized | bart,
   bert, deepseek, gemma, gpt2, llama, llama4, mixtral, mpt, phi, phi3, roberta, t5
+adapter: ia3 + packing: true | 1 | liger | gemma3
 adapter: ia3 + padding: right | 5 | pairs | bert, gpt2, llama
 adapter: ia3 + parallel.sharding: fsdp | 4 | fully_shard_more | llama
 adapter: ia3 + parallel.sharding: zero1 | 1 | zero_adapters | llama
 adapter: ia3 + parallel.sharding: zero3 | 1 | zero_adapters | llama
-adapter: ia3 + precision: amp | 89 | adapted, adapters, adapters_more, fully_shard_more, images, more_families,
-  pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
-  gemma3_images, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe,
+adapter: ia3 + precision: amp | 91 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
+  more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
+  gemma3, gemma3_images, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe,
   starcoder2, t5, vit
 adapter: ia3 + precision: fsdp | 1 | fully_shard_more | llama
 adapter: ia3 + precision: mixed | 2 | zero_adapters | llama
 adapter: ia3 + precision: pure | 40 | adapted, adapters, adapters_more, fully_shard_more, images, more_families,
   pairs, pairs_beside | bert, chatglm, clip, deepseek, gemma, gemma3_images, gpt2, gpt_oss, llama, llama4, mixtral,
   olmo2, qwen_moe, roberta, starcoder2, t5, vit
-adapter: ia3 + quantization: int8 | 2 | quantized | opt, phi
+adapter: ia3 + quantization: int8 | 3 | liger, quantized | gemma3, opt, phi
 adapter: ia3 + quantization: nf4 | 5 | quantized | bert, gemma3, neox, opt, phi3
 adapter: ia3 + quantization: nf4-double | 2 | quantized | gpt2, phi
 adapter: ia3 + weight_dtype: 16 bits | 17 | adapters, more_families, pairs, quantized | bert, bloom, gemma2, gpt2,
@@ -580,30 +646,35 @@ adapter: ia3 + weight_dtype: 16 bits | 17 | adapters, more_families, pairs, quan
 adapter: lora + adapter: modules_to_save | 101 | adapted, adapters, adapters_more, fully_shard_more, pairs,
   zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt,
   phi, phi3, qwen_moe, resnet, roberta, vit
-adapter: lora + adapter: over experts | 26 | adapters_more | deepseek, mixtral, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 69 | images, pairs | bert, gemma, gemma3, gpt2, llama, neox, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl
+adapter: lora + adapter: over experts | 27 | adapters_more, liger | deepseek, mixtral, qwen_moe
+adapter: lora + checkpoint_reentrant: true | 73 | images, liger, pairs | bert, gemma, gemma2, gemma3, glm4, gpt2,
+  llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
 adapter: lora + frozen: parts | 12 | lora_parts | gpt2, llama
 adapter: lora + generation_batch_size | 12 | pairs_beside | gpt2, llama
+adapter: lora + grad_scaler: true | 2 | liger | gemma2, gpt_oss
 adapter: lora + label_smoothing | 4 | pairs | bert, gpt2
-adapter: lora + loss: chunked | 197 | litgpt, torchtune | falcon under litgpt, llama under litgpt, llama under
-  torchtune, neox under litgpt, phi under litgpt
+adapter: lora + liger_kernels | 17 | liger, tiled | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, olmo2
+adapter: lora + loss: chunked | 199 | liger, litgpt, torchtune | falcon under litgpt, gpt_oss, llama under litgpt,
+  llama under torchtune, neox under litgpt, phi under litgpt
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
-adapter: lora + loss: fused | 20 | quantized | gpt2, llama
-adapter: lora + max_gradient_norm | 56 | flat_adapters, fully_shard_more, sharded_bits | gemma, gemma2, gpt2, llama,
-  phi
-adapter: lora + offload: activations | 37 | flat_adapters, images, pairs, sharded_activations | bert, bloom, gemma2,
-  gemma3_images, gpt2, llama, mpt, neox, phi, phi3, qwen2_5_vl, qwen2_vl
+adapter: lora + loss: fused | 21 | liger, quantized | glm4, gpt2, llama
+adapter: lora + loss: tiled | 2 | tiled | llama, phi
+adapter: lora + max_gradient_norm | 60 | flat_adapters, fully_shard_more, liger, sharded_bits | deepseek, gemma,
+  gemma2, gpt2, gpt_oss, llama, olmo2, phi
+adapter: lora + offload: activations | 41 | flat_adapters, images, liger, pairs, sharded_activations | bert, bloom,
+  gemma2, gemma3_images, glm4, gpt2, llama, mpt, neox, olmo2, phi, phi3, qwen2_5_vl, qwen2_vl
 adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
   t5
 adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
   t5
 adapter: lora + offload: parameters | 25 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, t5
 adapter: lora + optimizer: adafactor | 12 | adapters_more, quantized | clip, deepseek, llava, mixtral, qwen_moe
-adapter: lora + optimizer: adam | 7 | adapted, adapters_more, images, more_families | clip, gpt_oss, llava, qwen2_5_vl
+adapter: lora + optimizer: adam | 10 | adapted, adapters_more, images, liger, more_families | clip, gpt_oss, llama,
+  llava, qwen2_5_vl
+adapter: lora + optimizer: adamw-paged | 1 | liger | olmo2
 adapter: lora + optimizer: rmsprop | 36 | adapted, adapters_more, more_families, quantized | bart, clip, deepseek,
   llava, mixtral, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + optimizer: sgd | 48 | adapted, adapters_more, quantized | bart, chatglm, clip, deepseek, falcon, glm,
@@ -612,7 +683,8 @@ adapter: lora + optimizer: sgd-momentum | 141 | adapted, adapters, adapters_more
   quantized, torchtune | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
   glm, gpt2, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmoe,
   opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, t5
-adapter: lora + padding: right | 29 | pairs | bert, gpt2, llama
+adapter: lora + packing: true | 2 | liger | gemma3, llama
+adapter: lora + padding: right | 32 | liger, pairs | bert, gpt2, gpt_oss, llama, olmo2
 adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
 adapter: lora + parallel.sharding: ddp | 8 | sharded_bits | gemma, gpt2, llama, opt, phi3
@@ -625,33 +697,33 @@ adapter: lora + parallel.sharding: fsdp-grad-op | 40 | flat_adapters, fully_shar
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
 adapter: lora + parallel.sharding: zero2 | 6 | zero_adapters | bert, gpt2, llama, opt
 adapter: lora + parallel.sharding: zero3 | 26 | zero_adapters | bert, gemma2, gpt2, llama, opt, t5
-adapter: lora + precision: amp | 533 | adapted, adapters, adapters_more, compile_more, flat_adapters,
-  fully_shard_more, images, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
-  sharded_bits | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm,
-  glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+adapter: lora + precision: amp | 544 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+  fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
+  sharded_activations, sharded_bits, tiled | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
+  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox
+  under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + precision: fsdp | 65 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | bert, bloom,
   gemma, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, phi, phi3
 adapter: lora + precision: mixed | 36 | zero_adapters | bert, gemma2, gpt2, llama, opt, t5
-adapter: lora + precision: pure | 440 | adapted, adapters, adapters_more, compile_more, flat_adapters,
-  fully_shard_more, images, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
-  sharded_bits, sharded_more, torchtune | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llava, mixtral,
-  mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta,
-  starcoder2, t5, vit
+adapter: lora + precision: pure | 445 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+  fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
+  sharded_activations, sharded_bits, sharded_more, tiled, torchtune | bart, bert, bloom, chatglm, clip, deepseek,
+  falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under
+  torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 74 | adapters, pairs, pairs_beside, quantized | bart, bert, bloom, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, opt, phi, phi3, roberta, t5
-adapter: lora + quantization: nf4 | 162 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized,
-  sharded_bits, sharded_more | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama
-  under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, t5
-adapter: lora + quantization: nf4-double | 94 | adapters, flat_adapters, litgpt, pairs, quantized, sharded_bits,
-  sharded_more | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt,
-  mixtral, neox, neox under litgpt, opt, phi, phi3, roberta, t5
-adapter: lora + weight_dtype: 16 bits | 199 | adapters, adapters_more, flat_adapters, fully_shard_more, pairs,
-  quantized, sharded_bits, sharded_more | bart, bert, bloom, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
+adapter: lora + quantization: int8 | 78 | adapters, liger, pairs, pairs_beside, quantized | bart, bert, bloom, gemma,
+  gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt, phi, phi3, roberta, t5
+adapter: lora + quantization: nf4 | 163 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized,
+  sharded_bits, sharded_more, tiled | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
+  llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, t5
+adapter: lora + quantization: nf4-double | 98 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
+  sharded_bits, sharded_more, tiled | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
+  llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3, roberta, t5
+adapter: lora + weight_dtype: 16 bits | 202 | adapters, adapters_more, flat_adapters, fully_shard_more, liger, pairs,
+  quantized, sharded_bits, sharded_more, tiled | bart, bert, bloom, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2,
+  llama, llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: modules_to_save + checkpoint_reentrant: true | 4 | pairs | bert
 adapter: modules_to_save + eval_batch_size | 1 | pairs_beside | bert
@@ -677,6 +749,8 @@ adapter: modules_to_save + precision: pure | 54 | adapted, adapters, adapters_mo
   roberta, vit
 adapter: modules_to_save + weight_dtype: 16 bits | 15 | adapters, adapters_more | bert, bloom, deepseek, gemma,
   gemma2, gemma3, gpt2, mixtral, mpt, opt, qwen_moe
+adapter: over experts + liger_kernels | 1 | liger | deepseek
+adapter: over experts + max_gradient_norm | 1 | liger | deepseek
 adapter: over experts + optimizer: adafactor | 3 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: over experts + optimizer: rmsprop | 4 | adapters_more | deepseek, mixtral
 adapter: over experts + optimizer: sgd | 6 | adapters_more | deepseek, mixtral
@@ -684,30 +758,41 @@ adapter: over experts + optimizer: sgd-momentum | 1 | adapters_more | qwen_moe
 adapter: over experts + precision: amp | 15 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: over experts + precision: pure | 6 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: over experts + weight_dtype: 16 bits | 6 | adapters_more | deepseek, mixtral, qwen_moe
-checkpoint_reentrant: true + frozen: parts | 51 | images, pairs | bert, gemma2, gemma3, gpt2, llama, neox, opt, phi,
-  phi3, qwen2_vl
+checkpoint_reentrant: true + ema: true | 4 | liger, tiled | gemma2, glm4, llama, qwen_moe
+checkpoint_reentrant: true + frozen: parts | 55 | images, liger, pairs, turns | bert, gemma, gemma2, gemma3, gpt2,
+  llama, neox, opt, phi, phi3, qwen2_vl
+checkpoint_reentrant: true + grad_scaler: true | 1 | liger | glm4
 checkpoint_reentrant: true + label_smoothing | 6 | pairs | bert, gpt2, llama
+checkpoint_reentrant: true + liger_kernels | 12 | liger | gemma2, glm4, llama, olmo2, qwen_moe
+checkpoint_reentrant: true + loss: chunked | 1 | turns | gemma
 checkpoint_reentrant: true + loss: dpo | 36 | pairs | gemma3, gpt2, llama, phi
-checkpoint_reentrant: true + offload: activations | 20 | checkpoints, pairs | gemma, gemma2, gemma3, gpt2, llama,
-  neox, opt, phi, phi3
+checkpoint_reentrant: true + loss: fused | 2 | liger | glm4, llama
+checkpoint_reentrant: true + loss: tiled | 3 | tiled | gemma2, glm4, mixtral
+checkpoint_reentrant: true + max_gradient_norm | 3 | liger | gemma2, glm4, llama
+checkpoint_reentrant: true + offload: activations | 25 | checkpoints, liger, pairs, tiled | gemma, gemma2, gemma3,
+  glm4, gpt2, llama, neox, opt, phi, phi3, qwen_moe
 checkpoint_reentrant: true + optimizer: adafactor | 18 | checkpoints | bert, gpt2, llama
-checkpoint_reentrant: true + optimizer: adam | 1 | images | qwen2_5_vl
+checkpoint_reentrant: true + optimizer: adam | 3 | images, liger | llama, qwen2_5_vl
+checkpoint_reentrant: true + optimizer: adamw-paged | 1 | liger | llama
 checkpoint_reentrant: true + optimizer: rmsprop | 4 | checkpoints | gemma, llama, opt
 checkpoint_reentrant: true + optimizer: sgd | 20 | checkpoints | bert, gemma3, gpt2, llama, neox, phi
 checkpoint_reentrant: true + optimizer: sgd-momentum | 5 | checkpoints, images | gemma3, gemma3_images, llama, neox,
   phi3
 checkpoint_reentrant: true + optimizer_in_backward: true | 12 | checkpoints | bert, gpt2, llama
-checkpoint_reentrant: true + padding: right | 32 | images, pairs | bert, gemma3_images, gpt2, llama
-checkpoint_reentrant: true + precision: amp | 112 | checkpoints, images, pairs | bert, gemma, gemma2, gemma3, gpt2,
-  llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl
+checkpoint_reentrant: true + packing: true | 1 | liger | qwen_moe
+checkpoint_reentrant: true + padding: right | 33 | images, liger, pairs | bert, gemma3_images, gpt2, llama
+checkpoint_reentrant: true + precision: amp | 123 | checkpoints, images, liger, pairs, tiled, turns | bert, gemma,
+  gemma2, gemma3, glm4, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 29 | checkpoints, pairs | bert, gemma, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-checkpoint_reentrant: true + precision: pure | 94 | checkpoints, images, pairs | bert, gemma, gemma2, gemma3, gpt2,
-  llama, neox, opt, phi, phi3, qwen2_vl
-checkpoint_reentrant: true + quantization: int8 | 12 | pairs | bert, gpt2, llama
-checkpoint_reentrant: true + quantization: nf4 | 13 | pairs | gpt2, llama, opt, phi3
-checkpoint_reentrant: true + quantization: nf4-double | 2 | pairs | llama
-checkpoint_reentrant: true + weight_dtype: 16 bits | 9 | pairs | gpt2, llama
+checkpoint_reentrant: true + precision: pure | 100 | checkpoints, images, liger, pairs, tiled | bert, gemma, gemma2,
+  gemma3, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen2_vl
+checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
+checkpoint_reentrant: true + quantization: nf4 | 14 | pairs, tiled | gpt2, llama, mixtral, opt, phi3
+checkpoint_reentrant: true + quantization: nf4-double | 3 | liger, pairs | llama
+checkpoint_reentrant: true + trained_blocks: badam | 2 | turns | gemma, neox
+checkpoint_reentrant: true + trained_blocks: lisa | 1 | turns | llama
+checkpoint_reentrant: true + weight_dtype: 16 bits | 12 | liger, pairs, turns | glm4, gpt2, llama, neox
 compile: true + optimizer: muon | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
 compile: true + parallel.sharding: ddp | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
 compile: true + precision: amp | 76 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama,
@@ -715,9 +800,13 @@ compile: true + precision: amp | 76 | compile, compile_more | bart, bert, gemma,
 compile: true + precision: mixed | 6 | compile | gpt2, llama
 compile: true + precision: pure | 92 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
-ema: true + grad_scaler: true | 10 | galore, precisions | bert, gpt2, llama
+ema: true + grad_scaler: true | 12 | galore, liger, precisions | bert, deepseek, gpt2, llama
 ema: true + gradient_dtype: fp32 | 5 | master | gpt2, llama
-ema: true + max_gradient_norm | 11 | galore, master, precisions | bert, gpt2, llama
+ema: true + liger_kernels | 11 | liger | deepseek, gemma2, gemma3, glm4, llama, olmo2, phi3, qwen_moe
+ema: true + loss: chunked | 1 | liger | olmo2
+ema: true + loss: tiled | 4 | tiled | gemma2, llama, neox
+ema: true + max_gradient_norm | 14 | galore, liger, master, precisions | bert, gemma2, gpt2, llama, olmo2
+ema: true + offload: activations | 4 | liger, tiled | deepseek, gemma2, llama, qwen_moe
 ema: true + optimizer: adafactor | 4 | precisions | bert, gpt2, llama
 ema: true + optimizer: adam | 1 | master | bert
 ema: true + optimizer: galore-adamw | 10 | galore | bert, gpt2, llama
@@ -726,9 +815,13 @@ ema: true + optimizer: rmsprop | 3 | master, precisions | gpt2, llama
 ema: true + optimizer: sgd | 9 | master, optimizers, precisions | bert, gpt2, llama
 ema: true + optimizer: sgd-momentum | 2 | master | bert, llama
 ema: true + optimizer_in_backward: true | 3 | galore | gpt2, llama
-ema: true + precision: amp | 18 | galore, optimizers, precisions | bert, gpt2, llama
+ema: true + packing: true | 2 | liger | deepseek, qwen_moe
+ema: true + padding: right | 2 | liger | gemma3, llama
+ema: true + precision: amp | 24 | galore, liger, optimizers, precisions, tiled | bert, deepseek, gpt2, llama, olmo2,
+  qwen_moe
 ema: true + precision: mixed | 7 | master | bert, gpt2, llama
-ema: true + precision: pure | 14 | galore, optimizers | bert, gpt2, llama
+ema: true + precision: pure | 21 | galore, liger, optimizers, tiled | bert, gemma2, gemma3, glm4, gpt2, llama, olmo2,
+  phi3
 ema: true + weight_dtype: 16 bits | 4 | galore | gpt2, llama
 eval_batch_size + frozen: parts | 21 | pairs_beside | bert, bloom, gemma, gemma2, gemma3, gpt2, llama, mpt, neox,
   opt, phi, phi3
@@ -748,16 +841,21 @@ eval_batch_size + quantization: int8 | 4 | pairs_beside | gpt2, llama
 eval_batch_size + quantization: nf4 | 6 | pairs_beside | gpt2, llama, opt, phi
 eval_batch_size + weight_dtype: 16 bits | 9 | pairs_beside | bert, bloom, gemma2, gpt2, llama, opt
 frozen: parts + generation_batch_size | 4 | pairs_beside | gpt2, llama
+frozen: parts + grad_scaler: true | 3 | liger, tiled | glm4, llama, mixtral
 frozen: parts + label_smoothing | 9 | pairs | bert, gpt2, llama
+frozen: parts + liger_kernels | 5 | liger | gpt_oss, llama, mixtral
+frozen: parts + loss: chunked | 1 | turns | gemma
 frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
 frozen: parts + loss: fused | 8 | quantized | gpt2, llama
-frozen: parts + max_gradient_norm | 8 | fully_shard_more | bert, gpt2, llama, neox
-frozen: parts + offload: activations | 31 | hosted, pairs | bert, bloom, gemma3, gpt2, llama, llama4, olmoe, opt, phi
+frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
+frozen: parts + max_gradient_norm | 12 | fully_shard_more, liger, turns | bert, gpt2, llama, neox, phi
+frozen: parts + offload: activations | 34 | hosted, liger, pairs, tiled | bert, bloom, gemma3, gpt2, gpt_oss, llama,
+  llama4, olmoe, opt, phi, phi3
 frozen: parts + optimizer: adafactor | 12 | frozen | clip, deepseek, llava, mixtral, qwen_moe, vit
-frozen: parts + optimizer: adam | 6 | frozen, more_families | clip, llama4, llava, olmo2
+frozen: parts + optimizer: adam | 7 | frozen, more_families, turns | clip, llama4, llava, olmo2, phi
 frozen: parts + optimizer: rmsprop | 30 | frozen | bart, clip, deepseek, mixtral, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + optimizer: sgd | 34 | frozen, more_families | bart, chatglm, deepseek, glm, glm4, gpt_oss, llava,
-  mixtral, resnet, roberta, starcoder2, t5, vit
+frozen: parts + optimizer: sgd | 36 | frozen, liger, more_families, tiled | bart, chatglm, deepseek, glm, glm4,
+  gpt_oss, llama, llava, mixtral, resnet, roberta, starcoder2, t5, vit
 frozen: parts + optimizer: sgd-momentum | 40 | adapters, frozen, images, more_families, quantized | bart, bert, clip,
   deepseek, gemma2, gemma3, gpt_oss, llama, mixtral, olmo2, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2
 frozen: parts + padding: right | 24 | pairs | bert, gpt2, llama
@@ -766,19 +864,22 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 11 | fully_shard_more | llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 142 | adapters, frozen, fully_shard_more, images, lora_parts, masks, more_families,
-  pairs, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm,
-  glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts + precision: amp | 157 | adapters, frozen, fully_shard_more, images, liger, lora_parts, masks,
+  more_families, pairs, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
+  gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
 frozen: parts + precision: mixed | 137 | adapters, frozen, hosted, more_families, pairs, pairs_beside, zero_adapters
   | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama,
   llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 184 | adapters, frozen, fully_shard_more, images, lora_parts, masks, more_families,
-  pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, neox, olmo2, opt, phi, qwen2_5_vl, qwen2_vl,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
-frozen: parts + weight_dtype: 16 bits | 11 | more_families, pairs | gpt2, gpt_oss, llama, llama4, olmo2, starcoder2
+frozen: parts + precision: pure | 197 | adapters, frozen, fully_shard_more, images, liger, lora_parts, masks,
+  more_families, pairs, pairs_beside, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, neox, olmo2, opt,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts + trained_blocks: badam | 11 | turns | gemma, llama, neox, phi, phi3
+frozen: parts + trained_blocks: lisa | 13 | turns | llama, mixtral, neox, olmo2, phi, phi3
+frozen: parts + weight_dtype: 16 bits | 13 | liger, more_families, pairs, turns | gpt2, gpt_oss, llama, llama4, neox,
+  olmo2, starcoder2
 generation_batch_size + precision: amp | 30 | generation, generation_more, pairs_beside | deepseek, falcon, gemma,
   glm, glm4, gpt2, llama, mixtral, neox, qwen_moe
 generation_batch_size + precision: mixed | 16 | generation, generation_more, pairs_beside | bart, gemma, gpt2, llama,
@@ -787,58 +888,97 @@ generation_batch_size + precision: pure | 29 | generation_more, pairs_beside | b
   gpt2, llama, mixtral, qwen_moe, t5
 generation_batch_size + quantization: nf4 | 3 | pairs_beside | llama
 generation_batch_size + weight_dtype: 16 bits | 4 | pairs_beside | gpt2, llama
-grad_scaler: true + max_gradient_norm | 15 | precisions | bert, gpt2, llama
+grad_scaler: true + liger_kernels | 14 | liger | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, mixtral, qwen_moe
+grad_scaler: true + loss: chunked | 1 | liger | gpt_oss
+grad_scaler: true + loss: tiled | 2 | tiled | gemma, glm4
+grad_scaler: true + max_gradient_norm | 21 | liger, precisions, tiled | bert, gemma, glm4, gpt2, gpt_oss, llama
+grad_scaler: true + offload: activations | 1 | liger | deepseek
 grad_scaler: true + optimizer: adafactor | 5 | precisions | bert, gpt2, llama
 grad_scaler: true + optimizer: adam | 2 | precisions | llama
 grad_scaler: true + optimizer: adamw-8bit | 4 | precisions | bert, llama
 grad_scaler: true + optimizer: galore-adamw | 1 | galore | llama
 grad_scaler: true + optimizer: lion | 1 | precisions | llama
 grad_scaler: true + optimizer: rmsprop | 5 | precisions | bert, gpt2, llama
-grad_scaler: true + optimizer: sgd | 8 | precisions | bert, gpt2, llama
-grad_scaler: true + precision: amp | 34 | galore, precisions | bert, gpt2, llama
+grad_scaler: true + optimizer: sgd | 9 | precisions, tiled | bert, glm4, gpt2, llama
+grad_scaler: true + packing: true | 3 | liger | deepseek, gemma3, qwen_moe
+grad_scaler: true + padding: right | 1 | liger | gpt_oss
+grad_scaler: true + precision: amp | 50 | galore, liger, precisions, tiled | bert, deepseek, gemma, gemma2, gemma3,
+  glm4, gpt2, gpt_oss, llama, mixtral, qwen_moe
+grad_scaler: true + quantization: int8 | 2 | liger | gemma2, gemma3
 gradient_dtype: fp32 + max_gradient_norm | 12 | master | llama
 gradient_dtype: fp32 + optimizer: adam | 1 | master | llama
 gradient_dtype: fp32 + optimizer: rmsprop | 4 | master | gpt2, llama
 gradient_dtype: fp32 + optimizer: sgd | 6 | master | llama
 gradient_dtype: fp32 + optimizer: sgd-momentum | 5 | master | llama
 gradient_dtype: fp32 + precision: mixed | 24 | master | bert, gpt2, llama
-label_smoothing + max_gradient_norm | 5 | fully_shard_more | bert, gemma, gpt2, llama
+label_smoothing + liger_kernels | 2 | liger | glm4, qwen_moe
+label_smoothing + max_gradient_norm | 6 | fully_shard_more, liger | bert, gemma, gpt2, llama, qwen_moe
 label_smoothing + offload: activations | 6 | pairs | bert, gpt2, llama
 label_smoothing + packing: true | 6 | losses_more | gpt2, llama
 label_smoothing + padding: right | 22 | losses_more, pairs | bert, deepseek, falcon, glm, glm4, gpt2, llama, mixtral,
   qwen_moe
 label_smoothing + parallel.sharding: fsdp | 6 | fully_shard_more | bert, gemma, gpt2, llama
 label_smoothing + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma, gpt2, llama
-label_smoothing + precision: amp | 104 | fully_shard_more, losses_more, pairs, smoothing | bart, bert, bloom,
+label_smoothing + precision: amp | 105 | fully_shard_more, liger, losses_more, pairs, smoothing | bart, bert, bloom,
   chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
 label_smoothing + precision: fsdp | 3 | fully_shard_more | gemma, llama
 label_smoothing + precision: mixed | 95 | losses_more, pairs, smoothing | bart, bert, bloom, chatglm, deepseek,
   falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-label_smoothing + precision: pure | 91 | evaluation, evaluation_more, fully_shard_more, losses_more, pairs, smoothing
-  | bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox,
-  opt, phi, phi3, qwen_moe, roberta, t5, vit
-label_smoothing + weight_dtype: 16 bits | 22 | losses_more, pairs | bert, deepseek, falcon, glm, glm4, gpt2, llama,
-  mixtral, qwen_moe
+label_smoothing + precision: pure | 92 | evaluation, evaluation_more, fully_shard_more, liger, losses_more, pairs,
+  smoothing | bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral,
+  mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
+label_smoothing + weight_dtype: 16 bits | 23 | liger, losses_more, pairs | bert, deepseek, falcon, glm, glm4, gpt2,
+  llama, mixtral, qwen_moe
+liger_kernels + loss: chunked | 5 | liger | glm4, gpt_oss, llama, olmo2
+liger_kernels + loss: fused | 3 | liger | deepseek, glm4, llama
+liger_kernels + loss: tiled | 2 | tiled | llama, olmo2
+liger_kernels + max_gradient_norm | 21 | liger, tiled | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, olmo2,
+  qwen_moe
+liger_kernels + offload: activations | 22 | liger | deepseek, gemma2, glm4, gpt_oss, llama, llama4, olmo2, phi3,
+  qwen_moe
+liger_kernels + optimizer: adam | 3 | liger | llama
+liger_kernels + optimizer: adamw-8bit | 1 | liger | gpt_oss
+liger_kernels + optimizer: adamw-8bit-paged | 2 | liger | llama, llama4
+liger_kernels + optimizer: adamw-paged | 2 | liger | llama, olmo2
+liger_kernels + optimizer: lars | 1 | liger | deepseek
+liger_kernels + optimizer: lion | 1 | liger | llama
+liger_kernels + optimizer: muon | 1 | liger | phi3
+liger_kernels + optimizer: sgd | 1 | liger | llama
+liger_kernels + optimizer_in_backward: true | 7 | liger | gemma2, gemma3, gpt_oss, llama, olmo2
+liger_kernels + packing: true | 11 | liger | deepseek, gemma2, gemma3, llama, llama4, mixtral, olmo2, qwen_moe
+liger_kernels + padding: right | 9 | liger | gemma3, gpt_oss, llama, mixtral, olmo2
+liger_kernels + precision: amp | 50 | liger, tiled, turns | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, llama4,
+  mixtral, olmo2, phi3, qwen_moe
+liger_kernels + precision: pure | 34 | liger | deepseek, gemma, gemma2, gemma3, glm4, gpt_oss, llama, llama4,
+  mixtral, olmo2, phi3, qwen_moe
+liger_kernels + quantization: int8 | 5 | liger | gemma2, gemma3, glm4, gpt_oss, llama
+liger_kernels + quantization: nf4-double | 6 | liger, tiled | gemma2, glm4, llama, mixtral, olmo2
+liger_kernels + trained_blocks: lisa | 1 | turns | llama
+liger_kernels + weight_dtype: 16 bits | 9 | liger, tiled | gemma3, glm4, llama, olmo2
+loss: chunked + max_gradient_norm | 2 | liger | gpt_oss, olmo2
+loss: chunked + offload: activations | 2 | liger | glm4, llama
 loss: chunked + optimizer: sgd-momentum | 78 | litgpt, torchtune | falcon under litgpt, llama under litgpt, llama
   under torchtune, neox under litgpt, phi under litgpt
 loss: chunked + packing: true | 3 | losses_more | gpt2, llama
-loss: chunked + padding: right | 8 | losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
+loss: chunked + padding: right | 10 | liger, losses_more | deepseek, falcon, glm, glm4, gpt_oss, mixtral, qwen_moe
 loss: chunked + parallel.sharding: fsdp | 75 | litgpt, sharded_more, torchtune | falcon under litgpt, gpt2, llama,
   llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt, phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
-loss: chunked + precision: amp | 159 | heads, litgpt, losses, losses_more, sharded_more | bloom, deepseek, falcon,
-  falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt, mixtral, mpt, neox, neox
-  under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe
+loss: chunked + precision: amp | 164 | heads, liger, litgpt, losses, losses_more, sharded_more, turns | bloom,
+  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt,
+  mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe
 loss: chunked + precision: fsdp | 4 | sharded_more | llama
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 254 | heads, litgpt, losses, losses_more, sharded_more, torchtune | bloom,
+loss: chunked + precision: pure | 255 | heads, liger, litgpt, losses, losses_more, sharded_more, torchtune | bloom,
   deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt, llama
   under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe
+loss: chunked + quantization: int8 | 1 | liger | gpt_oss
 loss: chunked + quantization: nf4 | 11 | litgpt | falcon under litgpt, llama under litgpt, neox under litgpt, phi
   under litgpt
 loss: chunked + quantization: nf4-double | 10 | litgpt | falcon under litgpt, llama under litgpt, neox under litgpt
+loss: chunked + trained_blocks: badam | 1 | turns | gemma
 loss: chunked + weight_dtype: 16 bits | 16 | losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
 loss: cpo + precision: amp | 1 | preference | llama
 loss: dpo + padding: right | 14 | pairs, preference | gpt2, llama
@@ -861,21 +1001,22 @@ loss: fp32-logits + precision: fsdp | 4 | titan, titan_replicas | llama under to
 loss: fp32-logits + precision: mixed | 7 | losses | bert
 loss: fp32-logits + precision: pure | 20 | losses, returned | bert, llama
 loss: fused + max_gradient_norm | 5 | fully_shard_more | gemma, llama
+loss: fused + offload: activations | 1 | liger | glm4
 loss: fused + optimizer: sgd-momentum | 9 | quantized | gpt2, llama
 loss: fused + packing: true | 3 | losses_more | gpt2, llama
 loss: fused + padding: right | 16 | losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
 loss: fused + parallel.sharding: fsdp | 6 | fully_shard_more | gemma, llama
 loss: fused + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma, llama
-loss: fused + precision: amp | 69 | fully_shard_more, heads, losses, losses_more, quantized | bloom, deepseek,
+loss: fused + precision: amp | 72 | fully_shard_more, heads, liger, losses, losses_more, quantized | bloom, deepseek,
   falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
 loss: fused + precision: fsdp | 2 | fully_shard_more | llama
 loss: fused + precision: mixed | 53 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
 loss: fused + precision: pure | 43 | fully_shard_more, heads, losses, quantized | bloom, gemma, gemma2, gemma3, gpt2,
   llama, mpt, neox, opt, phi3
-loss: fused + quantization: int8 | 3 | quantized | llama
+loss: fused + quantization: int8 | 4 | liger, quantized | glm4, llama
 loss: fused + quantization: nf4 | 9 | quantized | gpt2, llama
-loss: fused + weight_dtype: 16 bits | 8 | losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
+loss: fused + weight_dtype: 16 bits | 9 | liger, losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
 loss: half-logits + precision: amp | 28 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt,
   neox, opt, phi, phi3
 loss: half-logits + precision: pure | 28 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt,
@@ -884,12 +1025,23 @@ loss: orpo + precision: amp | 1 | preference | llama
 loss: reward + precision: amp | 4 | preference | llama
 loss: reward + precision: pure | 2 | preference | llama
 loss: simpo + precision: amp | 4 | preference | llama
+loss: tiled + max_gradient_norm | 5 | tiled | gemma, gpt2, olmo2
+loss: tiled + offload: activations | 3 | tiled | gemma, gemma2, phi3
+loss: tiled + optimizer: adam | 1 | tiled | gemma2
+loss: tiled + optimizer: rmsprop | 1 | tiled | gemma
+loss: tiled + optimizer: sgd | 1 | tiled | glm4
+loss: tiled + optimizer_in_backward: true | 1 | tiled | gemma2
+loss: tiled + precision: amp | 12 | tiled | gemma, glm4, gpt2, llama, mixtral, olmo2, phi3
+loss: tiled + precision: pure | 11 | tiled | gemma, gemma2, glm4, gpt2, mixtral, neox, phi, phi3
+loss: tiled + quantization: nf4 | 2 | tiled | mixtral, phi
+loss: tiled + quantization: nf4-double | 1 | tiled | llama
+loss: tiled + weight_dtype: 16 bits | 2 | tiled | gemma, llama
 loss: vocab-parallel + max_gradient_norm | 19 | titan, titan_replicas | llama under torchtitan
 loss: vocab-parallel + parallel.replicas | 11 | titan_replicas | llama under torchtitan
 loss: vocab-parallel + parallel.sharding: fsdp | 30 | titan, titan_replicas | llama under torchtitan
 loss: vocab-parallel + parallel.tensor | 30 | titan, titan_replicas | llama under torchtitan
 loss: vocab-parallel + precision: fsdp | 30 | titan, titan_replicas | llama under torchtitan
-max_gradient_norm + offload: activations | 4 | flat_adapters, flat_host | bloom, gpt2, llama
+max_gradient_norm + offload: activations | 7 | flat_adapters, flat_host, liger | bloom, glm4, gpt2, llama, olmo2
 max_gradient_norm + offload: gradients | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + offload: optimizer | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
@@ -906,7 +1058,8 @@ max_gradient_norm + optimizer: rmsprop | 4 | master, precisions | bert, gpt2, ll
 max_gradient_norm + optimizer: sgd | 12 | master, optimizers, precisions | bert, gpt2, llama
 max_gradient_norm + optimizer: sgd-momentum | 6 | master, precisions | bert, gpt2, llama
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
-max_gradient_norm + padding: right | 4 | fully_shard_more | bert, gpt2, llama
+max_gradient_norm + packing: true | 1 | liger | llama
+max_gradient_norm + padding: right | 8 | fully_shard_more, liger | bert, gpt2, gpt_oss, llama, olmo2
 max_gradient_norm + parallel.fsdp_version: 1 | 39 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
   gpt2, llama
 max_gradient_norm + parallel.replicas | 10 | flat_adapters, flat_host, flat_parameter, titan_replicas | llama, llama
@@ -917,17 +1070,19 @@ max_gradient_norm + parallel.sharding: fsdp | 95 | flat_adapters, flat_host, fla
 max_gradient_norm + parallel.sharding: fsdp-grad-op | 50 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, sharded_bits | gemma, gemma2, gpt2, llama, neox, vit
 max_gradient_norm + parallel.tensor | 22 | titan, titan_replicas | llama under torchtitan
-max_gradient_norm + precision: amp | 57 | flat_adapters, fully_shard_more, galore, optimizers, precisions,
-  sharded_bits | bert, gemma, gemma2, gpt2, llama, vit
+max_gradient_norm + precision: amp | 74 | flat_adapters, fully_shard_more, galore, liger, optimizers, precisions,
+  sharded_bits, tiled, turns | bert, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama, olmo2, vit
 max_gradient_norm + precision: fsdp | 75 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
   sharded_more, titan, titan_replicas | bert, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, phi
 max_gradient_norm + precision: mixed | 24 | master | bert, gpt2, llama
-max_gradient_norm + precision: pure | 51 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore,
-  optimizers, sharded_bits | bert, bloom, gemma, gemma2, gpt2, llama, neox, phi
+max_gradient_norm + precision: pure | 58 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, liger,
+  optimizers, sharded_bits, tiled, turns | bert, bloom, gemma, gemma2, gpt2, llama, neox, phi, qwen_moe
 max_gradient_norm + quantization: nf4 | 7 | flat_adapters, sharded_bits | gemma2, gpt2, llama
-max_gradient_norm + quantization: nf4-double | 9 | flat_adapters, sharded_bits | llama, phi
-max_gradient_norm + weight_dtype: 16 bits | 38 | flat_adapters, fully_shard_more, galore, precisions, sharded_bits |
-  bert, gpt2, llama, phi
+max_gradient_norm + quantization: nf4-double | 10 | flat_adapters, liger, sharded_bits | glm4, llama, phi
+max_gradient_norm + trained_blocks: badam | 1 | turns | phi
+max_gradient_norm + trained_blocks: lisa | 2 | turns | gemma, llama
+max_gradient_norm + weight_dtype: 16 bits | 40 | flat_adapters, fully_shard_more, galore, liger, precisions,
+  sharded_bits | bert, gemma3, gpt2, llama, phi
 offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
@@ -935,13 +1090,19 @@ offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_
 offload: activations + offload: parameters | 58 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + optimizer: adam | 1 | hosted | olmoe
-offload: activations + optimizer: rmsprop | 10 | checkpoints, hosted, images | bloom, gemma3_images, llama, mixtral,
-  mpt, neox, olmoe, qwen2_5_vl, qwen2_vl
-offload: activations + optimizer: sgd | 28 | checkpoints, hosted, images | bert, deepseek, gemma2, gemma3, gpt2,
-  llama, opt, phi, qwen2_5_vl
+offload: activations + optimizer: adamw-8bit-paged | 1 | liger | llama
+offload: activations + optimizer: adamw-paged | 2 | liger | llama, olmo2
+offload: activations + optimizer: lion | 1 | liger | llama
+offload: activations + optimizer: muon | 1 | liger | phi3
+offload: activations + optimizer: rmsprop | 11 | checkpoints, hosted, images, tiled | bloom, gemma, gemma3_images,
+  llama, mixtral, mpt, neox, olmoe, qwen2_5_vl, qwen2_vl
+offload: activations + optimizer: sgd | 29 | checkpoints, hosted, images, liger | bert, deepseek, gemma2, gemma3,
+  gpt2, llama, opt, phi, qwen2_5_vl
 offload: activations + optimizer: sgd-momentum | 9 | checkpoints, hosted, images | gemma3_images, mixtral, mpt, opt,
   qwen2_vl, qwen_moe
-offload: activations + padding: right | 26 | images, pairs | bert, gpt2, llama, qwen2_vl
+offload: activations + optimizer_in_backward: true | 3 | liger | gemma2, gpt_oss, llama
+offload: activations + packing: true | 3 | liger | deepseek, llama4, qwen_moe
+offload: activations + padding: right | 27 | images, liger, pairs | bert, gpt2, llama, qwen2_vl
 offload: activations + parallel.fsdp_version: 1 | 30 | flat_adapters, flat_host, sharded_activations | bert, bloom,
   gpt2, llama, neox, opt, phi3
 offload: activations + parallel.replicas | 4 | flat_host, sharded_activations | gpt2, llama
@@ -956,20 +1117,21 @@ offload: activations + parallel.sharding: zero2 | 16 | host_activations | bert, 
   neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 35 | host_activations | bert, bloom, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-offload: activations + precision: amp | 100 | checkpoints, flat_host, host_activations, hosted, images, pairs,
-  sharded_activations | bert, bloom, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, olmoe,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, vit
+offload: activations + precision: amp | 113 | checkpoints, flat_host, host_activations, hosted, images, liger, pairs,
+  sharded_activations, tiled | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral,
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, vit
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
 offload: activations + precision: mixed | 135 | checkpoints, host_activations, hosted, pairs, selective_more | bert,
   bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe,
   opt, phi, phi3, roberta, vit
-offload: activations + precision: pure | 131 | checkpoints, flat_host, host_activations, hosted, images, pairs,
-  selective_more, sharded_activations | bert, bloom, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt2,
-  llama, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, vit
-offload: activations + quantization: int8 | 6 | pairs | gpt2, llama
+offload: activations + precision: pure | 142 | checkpoints, flat_host, host_activations, hosted, images, liger,
+  pairs, selective_more, sharded_activations, tiled | bert, bloom, deepseek, gemma, gemma2, gemma3, gemma3_images,
+  glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, vit
+offload: activations + quantization: int8 | 7 | liger, pairs | glm4, gpt2, llama
 offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
-offload: activations + weight_dtype: 16 bits | 5 | flat_adapters, hosted | llama, olmoe
+offload: activations + quantization: nf4-double | 3 | liger | gemma2, glm4, olmo2
+offload: activations + weight_dtype: 16 bits | 8 | flat_adapters, hosted, liger, tiled | gemma, glm4, llama, olmoe
 offload: gradients + offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta,
   t5, vit
@@ -1055,15 +1217,18 @@ optimizer: adafactor + quantization: nf4 | 2 | quantized | llava
 optimizer: adafactor + quantization: nf4-double | 1 | quantized | mixtral
 optimizer: adafactor + weight_dtype: 16 bits | 9 | adapters_more, halves, precisions | bert, clip, deepseek, gpt2,
   llama, mixtral, qwen_moe, vit
-optimizer: adam + optimizer_in_backward: true | 8 | optimizers, precisions | bert, gpt2, llama
+optimizer: adam + optimizer_in_backward: true | 9 | optimizers, precisions, tiled | bert, gemma2, gpt2, llama
 optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
 optimizer: adam + padding: right | 1 | images | qwen2_vl
-optimizer: adam + precision: amp | 40 | adapted, adapters_more, frozen, halves, images, more_families, optimizers,
-  precisions, random, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, qwen2_5_vl, starcoder2,
-  vit
+optimizer: adam + precision: amp | 41 | adapted, adapters_more, frozen, halves, images, more_families, optimizers,
+  precisions, random, turns, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl,
+  starcoder2, vit
 optimizer: adam + precision: mixed | 3 | master | bert, llama
-optimizer: adam + precision: pure | 36 | adapted, adapters_more, frozen, hosted, images, more_families, optimizers,
-  precisions, random | bert, clip, gpt2, gpt_oss, llama, llava, olmo2, olmoe, qwen2_vl, starcoder2
+optimizer: adam + precision: pure | 39 | adapted, adapters_more, frozen, hosted, images, liger, more_families,
+  optimizers, precisions, random | bert, clip, gpt2, gpt_oss, llama, llava, olmo2, olmoe, qwen2_vl, starcoder2
+optimizer: adam + quantization: int8 | 1 | liger | llama
+optimizer: adam + quantization: nf4-double | 1 | liger | llama
+optimizer: adam + trained_blocks: lisa | 1 | turns | phi
 optimizer: adam + weight_dtype: 16 bits | 12 | halves, more_families | clip, llama, llama4, llava, olmo2, olmoe,
   starcoder2, vit
 optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, llama
@@ -1072,19 +1237,20 @@ optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 1 | flat_parameter | opt
 optimizer: adamw-8bit + precision: amp | 15 | optimizers, precisions | bert, llama
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
-optimizer: adamw-8bit + precision: pure | 5 | flat_parameter, optimizers | gpt2, llama
+optimizer: adamw-8bit + precision: pure | 6 | flat_parameter, liger, optimizers | gpt2, gpt_oss, llama
 optimizer: adamw-8bit + weight_dtype: 16 bits | 4 | precisions | bert, llama
 optimizer: adamw-8bit-paged + optimizer_in_backward: true | 2 | optimizers | llama
 optimizer: adamw-8bit-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | gpt2, llama
 optimizer: adamw-8bit-paged + parallel.sharding: fsdp | 2 | flat_parameter | gpt2, llama
-optimizer: adamw-8bit-paged + precision: amp | 7 | flat_parameter, optimizers | bert, gpt2, llama
+optimizer: adamw-8bit-paged + precision: amp | 8 | flat_parameter, liger, optimizers | bert, gpt2, llama, llama4
 optimizer: adamw-8bit-paged + precision: fsdp | 1 | flat_parameter | llama
-optimizer: adamw-8bit-paged + precision: pure | 6 | optimizers | bert, gpt2, llama
+optimizer: adamw-8bit-paged + precision: pure | 7 | liger, optimizers | bert, gpt2, llama
 optimizer: adamw-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | llama
 optimizer: adamw-paged + parallel.sharding: fsdp | 2 | flat_parameter | llama
-optimizer: adamw-paged + precision: amp | 3 | optimizers | bert, llama
+optimizer: adamw-paged + precision: amp | 4 | liger, optimizers | bert, llama
 optimizer: adamw-paged + precision: fsdp | 1 | flat_parameter | llama
-optimizer: adamw-paged + precision: pure | 8 | flat_parameter, optimizers | bert, gpt2, llama
+optimizer: adamw-paged + precision: pure | 9 | flat_parameter, liger, optimizers | bert, gpt2, llama, olmo2
+optimizer: adamw-paged + quantization: nf4-double | 1 | liger | olmo2
 optimizer: galore-adamw + optimizer_in_backward: true | 11 | galore | bert, gpt2, llama
 optimizer: galore-adamw + precision: amp | 59 | galore | bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm,
   glm4, gpt2, llama, llava, mixtral, opt, phi3, qwen_moe, vit
@@ -1096,26 +1262,26 @@ optimizer: lamb + precision: amp | 5 | optimizers | gpt2, llama
 optimizer: lamb + precision: pure | 7 | optimizers | bert, gpt2, llama
 optimizer: lars + precision: amp | 3 | optimizers | bert, gpt2, llama
 optimizer: lars + precision: pure | 3 | optimizers | bert, llama
-optimizer: lion + optimizer_in_backward: true | 2 | optimizers | llama
+optimizer: lion + optimizer_in_backward: true | 3 | liger, optimizers | llama
 optimizer: lion + parallel.fsdp_version: 1 | 1 | flat_parameter | llama
 optimizer: lion + parallel.sharding: fsdp | 1 | flat_parameter | llama
 optimizer: lion + precision: amp | 10 | optimizers, precisions | bert, gpt2, llama
-optimizer: lion + precision: pure | 6 | flat_parameter, optimizers | bert, llama
+optimizer: lion + precision: pure | 7 | flat_parameter, liger, optimizers | bert, llama
 optimizer: lomo + optimizer_in_backward: true | 16 | optimizers | bert, gpt2, llama
 optimizer: lomo + precision: amp | 7 | optimizers | bert, gpt2, llama
 optimizer: lomo + precision: pure | 4 | optimizers | llama
 optimizer: muon + optimizer_in_backward: true | 8 | optimizers, steps | bert, llama
 optimizer: muon + parallel.sharding: ddp | 32 | modded, modded_compiled | modded_nanogpt under modded-nanogpt
-optimizer: muon + precision: amp | 10 | optimizers, precisions | bert, gpt2, llama
+optimizer: muon + precision: amp | 11 | liger, optimizers, precisions | bert, gpt2, llama, phi3
 optimizer: muon + precision: pure | 44 | modded, modded_compiled, optimizers | bert, gpt2, llama, modded_nanogpt
   under modded-nanogpt
 optimizer: muon + weight_dtype: 16 bits | 5 | precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_in_backward: true | 7 | optimizers, precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_state_dtype: fp32 | 6 | precisions | gpt2, llama
-optimizer: rmsprop + precision: amp | 131 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted,
-  images, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert,
-  bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt,
-  neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: rmsprop + precision: amp | 132 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted,
+  images, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, tiled, vision | bart,
+  bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, gpt2, gpt_oss, llama, llama4, llava, mixtral,
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: rmsprop + precision: mixed | 4 | master | gpt2, llama
 optimizer: rmsprop + precision: pure | 83 | adapted, adapters_more, checkpoints, families, frozen, images, moe,
   more_families, optimizers, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip,
@@ -1124,19 +1290,19 @@ optimizer: rmsprop + precision: pure | 83 | adapted, adapters_more, checkpoints,
 optimizer: rmsprop + quantization: int8 | 5 | quantized | bart, llava, t5
 optimizer: rmsprop + quantization: nf4 | 4 | quantized | roberta, t5
 optimizer: rmsprop + quantization: nf4-double | 4 | quantized | bart, mixtral, t5
-optimizer: rmsprop + weight_dtype: 16 bits | 45 | adapters_more, halves, hosted, more_families, pairs, precisions,
-  quantized | bart, clip, deepseek, gemma, gemma2, gemma3, llama, llava, mixtral, mpt, neox, olmoe, opt, phi,
+optimizer: rmsprop + weight_dtype: 16 bits | 46 | adapters_more, halves, hosted, more_families, pairs, precisions,
+  quantized, tiled | bart, clip, deepseek, gemma, gemma2, gemma3, llama, llava, mixtral, mpt, neox, olmoe, opt, phi,
   qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | bert, gpt2, llama
 optimizer: sgd + padding: right | 2 | images | gemma3_images
-optimizer: sgd + precision: amp | 203 | adapted, adapters_more, attention, checkpoints, families, frozen, halves,
-  images, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, vision | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama,
+optimizer: sgd + precision: amp | 204 | adapted, adapters_more, attention, checkpoints, families, frozen, halves,
+  images, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, tiled, vision | bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama,
   llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + precision: mixed | 7 | master | llama
-optimizer: sgd + precision: pure | 132 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
-  images, moe, more_families, optimizers, quantized, random, resnet, seq2seq, suite, vision | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, llama, llama4, llava,
+optimizer: sgd + precision: pure | 133 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
+  images, liger, moe, more_families, optimizers, quantized, random, resnet, seq2seq, suite, vision | bart, bert,
+  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, llama, llama4, llava,
   mixtral, mpt, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd + quantization: int8 | 3 | quantized | glm, llava
 optimizer: sgd + quantization: nf4 | 5 | quantized | glm, glm4, mixtral, roberta
@@ -1168,30 +1334,36 @@ optimizer: sgd-momentum + weight_dtype: 16 bits | 66 | adapters, adapters_more, 
   precisions, quantized | bert, bloom, clip, deepseek, gemma, gemma3, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox,
   phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer_in_backward: true + optimizer_state_dtype: fp32 | 10 | precisions | bert, gpt2, llama
-optimizer_in_backward: true + precision: amp | 29 | checkpoints, galore, optimizers | bert, gpt2, llama
-optimizer_in_backward: true + precision: pure | 44 | checkpoints, galore, optimizers, precisions | bert, gpt2, llama
-optimizer_in_backward: true + weight_dtype: 16 bits | 3 | galore | bert, gpt2, llama
+optimizer_in_backward: true + precision: amp | 33 | checkpoints, galore, liger, optimizers | bert, gemma2, gpt2,
+  llama, olmo2
+optimizer_in_backward: true + precision: pure | 47 | checkpoints, galore, liger, optimizers, precisions | bert,
+  gemma3, gpt2, gpt_oss, llama
+optimizer_in_backward: true + weight_dtype: 16 bits | 5 | galore, liger | bert, gpt2, llama, olmo2
 optimizer_state_dtype: fp32 + precision: amp | 4 | precisions | gpt2, llama
 optimizer_state_dtype: fp32 + precision: pure | 24 | precisions | bert, gpt2, llama
 optimizer_state_dtype: fp32 + weight_dtype: 16 bits | 4 | precisions | gpt2, llama
-packing: true + padding: right | 8 | masks | gpt2, llama, neox, olmo2
-packing: true + precision: amp | 27 | losses_more, masks | deepseek, gpt2, llama, neox, olmo2
+packing: true + padding: right | 9 | liger, masks | gpt2, llama, mixtral, neox, olmo2
+packing: true + precision: amp | 34 | liger, losses_more, masks | deepseek, gemma3, gpt2, llama, neox, olmo2, qwen_moe
 packing: true + precision: mixed | 18 | losses_more | gpt2, llama
-packing: true + precision: pure | 22 | losses_more, masks | deepseek, gpt2, llama, olmo2, olmoe, starcoder2
+packing: true + precision: pure | 26 | liger, losses_more, masks | deepseek, gemma2, gpt2, llama, llama4, mixtral,
+  olmo2, olmoe, starcoder2
+packing: true + quantization: int8 | 1 | liger | gemma3
+packing: true + quantization: nf4-double | 1 | liger | mixtral
 packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
 padding: right + parallel.sharding: fsdp | 5 | fully_shard_more | bert, gpt2, llama
 padding: right + parallel.sharding: fsdp-grad-op | 3 | fully_shard_more | gpt2, llama
-padding: right + precision: amp | 101 | fully_shard_more, images, losses_more, masks, padding, pairs, preference |
-  bert, deepseek, falcon, gemma2, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2,
-  qwen2_vl, qwen_moe, roberta
+padding: right + precision: amp | 105 | fully_shard_more, images, liger, losses_more, masks, padding, pairs,
+  preference | bert, deepseek, falcon, gemma2, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt,
+  neox, olmo2, qwen2_vl, qwen_moe, roberta
 padding: right + precision: fsdp | 2 | fully_shard_more | gpt2, llama
 padding: right + precision: mixed | 78 | losses_more, padding, pairs, pairs_beside, preference | bert, deepseek,
   falcon, glm, glm4, gpt2, llama, mixtral, qwen_moe, roberta
-padding: right + precision: pure | 106 | fully_shard_more, images, losses_more, masks, padding, pairs, pairs_beside,
-  preference | bart, bert, bloom, deepseek, falcon, gemma3, gemma3_images, glm, glm4, gpt2, llama, llama4, mixtral,
-  olmo2, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5
-padding: right + quantization: int8 | 3 | pairs | gpt2
+padding: right + precision: pure | 111 | fully_shard_more, images, liger, losses_more, masks, padding, pairs,
+  pairs_beside, preference | bart, bert, bloom, deepseek, falcon, gemma3, gemma3_images, glm, glm4, gpt2, llama,
+  llama4, mixtral, olmo2, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5
+padding: right + quantization: int8 | 4 | liger, pairs | gpt2, gpt_oss
 padding: right + quantization: nf4 | 6 | pairs | bert, llama
+padding: right + quantization: nf4-double | 1 | liger | mixtral
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
 parallel.fsdp_version: 1 + parallel.sharding: fsdp | 116 | flat_adapters, flat_host, flat_parameter, foundry,
   sharded_activations | bert, bloom, gemma, gemma2, glm, gpt2, llama, mpt under llm-foundry, neox, opt, phi3, vit
@@ -1263,36 +1435,41 @@ parallel.sharding: zero3 + precision: mixed | 107 | host_activations, zero, zero
 parallel.tensor + precision: fsdp | 34 | titan, titan_replicas | llama under torchtitan
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 45 | adapters, pairs, pairs_beside, quantized | bart, bert, gemma, gemma2,
-  gemma3, glm, gpt2, llama, llava, mixtral, mpt, opt, phi, roberta, t5
+precision: amp + quantization: int8 | 49 | adapters, liger, pairs, pairs_beside, quantized | bart, bert, gemma,
+  gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt, phi, roberta, t5
 precision: amp + quantization: nf4 | 79 | adapters, flat_adapters, pairs, pairs_beside, quantized, sharded_bits |
   bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, roberta, t5
-precision: amp + quantization: nf4-double | 45 | adapters, flat_adapters, pairs, quantized, sharded_bits | bloom,
-  gemma, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, roberta, t5
-precision: amp + weight_dtype: 16 bits | 670 | adapters, adapters_more, flat_adapters, fully_shard_more, galore,
-  halves, hosted, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava,
-  mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+precision: amp + quantization: nf4-double | 48 | adapters, flat_adapters, liger, pairs, quantized, sharded_bits,
+  tiled | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, roberta, t5
+precision: amp + trained_blocks: badam | 5 | turns | gemma, llama, neox
+precision: amp + trained_blocks: lisa | 10 | turns | llama, mixtral, phi, phi3
+precision: amp + weight_dtype: 16 bits | 682 | adapters, adapters_more, flat_adapters, fully_shard_more, galore,
+  halves, hosted, liger, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, tiled,
+  turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama,
+  llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
 precision: fsdp + weight_dtype: 16 bits | 47 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | gemma2,
   gemma3, glm, gpt2, llama, phi, phi3
 precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma2, glm, glm4, gpt2, llama, neox, opt,
   phi, phi3
-precision: pure + quantization: int8 | 28 | adapters, pairs, quantized | bart, bert, bloom, gemma2, gemma3, glm,
-  glm4, gpt2, llama, llava, mpt, phi, phi3, t5
-precision: pure + quantization: nf4 | 63 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized,
-  sharded_bits | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt,
-  llava, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta
-precision: pure + quantization: nf4-double | 40 | adapters, flat_adapters, litgpt, pairs, quantized, sharded_bits,
-  sharded_more | bart, bloom, falcon under litgpt, gemma, gemma2, glm4, gpt2, llama, llama under litgpt, mixtral, mpt,
-  neox under litgpt, opt, phi, roberta, t5
+precision: pure + quantization: int8 | 29 | adapters, liger, pairs, quantized | bart, bert, bloom, gemma2, gemma3,
+  glm, glm4, gpt2, llama, llava, mpt, phi, phi3, t5
+precision: pure + quantization: nf4 | 65 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized,
+  sharded_bits, tiled | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under
+  litgpt, llava, mixtral, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta
+precision: pure + quantization: nf4-double | 43 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
+  sharded_bits, sharded_more | bart, bloom, falcon under litgpt, gemma, gemma2, glm4, gpt2, llama, llama under litgpt,
+  mixtral, mpt, neox under litgpt, olmo2, opt, phi, roberta, t5
+precision: pure + trained_blocks: badam | 5 | turns | llama, neox, phi, phi3
+precision: pure + trained_blocks: lisa | 7 | turns | gemma, neox, olmo2, phi, phi3
 quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
   llama, neox, opt, phi, phi3
-quantization: int8 + weight_dtype: 16 bits | 14 | adapters, quantized | bart, gemma, gemma2, gemma3, glm, gpt2,
-  llama, llava, mixtral, mpt, opt, t5
+quantization: int8 + weight_dtype: 16 bits | 15 | adapters, liger, quantized | bart, gemma, gemma2, gemma3, glm,
+  glm4, gpt2, llama, llava, mixtral, mpt, opt, t5
 quantization: nf4 + weight_dtype: 16 bits | 30 | adapters, flat_adapters, pairs, quantized, sharded_bits,
   sharded_more | bert, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, opt, roberta
-quantization: nf4-double + weight_dtype: 16 bits | 25 | adapters, flat_adapters, quantized, sharded_bits | bloom,
-  gemma, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3
+quantization: nf4-double + weight_dtype: 16 bits | 26 | adapters, flat_adapters, quantized, sharded_bits, tiled |
+  bloom, gemma, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3
+trained_blocks: badam + weight_dtype: 16 bits | 2 | turns | neox
 """
