@@ -25,6 +25,8 @@ def check(job: Job) -> None:
     assert job.sharding is not None
     if job.sharding.version != 1 or job.sharding.kind not in (FSDP, FSDP_GRAD_OP):
         raise UsageError("the rig is of FSDP1", key="sharding")
+    if job.sharding.replicas > 1:
+        raise UsageError("the rig of FSDP1 has one group of devices", key="sharding")
     if job.ema:
         raise UsageError("a module of FSDP1 cannot be copied, as its process group cannot", key="ema")
     if job.optimizer_in_backward:
