@@ -124,7 +124,7 @@ def test_what_is_passed_over_would_have_changed_nothing(
 @pytest.mark.parametrize(
     "words",
     [
-        *SMALL[1:],
+        *SMALL,
         ("-m", "llama-3.2-1b", "-g", "l4", "--gpus", "2", "--lora", "--sharding", "ddp,fsdp", "--loss", "standard"),
     ],
 )
@@ -173,8 +173,20 @@ def test_micro_batches_of_a_pipeline_are_searched() -> None:
 
 
 def test_where_the_allocator_is_simulated_the_plans_that_are_shown_are() -> None:
-    words = ("-m", "qwen3-0.6b", "-g", "2xt4", "--seq", "512", "--runtime", "torchtitan", "--exclude", "compile=true")
-    document = planned(*words, "--exclude", "offload=optimizer", "--loss", "standard")
+    words = (
+        "-m",
+        "qwen3-0.6b",
+        "-g",
+        "2xt4",
+        "--seq",
+        "512",
+        "--runtime",
+        "torchtitan",
+        "--checkpointing",
+        "none,full",
+    )
+    out = ("--exclude", "offload=optimizer", "--exclude", "compile=true")
+    document = planned(*words, *out, "--loss", "standard")
     shown = {document["fastest"], document["simplest"], *document["front"]}
     assert not any(document["plans"][place]["is_estimated"] for place in shown)
     found = document["plans"][document["fastest"]]
