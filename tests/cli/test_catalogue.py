@@ -24,11 +24,21 @@ from vramplan.replay.step import replay
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = {profile.name: profile for profile in list_gpus()}
 MODELS = {profile.name: profile for profile in list_models()}
-UNITLESS = {"vendor", "architecture", "compute_capability", "bf16", "flash_attention", "fp8", "dtype"}
+UNITLESS = {
+    "vendor",
+    "architecture",
+    "compute_capability",
+    "bf16",
+    "flash_attention",
+    "fp8",
+    "dtype",
+    "multiprocessors",
+}
 WORDS = {
     *("family", "transformers_model_type", "task", "tied_embeddings", "positions", "activation", "gated_mlp"),
     *("qkv_bias", "output_bias", "mlp_bias", "qk_norm", "parallel_residual", "pre_norm"),
     *("attention_softcap", "new_decoder_architecture", "logit_softcap", "unrotated_layers", "vision_activation"),
+    *("sliding_window_pattern", "vision_full_layers"),
     *("experts.normalized", "experts.dense_layers", "latent_attention.interleaved"),
     *("unet.mirrored", "unet.fp32_rotary", "unet.attention_free"),
     *("bottleneck", "downsample_in_first_stage", "downsample_in_bottleneck"),

@@ -236,7 +236,7 @@ def test_nothing_fits() -> None:
 
 
 def test_an_interrupted_search_prints_the_best_so_far() -> None:
-    words = ["plan", "-m", "llama-2-7b", "-g", "a100", "--gpus", "8", "--format", "json"]
+    words = ["plan", "-m", "llama-2-7b", "-g", "a100", "--gpus", "8", "--runtime", "all", "--format", "json"]
     code = "import sys; from vramplan.cli.start import main; sys.argv[1:] = " + repr(words) + "; main()"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(2.5)

@@ -26,7 +26,7 @@ def result() -> FitResult:
 
 
 def test_a_few_rounds_find_nothing() -> None:
-    drawn = list(islice(rounds(11), ROUNDS))
+    drawn = list(islice(rounds(18), ROUNDS))
     assert not [one for one in drawn if one.fault is not None]
     assert {one.answered for one in drawn} == {True, False, None}
 

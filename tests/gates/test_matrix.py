@@ -112,7 +112,7 @@ def test_names_say_the_values_and_exclusions_leave_out(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_matrix_is_an_error_with_its_place(tmp_path: Path, matrix: dict[str, Any], said: str) -> None:
-    job = {**PLAIN, "adapter": "lora"} if "adapter.rank" in matrix else PLAIN
+    job = {**PLAIN, "adapter": ["lora"]} if "adapter.rank" in matrix else PLAIN
     path = file_of(tmp_path, {**job, "matrix": matrix})
     err = refused("check", path).err
     assert said in err

@@ -38,9 +38,8 @@ COMPOSED = {
     "compile": ("frozen", "padding", "packing", "offload", "checkpoint_reentrant", "label_smoothing", "weight_dtype"),
     "precision": ("adapter", "frozen", "padding", "packing", "offload", "checkpoint_reentrant", "label_smoothing"),
     "loss": ("packing", "offload"),
-    "packing": ("adapter", "frozen", "offload", "checkpoint_reentrant"),
+    "packing": ("frozen",),
     "optimizer": ("adapter", "frozen"),
-    "activation_checkpointing": ("adapter", "frozen", "weight_dtype"),
     "quantization": ("loss", "offload", "checkpoint_reentrant", "padding", "compile"),
 }
 """Written by hand, as what no row had when this was written; a pair that is traced since then leaves it."""

@@ -92,9 +92,10 @@ def test_the_rows_of_generations_cover_every_family_that_may_generate() -> None:
 
 def is_said(key: str, kind: ModelType, **keys: int) -> bool:
     """Whether an answer says that something was never traced with the code of a model type."""
-    name = next(profile.name for profile in list_models() if profile.shape().family == kind.family)
-    length = {} if kind.tasks[0] == "image" else {"sequence_length": 64 if kind.family != "llava" else 640}
-    job = build_job({"model": name, "gpu": "h200", **length, **keys})
+    profile = next(profile for profile in list_models() if profile.shape().family == kind.family)
+    tokens = 64 if profile.shape().image_size is None else 640  # those of an image are counted in
+    length = {} if kind.tasks[0] == "image" else {"sequence_length": tokens}
+    job = build_job({"model": profile.name, "gpu": "h200", **length, **keys})
     return any(said.startswith(f"{key} ") and "was never traced with" in said for said in job.composed)
 
 

@@ -20,7 +20,11 @@ def offloaded(file: str) -> list[Job]:
     return [job for job in jobs(file) if job.offload_activations]
 
 
-@pytest.mark.parametrize("file", OFFLOADED)
+DEVICE_ALONE = {"images", "liger", "tiled"}
+"""Files whose traces did not look at the memory of the host."""
+
+
+@pytest.mark.parametrize("file", sorted(OFFLOADED.keys() - DEVICE_ALONE))
 def test_what_lies_on_the_host_is_exact(file: str) -> None:
     """The packed tensors of torch.autograd.graph.save_on_cpu, and the powers of two that pinned blocks are."""
     assert len(offloaded(file)) == OFFLOADED[file]

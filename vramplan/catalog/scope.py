@@ -48,7 +48,7 @@ MODELS = (
     ),
     Scope(r"(.*/)?(.*mamba.*|rwkv.*|jamba.*|.*recurrentgemma.*|hyena.*|xlstm.*|zamba.*)", RECURRENT),
     Scope(
-        r"(.*/)?(.*[-.\d]vl\b.*|.*-vision.*|paligemma.*|idefics.*|smolvlm.*|pixtral.*|blip.*|internvl.*"
+        r"(.*/)?(?!qwen2(\.5)?-vl)(.*[-.\d]vl\b.*|.*-vision.*|paligemma.*|idefics.*|smolvlm.*|pixtral.*|blip.*|internvl.*"
         r"|.*-omni.*|florence.*|molmo.*)",
         VISION_LANGUAGE,
     ),

@@ -28,7 +28,7 @@ _ATTRIBUTES = {  # where Gpu has another name for the key
     "link_bandwidth": "link_bytes_per_s",
     "tdp": "tdp_watts",
 }
-_MEASURED = ("multiprocessors", "product_flop_per_s", "attention_flop_per_s")  # which a job does not say
+_MEASURED = ("multiprocessors", "product_flop_per_s", "attention_flop_per_s")  # which a job does not say: of its GPU
 _RATES = ("fp32", "fp16", "bf16_rate", "fp8_rate")
 
 
@@ -147,6 +147,8 @@ def gpu_from_mapping(fields: Fields, catalog: Catalog) -> tuple[Gpu, Told] | Non
         told = tuple(one for one in told if one.key != "gpu.memory")
     if all(fields.present(key) for key in explicit):
         told = ()  # nothing of the profile is left: a resolved job that was fed back in
+    of_another = any(values[key] != known[key] for key in ("architecture", "memory_bandwidth", *_RATES))
+    measured = {} if profile is None or of_another else {key: getattr(profile, key) for key in _MEASURED}
     gpu = Gpu(
         name=profile.name if profile is not None else name or "GPU",
         capacity_bytes=memory,
@@ -159,6 +161,6 @@ def gpu_from_mapping(fields: Fields, catalog: Catalog) -> tuple[Gpu, Told] | Non
         memory_bandwidth_bytes_per_s=values["memory_bandwidth"],
         note=values["note"],
         **{_ATTRIBUTES[key]: values[key] for key in (*_RATES, "link_bandwidth", "tdp")},
-        **({} if profile is None else {key: getattr(profile, key) for key in _MEASURED}),
+        **measured,
     )
     return gpu, told
