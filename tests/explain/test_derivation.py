@@ -19,7 +19,7 @@ from vramplan.answers.explanation.life import life
 from vramplan.answers.explanation.sections import sections
 from vramplan.answers.explanation.states import states
 from vramplan.answers.explanation.trace import Trace, full_name
-from vramplan.replay.setup import Setup
+from vramplan.replay.setup import Segment, Setup
 from vramplan.replay.step import replay
 
 DRAWS = settings(max_examples=10, deadline=None)
@@ -27,6 +27,15 @@ BATCHES = st.integers(1, 5)
 # the scale is multiplied into the loss, and by the count of bad gradients before a step that knows scales
 PADDED_STACKS = plain(model("t5", layers=1, decoder_layers=1), attention="efficient", padded=True)
 SCALED_LOSS = plain(model("bert", layers=1), precision="amp-fp16", grad_scaler=True)
+SMALL = {"layers": 1, "hidden_size": 8, "attention_heads": 1, "key_value_heads": 1, "intermediate_size": 24}
+TOWER = {"image_size": 16, "patch_size": 8, "channels": 1, "vision_layers": 1, "vision_hidden_size": 8}
+TOWER |= {"vision_attention_heads": 1, "vision_intermediate_size": 24, "vision_merge": 1, "vision_frames": 1}
+WINDOWS = {"vision_window": 48, "vision_full_layers": ()}
+# what the images between the first and the last give, and what a model keeps of its samples, which is no buffer
+IMAGES = plain(model("qwen2_vl", **SMALL, **TOWER), sequence_length=5, attention="efficient", image_size=16)
+IMAGES_AVERAGED = plain(model("qwen2_5_vl", **SMALL, **TOWER, **WINDOWS), sequence_length=5, ema=True, image_size=16)
+AGAIN = {"segments": (Segment(1, 1, True), Segment(1, 1, True)), "accumulating": True, "hold_outputs": True}
+IMAGES_TWICE = plain(model("qwen2_5_vl", **SMALL, **TOWER, **WINDOWS), sequence_length=45, image_size=16, **AGAIN)
 SIZES = {
     "float32": 4,
     "float16": 2,
@@ -65,6 +74,7 @@ def test_notes_change_nothing(setup: Setup, batch: int) -> None:
 
 @DRAWS
 @given(setups(), BATCHES)
+@example(IMAGES_AVERAGED, 1)
 def test_what_is_alive_sums_to_the_peak_and_what_is_kept_to_saved(setup: Setup, batch: int) -> None:
     trace = Trace(setup, batch)
     held = states(trace)
@@ -77,6 +87,7 @@ def test_what_is_alive_sums_to_the_peak_and_what_is_kept_to_saved(setup: Setup, 
 
 @DRAWS
 @given(setups(), BATCHES)
+@example(IMAGES_TWICE, 1)
 def test_tensors_of_a_replayed_block_are_those_of_every_block(setup: Setup, batch: int) -> None:
     quick, direct = Trace(setup, batch), Trace(setup, batch, direct=True)
     assert quick.phase == direct.phase
@@ -126,6 +137,7 @@ def lives_are_the_same(quick: Trace, direct: Trace, known: list[str]) -> None:
 
 @DRAWS
 @given(setups(), BATCHES, st.integers(0, 13))
+@example(IMAGES, 3, 0)
 @example(PADDED_STACKS, 1, 0)
 def test_every_operator_has_a_rule_and_every_saved_tensor_a_reason(setup: Setup, batch: int, block: int) -> None:
     trace = Trace(setup, batch)
@@ -148,6 +160,7 @@ def test_every_operator_has_a_rule_and_every_saved_tensor_a_reason(setup: Setup,
 @DRAWS
 @given(setups(), BATCHES)
 @example(SCALED_LOSS, 1)
+@example(IMAGES, 3)
 def test_names_are_unique_within_a_block_and_outside(setup: Setup, batch: int) -> None:
     trace = Trace(setup, batch)
     known = [(birth.blocks, birth.label) for birth in trace.heads()]

@@ -93,6 +93,19 @@ class TracedTape(Tape):
         self._pending = (None, None, True, operator)
         super().workspace(operator, size, per_sample)
 
+    def resize(
+        self,
+        index: int,
+        fixed_bytes: int,
+        per_sample_bytes: int = 0,
+        size: Callable[[int], int] | None = None,
+        *,
+        is_affine: bool = True,
+    ) -> None:
+        """Give a storage another size than its tensor has, whose shape says nothing of it from now on."""
+        super().resize(index, fixed_bytes, per_sample_bytes, size, is_affine=is_affine)
+        self.births[index].shape = None
+
     def relabel(self, tensor: Tensor, category: str) -> None:
         """Count a living storage under another component from now on."""
         assert tensor.storage is not None

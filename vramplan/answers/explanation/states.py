@@ -96,7 +96,8 @@ def _not_of_a_weight(trace: Trace, component: str) -> list[StateTensor]:
         books = [StateTensor("code_books.optimizer", (), FP32.name, 1, size, size)] if size else []
         return [*books, *(_of_the_scaler() if setup.grad_scaler else ())]
     if component == "ema" and setup.ema:
-        sizes = [state.at(trace.batch) for state in trace.record.states if state.category == "buffers"]
+        fixed = [state for state in trace.record.states if state.category == "buffers" and not state.per_sample_bytes]
+        sizes = [state.at(trace.batch) for state in fixed]  # what a model keeps of its samples is no buffer
         if keeps(setup.model, setup.sequence_length):
             sizes.pop()  # the last is no buffer of the module, and so not copied
         return [StateTensor(f"buffer.{number}.ema", (), "", 1, size, size) for number, size in enumerate(sizes)]

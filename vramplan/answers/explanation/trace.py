@@ -54,6 +54,8 @@ class Trace:
             return (shape[0], self.batch * self.setup.sequence_length, *shape[2:])
         if self.sequence_first and shape[:2] == (self.setup.sequence_length, self.tape.batch):
             return (shape[0], self.batch, *shape[2:])
+        if len(shape) > 1 and shape[0] % self.tape.batch:  # no number of samples: queries, keys and values, for example
+            return (shape[0], shape[1] * self.batch // self.tape.batch, *shape[2:])
         return (shape[0] * self.batch // self.tape.batch, *shape[1:])
 
     def component(self, birth: Birth) -> str:
@@ -225,7 +227,7 @@ class Trace:
             return self.weight_of(ref).name + fresh
         if step.of is None:
             return "loss.grad"
-        return f"{step.of.label}.backward." + ("workspace" if birth.shape is None else birth.operator.lstrip("_"))
+        return f"{step.of.label}.backward." + ("workspace" if birth.dtype is None else birth.operator.lstrip("_"))
 
     # ----------------------------------------------------------------------------------------------------- life
     def chain(self, birth: Birth) -> list[Birth]:

@@ -75,7 +75,7 @@ class WindowedVisionModel(VisionModel):
         tape, recipe = self.tape, self.recipe
         shape, windows = recipe.shape, windows_of(recipe.shape)
         _position_ids = tape.new("cat", (pixel_values.shape[0], 2), INT64, True)
-        ends = {True: ends_of_pieces(tape, 1), False: ends_of_pieces(tape, len(windows))}
+        ends = {True: ends_of_pieces(tape, 1), False: ends_of_pieces(tape, len(windows), "window_cumsum")}
         lengths = {True: (shape.image_patches,), False: windows}
         hidden = tape.looked_up(conv_of_patches(pixel_values, self.proj))
         hidden = self.permuted(hidden)

@@ -64,12 +64,12 @@ def each_image(
     return outputs
 
 
-def ends_of_pieces(tape: Tape, pieces: int) -> Tensor:
+def ends_of_pieces(tape: Tape, pieces: int, operator: str = "cumsum") -> Tensor:
     """Where each piece of each image ends, from 0 on, of 4 bytes each: `cu_seqlens`.
 
     Source: transformers 5.23, vision_utils.py, get_vision_cu_seqlens and get_vision_window_index.
     """
-    ends = tape.new("cumsum", (pieces * tape.batch + 1,), INT32, False)
+    ends = tape.new(operator, (pieces * tape.batch + 1,), INT32, False)
     if not tape.direct:
         index = len(tape.fixed) - 1
         tape.fixed[index], tape.per_sample[index] = 0, INT32.itemsize * pieces
@@ -155,20 +155,20 @@ def _others(
         if isinstance(saved, list):
             saved.clear()
         return tuple(
-            _between(grad.tape, "gradients of images", shape, grad, size)
+            _between(grad.tape, "gradients_of_images", shape, grad, size)
             for shape, size in zip(shapes, gradients, strict=True)
         )
 
-    node = tape.record("attention of images", tuple(views), backward)
+    node = tape.record("attention_of_images", tuple(views), backward)
     batch, heads, _, width = queries.shape
     result_bytes = sum(tape.size_of(one.storage) for one in outputs if one.storage is not None)
     result_bytes += kept_bytes if keeps_results else 0
-    out = _between(tape, "attention of images", (batch, 0, heads, width), outputs[0], result_bytes)
+    out = _between(tape, "attention_of_images", (batch, 0, heads, width), outputs[0], result_bytes)
     out.node = node
     if node is not None and (keeps_results or tape.frame is not None):
         tape.save(node, out)
     elif node is not None:
-        kept = _between(tape, "kept of images", (0,), outputs[0], kept_bytes)
+        kept = _between(tape, "kept_of_images", (0,), outputs[0], kept_bytes)
         tape.save(node, kept)
     return out
 
@@ -180,5 +180,6 @@ def _bytes(shape: Shape, like: Tensor) -> int:
 def _between(tape: Tape, operator: str, shape: Shape, like: Tensor, each_bytes: int) -> Tensor:
     """A tensor in place of those of all images but the first and the last: so many bytes for each."""
     tensor = tape.new(operator, shape, like.dtype, True)
-    tape.fixed[-1], tape.per_sample[-1] = -PLAYED * each_bytes, each_bytes
+    assert tensor.storage is not None
+    tape.resize(tensor.storage.index, -PLAYED * each_bytes, each_bytes)
     return tensor
