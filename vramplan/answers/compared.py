@@ -13,8 +13,9 @@ from vramplan.answers.brief import Brief
 from vramplan.answers.session import Session
 from vramplan.catalog.prices import rents_of
 from vramplan.errors import InputError, UsageError
-from vramplan.job import JobEntry, build_any_job
+from vramplan.job import JobEntry
 from vramplan.job.lookup import Catalog
+from vramplan.job.several import Jobs
 from vramplan.planner.setups import iteration_of
 from vramplan.results import FITS
 from vramplan.results.compared import Cell, Comparison
@@ -85,13 +86,13 @@ def _cells(
     combinations: Sequence[Mapping[str, str]], keys_of: Callable[[Mapping[str, str]], Keys], profiles: Sequence[Path]
 ) -> tuple[Cell, ...]:
     """The cells of combinations, in their order. Those of one iteration are answered one after another."""
-    session, prices, catalog = Session(), Prices(profiles), Catalog(profiles)
+    session, prices, built = Session(), Prices(profiles), Jobs(Catalog(profiles))
     cells: dict[int, Cell] = {}
     jobs: dict[object, list[tuple[int, Job]]] = {}  # by iteration
     with session.open():
         for number, one in enumerate(combinations):
             try:
-                job = build_any_job(keys_of(one), catalog=catalog)
+                job = built.job(keys_of(one))
                 if isinstance(job, TextbookJob):
                     raise UsageError("equations have no time to compare", key="runtime", hint="another runtime")
             except InputError as error:
