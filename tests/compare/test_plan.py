@@ -114,7 +114,7 @@ def test_what_is_passed_over_would_have_changed_nothing(
     monkeypatch.setattr(asked.Asked, "is_too_large", lambda self, one, job: False)
     monkeypatch.setattr(asked.Asked, "has_room", lambda self, job: True)
     monkeypatch.setattr(asked.Asked, "_learn", lambda self, one, why: None)
-    monkeypatch.setattr(asked, "floor_of", lambda job, replays: None)
+    monkeypatch.setattr(asked, "floor_of", lambda job, replays, small_first: None)
     every = planned(*words)
     assert every["refused"] >= document["refused"]
     for name in ("fits", "plans", "fastest", "simplest", "front", "ladder"):

@@ -41,5 +41,6 @@ def brief(job: Job, replays: Replays) -> Brief:
     time, run = None, None
     if rung.verdict == FITS or job.length != NO_LENGTH:
         record = decision.record
-        _, time, run = time_and_run(decision, host_held(record, job, rung.schedule), parameters_of_all(job, record)[0])
+        parameters = 0 if job.length == NO_LENGTH else parameters_of_all(job, record)[0]
+        _, time, run = time_and_run(decision, host_held(record, job, rung.schedule), parameters)
     return Brief(judged, rung, judge.usable_bytes, job.data_parallel_size * (job.split or Split()).devices, time, run)

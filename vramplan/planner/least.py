@@ -14,6 +14,7 @@ from vramplan.planner.accumulation import Accumulation, Schedule
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import accumulation_of
 from vramplan.planner.setups import setup_of
+from vramplan.replay.envelope import envelope_of
 from vramplan.replay.kernels import ATTENTION, CONVOLUTION, NOTHING, PRODUCT, Kernel, Poly
 from vramplan.replay.record import Record, State
 from vramplan.replay.setup import Setup
@@ -25,7 +26,6 @@ from vramplan.values.job import Job
 from vramplan.values.parallel import DDP, Split
 
 MANY = 1 << 12  # sequences of a micro-batch with which whatever a micro-batch costs at least counts for nothing
-FEW, SOME = 2, 66  # two micro-batches, between which what forward saves grows in proportion
 ROUNDED_BYTES = 1 << 16  # by which rounding each tensor to blocks may move the difference between them
 ON_HOST = "optimizer"
 HALF_BYTES = 2  # of a weight in the narrowest type that is trained
@@ -44,6 +44,28 @@ class Work(NamedTuple):
     def kernel_classes(self) -> tuple[Kernel, ...]:
         """As a record has them."""
         return self.kernels
+
+
+class Plain(NamedTuple):
+    """What bounds ask of a plain replay."""
+
+    kernel_classes: tuple[Kernel, ...]
+    states: tuple[State, ...]
+    parameters: int
+    reached_parameters: int
+    sample_bytes: int  # what grows with each sample at the moment when that is most, without states
+
+    @property
+    def static_bytes(self) -> int:
+        """States of a micro-batch of one sample."""
+        return sum(state.at(1) for state in self.states)
+
+
+def plain_of(record: Record) -> Plain:
+    """The same of the record of `plain_setup`."""
+    inputs = sum(state.per_sample_bytes * state.copies for state in record.states)
+    each = max(per_sample for _, per_sample in envelope_of(record).lines) - inputs
+    return Plain(record.kernel_classes, tuple(record.states), record.parameters, record.reached_parameters, each)
 
 
 def plain_setup(job: Job, *, whole: bool = False) -> Setup:
@@ -68,10 +90,10 @@ def cuts_of(job: Job) -> int:
     return 1 if job.planned is not None else parts_of(job)
 
 
-def arithmetic_of(record: Record, parts: int) -> Work:
+def arithmetic_of(plain: Plain, parts: int) -> Work:
     """The products and the attention of a plain record, and no byte that is moved, divided by `parts` devices."""
     found: dict[tuple[str, str, str, int], list[Poly]] = {}
-    for one in record.kernel_classes:
+    for one in plain.kernel_classes:
         if one.kind in (PRODUCT, CONVOLUTION, ATTENTION) and one.flops != NOTHING:
             key = (one.kind, one.direction, one.dtype, one.head_size)
             sums = found.setdefault(key, [NOTHING, NOTHING])
@@ -83,13 +105,13 @@ def arithmetic_of(record: Record, parts: int) -> Work:
         )
         for (kind, direction, dtype, head), (flops, again) in found.items()
     )
-    return Work(kernels, record.parameters // parts, record.reached_parameters // parts)
+    return Work(kernels, plain.parameters // parts, plain.reached_parameters // parts)
 
 
-def work_of(record: Record, parts: int) -> Work:
+def work_of(plain: Plain, parts: int) -> Work:
     """Every kernel of a plain record, divided by `parts` devices, which may share its bytes as well."""
     if parts == 1:
-        return Work(record.kernel_classes, record.parameters, record.reached_parameters)
+        return Work(plain.kernel_classes, plain.parameters, plain.reached_parameters)
     kernels = tuple(
         one._replace(
             launches=0,
@@ -98,16 +120,16 @@ def work_of(record: Record, parts: int) -> Work:
             read=_part(one.read, parts),
             written=_part(one.written, parts),
         )
-        for one in record.kernel_classes
+        for one in plain.kernel_classes
     )
-    return Work(kernels, record.parameters // parts, record.reached_parameters // parts)
+    return Work(kernels, plain.parameters // parts, plain.reached_parameters // parts)
 
 
 def _part(poly: Poly, parts: int) -> Poly:
     return poly[0] // parts, poly[1] // parts, poly[2] // parts
 
 
-def least_seconds(job: Job, work: Work, plain: Record, rates: Rates, *, shared: bool = True, most: int = MANY) -> float:
+def least_seconds(job: Job, work: Work, plain: Plain, rates: Rates, *, shared: bool = True, most: int = MANY) -> float:
     """The seconds that a sample of all devices takes at least, whatever the steps, and the micro-batch up to `most`.
 
     Not `shared`: without what the data-parallel devices tell each other, so that it holds for each way to share.
@@ -138,32 +160,34 @@ def _best_schedules(accumulation: Accumulation, stages: int, most: int) -> Itera
     yield from within if stages > 1 else within[:1]
 
 
-def most_samples(job: Job, plain: Record) -> int:
-    """The largest micro-batch that may have room beside the states: forward saves at least so much of each sample.
+def most_samples(job: Job, plain: Plain) -> int:
+    """The largest micro-batch that may have room beside the states: so much of each sample is there at some moment.
 
-    0 where not even one may.
+    0 where not even one may. Activations and their gradients are the same where weights and states are shared. A stage
+    of a pipeline has less, but each saves what its blocks save, and one of them has the moment: all stages together
+    have no less.
     """
     if job.offload_activations:
         return MANY
-    each = (plain.saved_bytes(SOME) - plain.saved_bytes(FEW)) // (SOME - FEW) // cuts_of(job)
+    each = plain.sample_bytes // cuts_of(job)
     return max(0, min(MANY, (job.usable_bytes - least_bytes(job, plain)) // max(1, each - ROUNDED_BYTES)))
 
 
-def _host_of(job: Job, plain: Record) -> Host:
+def _host_of(job: Job, plain: Plain) -> Host:
     """What the optimizer has on the host at least, which steps there."""
     held = sum(state.at(1) for state in plain.states if state.category == ON_HOST)
     zeros = dict.fromkeys(Host._fields, 0)
     return Host(**{**zeros, "states_bytes": held // (job.data_parallel_size * parts_of(job))})
 
 
-def least_bytes(job: Job, plain: Record) -> int:
+def least_bytes(job: Job, plain: Plain) -> int:
     """What is alive on the device all the time at least: of states that devices share, each has a part."""
     devices = job.data_parallel_size * parts_of(job)
     kind = None if job.sharding is None else job.sharding.kind
-    whole = 0
-    if kind in WHOLE_WEIGHTS and "parameters" not in job.offload and parts_of(job) == 1:
+    weights = whole = 0
+    if "parameters" not in job.offload:
         weights = sum(state.at(1) for state in plain.states if state.category == "weights")
-        whole = min(weights, HALF_BYTES * plain.parameters)
-    if job.offload:
-        return whole
-    return whole + (plain.static_bytes(1) - whole) // devices
+        weights = min(weights, HALF_BYTES * plain.parameters)
+        whole = weights if kind in WHOLE_WEIGHTS and parts_of(job) == 1 else 0
+    rest = weights if job.offload else plain.static_bytes
+    return whole + (rest - whole) // devices
