@@ -6,7 +6,6 @@ given, and is told among the assumptions; so the resolved job has it, and a runt
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from vramplan.job.cells import FSDP_HALVES
@@ -17,7 +16,6 @@ from vramplan.values.parallel import is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
-    from vramplan.options.option import Option
     from vramplan.values.machine import Gpu, Runtime
     from vramplan.values.model import ModelShape
 
@@ -55,9 +53,9 @@ def _take_plain(resolver: Resolver, runtime: Runtime, group: str) -> None:
     """
     raw = resolver.raw
     fields = raw.fields.fields(group) if group else raw.fields
-    for name, option in _plain_options(group):
+    for name, option in table.nullable_last(group):
         value = runtime.defaults.get(name)
-        if value is None or value == option.default or getattr(raw, option.attribute) is not None:
+        if value is None or value == option.default or option.key in OWN or getattr(raw, option.attribute) is not None:
             continue
         chosen = option.nullable and fields is not None and fields.present(option.name)
         follows = option.key == GLOBAL and raw.gradient_accumulation_steps
@@ -69,13 +67,6 @@ def _take_plain(resolver: Resolver, runtime: Runtime, group: str) -> None:
         else:
             setattr(raw, option.attribute, value)
             resolver.assume(option.key, value, _why(runtime, option.name))
-
-
-@cache
-def _plain_options(group: str) -> tuple[tuple[str, Option], ...]:
-    """The rows of a mapping with their names, those whose null is a choice last, without those of `OWN`."""
-    rows = sorted(table.inside(group).items(), key=lambda one: one[1].nullable)
-    return tuple((name, option) for name, option in rows if option.key not in OWN)
 
 
 def _take(resolver: Resolver, runtime: Runtime, key: str, value: Any, field: str | None = None) -> None:

@@ -100,6 +100,7 @@ class Record:
         """Drop what is kept of answers: the sizes of the last micro-batch, and a few figures of each."""
         self._sizes: dict[int, list[int]] = {}
         self._peaks: dict[int, dict[str, int]] = {}
+        self._tops: dict[int, int] = {}
         self._stranded: dict[tuple[int, bool], int] = {}
         self._worst: dict[int, tuple[str, Moment]] = {}
         self.envelope: Any = None  # of every micro-batch above 1: vramplan/replay/envelope.py
@@ -211,7 +212,10 @@ class Record:
 
     def peak_bytes(self, batch: int) -> int:
         """Peak bytes of the iteration."""
-        return max(self.peaks(batch).values())
+        found = self._tops.get(batch)
+        if found is None:
+            found = self._tops[batch] = max(self.peaks(batch).values())
+        return found
 
     def left_before_bytes(self, batch: int) -> int:
         """How much less the peak of a first iteration is, which finds nothing that the one before has left."""

@@ -24,6 +24,7 @@ __all__ = (
     "find",
     "inside",
     "named_by_flag",
+    "nullable_last",
     "of_one_runtime",
     "panel_of",
     "parameters",
@@ -65,6 +66,12 @@ def named_by_flag(name: str) -> Option | None:
 def inside(group: str = "") -> dict[str, Option]:
     """The rows of a mapping by their names in it: of `parallel`, of `adapter`, or of the job itself."""
     return {option.name: option for option in TABLE if option.group == group}
+
+
+@cache
+def nullable_last(group: str = "") -> tuple[tuple[str, Option], ...]:
+    """The rows of `inside` with their names, those whose null is a choice of its own last."""
+    return tuple(sorted(inside(group).items(), key=lambda one: one[1].nullable))
 
 
 @cache
