@@ -20,7 +20,8 @@ from vramplan import fit
 from vramplan.answers import asked
 from vramplan.answers.candidates import CHECKPOINTS, COMPILED, LOSSES, OFFLOADS, complexity
 from vramplan.errors import InputError
-from vramplan.planner.least import least_bytes, most_samples, plain_setup
+from vramplan.planner.least import most_samples
+from vramplan.planner.plain import least_bytes, plain_setup
 from vramplan.report.json import schema
 from vramplan.results.compared import Cell
 from vramplan.values.job import Job

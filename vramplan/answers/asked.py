@@ -14,19 +14,8 @@ from vramplan.job.lookup import Catalog
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.choose import accumulation_of
 from vramplan.planner.floor import floor_of
-from vramplan.planner.least import (
-    Plain,
-    Work,
-    arithmetic_of,
-    cuts_of,
-    least_bytes,
-    least_seconds,
-    most_samples,
-    parts_of,
-    plain_of,
-    plain_setup,
-    work_of,
-)
+from vramplan.planner.least import Work, arithmetic_of, least_seconds, most_samples, work_of
+from vramplan.planner.plain import Plain, cuts_of, least_bytes, parts_of, plain_of, plain_setup
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.results.compared import Cell
@@ -202,7 +191,8 @@ class Asked:
         if found is None:
             if len(self.plain) >= MOST_PLAIN:
                 self.plain.clear()
-            found = self.plain[setup, batch] = plain_of(replay(setup, batch=batch))
+            record = replay(setup, batch=batch)
+            found = self.plain[setup, batch] = plain_of(record, record.kernel_classes)
         return found
 
     def _states(self, one: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,8 +1,7 @@
-"""Bounds of a job's memory and time that hold without a replay of its own.
+"""Bounds of a job's time that hold without a replay of its own: those of a plain one (vramplan/planner/plain.py).
 
-They come from a plain replay: the same model and the same code on one device that holds everything. What shares a model
-or its states adds kernels, copies and communication, and takes nothing away from what has to be computed. So one plain
-replay bounds every way to share, every degree of parallelism and every offloading.
+What shares a model or its states adds kernels, copies and communication, and takes nothing away from what has to be
+computed. So one plain replay bounds every way to share, every degree of parallelism and every offloading.
 """
 
 from __future__ import annotations
@@ -11,25 +10,19 @@ from collections.abc import Iterator
 from typing import cast
 
 from vramplan.planner.accumulation import Accumulation, Schedule
-from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import accumulation_of
-from vramplan.planner.setups import setup_of
-from vramplan.replay.envelope import envelope_of
+from vramplan.planner.plain import Plain, parts_of, samples_within
 from vramplan.replay.kernels import ATTENTION, CONVOLUTION, NOTHING, PRODUCT, Kernel, Poly
 from vramplan.replay.record import Record, State
-from vramplan.replay.setup import Setup
 from vramplan.results import Host
 from vramplan.time.rates import Rates
 from vramplan.time.step import Device, step_of
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
-from vramplan.values.parallel import DDP, Split
+from vramplan.values.parallel import Split
 
 MANY = 1 << 12  # sequences of a micro-batch with which whatever a micro-batch costs at least counts for nothing
-ROUNDED_BYTES = 1 << 16  # by which rounding each tensor to blocks may move the difference between them
 ON_HOST = "optimizer"
-HALF_BYTES = 2  # of a weight in the narrowest type that is trained
-WHOLE_WEIGHTS = (DDP, "zero1", "zero2")  # ways to share that leave each device all weights
 
 
 class Work(NamedTuple):
@@ -44,50 +37,6 @@ class Work(NamedTuple):
     def kernel_classes(self) -> tuple[Kernel, ...]:
         """As a record has them."""
         return self.kernels
-
-
-class Plain(NamedTuple):
-    """What bounds ask of a plain replay."""
-
-    kernel_classes: tuple[Kernel, ...]
-    states: tuple[State, ...]
-    parameters: int
-    reached_parameters: int
-    sample_bytes: int  # what grows with each sample at the moment when that is most, without states
-
-    @property
-    def static_bytes(self) -> int:
-        """States of a micro-batch of one sample."""
-        return sum(state.at(1) for state in self.states)
-
-
-def plain_of(record: Record) -> Plain:
-    """The same of the record of `plain_setup`."""
-    inputs = sum(state.per_sample_bytes * state.copies for state in record.states)
-    each = max(per_sample for _, per_sample in envelope_of(record).lines) - inputs
-    return Plain(record.kernel_classes, tuple(record.states), record.parameters, record.reached_parameters, each)
-
-
-def plain_setup(job: Job, *, whole: bool = False) -> Setup:
-    """The iteration of a job on a device that holds the whole model and its states, operator by operator.
-
-    `whole`: as the job runs it, compiled or not, and of the part of a replica that its program cuts by a plan.
-    """
-    strategy = job.activation_checkpointing
-    alone = job._replace(sharding=None, split=None, data_parallel_size=1, offload=())
-    if not whole:
-        alone = alone._replace(planned=None, compile=False)
-    return setup_of(alone, "none" if strategy is None or strategy == OPTIMAL else strategy, accumulates=False)
-
-
-def parts_of(job: Job) -> int:
-    """The devices that share one replica of the model."""
-    return (job.split or Split()).devices
-
-
-def cuts_of(job: Job) -> int:
-    """Into how many parts the program cuts the plain iteration of a job, `whole` as it is."""
-    return 1 if job.planned is not None else parts_of(job)
 
 
 def arithmetic_of(plain: Plain, parts: int) -> Work:
@@ -161,16 +110,8 @@ def _best_schedules(accumulation: Accumulation, stages: int, most: int) -> Itera
 
 
 def most_samples(job: Job, plain: Plain) -> int:
-    """The largest micro-batch that may have room beside the states: so much of each sample is there at some moment.
-
-    0 where not even one may. Activations and their gradients are the same where weights and states are shared. A stage
-    of a pipeline has less, but each saves what its blocks save, and one of them has the moment: all stages together
-    have no less.
-    """
-    if job.offload_activations:
-        return MANY
-    each = plain.sample_bytes // cuts_of(job)
-    return max(0, min(MANY, (job.usable_bytes - least_bytes(job, plain)) // max(1, each - ROUNDED_BYTES)))
+    """The largest micro-batch up to `MANY` that may have room; 0 where not even one may."""
+    return min(MANY, samples_within(job, plain, job.usable_bytes))
 
 
 def _host_of(job: Job, plain: Plain) -> Host:
@@ -178,16 +119,3 @@ def _host_of(job: Job, plain: Plain) -> Host:
     held = sum(state.at(1) for state in plain.states if state.category == ON_HOST)
     zeros = dict.fromkeys(Host._fields, 0)
     return Host(**{**zeros, "states_bytes": held // (job.data_parallel_size * parts_of(job))})
-
-
-def least_bytes(job: Job, plain: Plain) -> int:
-    """What is alive on the device all the time at least: of states that devices share, each has a part."""
-    devices = job.data_parallel_size * parts_of(job)
-    kind = None if job.sharding is None else job.sharding.kind
-    weights = whole = 0
-    if "parameters" not in job.offload:
-        weights = sum(state.at(1) for state in plain.states if state.category == "weights")
-        weights = min(weights, HALF_BYTES * plain.parameters)
-        whole = weights if kind in WHOLE_WEIGHTS and parts_of(job) == 1 else 0
-    rest = weights if job.offload else plain.static_bytes
-    return whole + (rest - whole) // devices
