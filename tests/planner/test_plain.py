@@ -8,6 +8,7 @@ import pytest
 
 from vramplan.job import build_job
 from vramplan.planner.judge import Judge
+from vramplan.planner.plain import most_within
 
 pytestmark = pytest.mark.contract
 
@@ -41,7 +42,7 @@ def test_no_larger_micro_batch_has_room(trained: dict[str, Any]) -> None:
         for accumulates in (False, True):
             for limit in (judge.limits.high // 20, judge.limits.high // 3, judge.limits.high):
                 found = judge.largest_micro_batch(strategy, accumulates, limit)
-                assert found <= judge.most_samples(strategy, limit), (shared, accumulates, limit)
+                assert found <= most_within(job, strategy, limit, judge.replays), (shared, accumulates, limit)
                 asked += found > 1
     assert asked > 20
 

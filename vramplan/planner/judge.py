@@ -24,7 +24,6 @@ from vramplan.planner.budget import (
     footprint,
     static_footprint,
 )
-from vramplan.planner.plain import Plain, plain_of, plain_setup, samples_within
 from vramplan.planner.replays import Replays, kept
 from vramplan.planner.setups import setup_of, setup_of_stage
 from vramplan.replay.envelope import Envelope, envelope_of
@@ -101,7 +100,6 @@ class Judge:
         self._records: dict[tuple[str, bool, bool, int], Record] = {}
         self.probes: dict[tuple[int, tuple[Segment, ...], bool, bool], Record] = {}  # of planner/placements.py
         self.seen: dict[object, tuple[tuple[int, int], ...]] = {}  # of planner/placements.py
-        self._plain: dict[Setup, Plain] = {}
         self._simulations: dict[tuple[str, int, bool], Simulation] = {}
         self._at_steps: dict[int, Judge] = {}
 
@@ -313,15 +311,6 @@ class Judge:
         if found <= 1:
             found = 1 if within(1) else 0
         return found
-
-    def most_samples(self, strategy: str, limit_bytes: int) -> int:
-        """The largest micro-batch that may be within a limit, by what a device without sharing tells."""
-        job = self.job._replace(activation_checkpointing=strategy)
-        setup = plain_setup(job, whole=True)
-        plain = self._plain.get(setup)
-        if plain is None:
-            plain = self._plain[setup] = plain_of(self.replays.record(setup, 2))
-        return samples_within(job, plain, limit_bytes)
 
     def gradient_bytes(self, strategy: str) -> int:
         """Bytes of all gradients at once."""

@@ -126,7 +126,9 @@ def _certainly_above(judge: Judge, strategy: str, schedule: Schedule, limit_byte
     sharding = judge.job.sharding
     # with no_sync, ZeRO or HSDP gradients are neither resident as a whole nor absent: the lower bound does not hold
     if sharding is not None and (sharding.no_sync or sharding.zero or sharding.replicas > 1):
-        return micro > judge.most_samples(strategy, limit_bytes)
+        from vramplan.planner.plain import most_within  # few jobs share their states so
+
+        return micro > most_within(judge.job, strategy, limit_bytes, judge.replays)
     lower = judge.envelope(strategy, True).peak_bytes(micro)
     if not schedule.accumulates:
         lower -= judge.gradient_bytes(strategy) + DIVIDED_LOSS_BYTES

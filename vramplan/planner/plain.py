@@ -7,6 +7,7 @@ others, which take ten times as long, need at least.
 from __future__ import annotations
 
 from vramplan.planner.checkpoints import OPTIMAL
+from vramplan.planner.replays import Replays
 from vramplan.planner.setups import setup_of
 from vramplan.replay.envelope import envelope_of
 from vramplan.replay.kernels import Kernel
@@ -90,3 +91,9 @@ def samples_within(job: Job, plain: Plain, limit_bytes: int) -> int:
         return ANY
     each = plain.sample_bytes // cuts_of(job)
     return max(0, (limit_bytes - least_bytes(job, plain)) // max(1, each - ROUNDED_BYTES))
+
+
+def most_within(job: Job, strategy: str, limit_bytes: int, replays: Replays) -> int:
+    """The same of a job under a strategy."""
+    setup = plain_setup(job._replace(activation_checkpointing=strategy), whole=True)
+    return samples_within(job, plain_of(replays.record(setup, 2)), limit_bytes)
