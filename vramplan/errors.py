@@ -7,7 +7,7 @@ VramplanError
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from vramplan.tuples import NamedTuple
 
@@ -55,9 +55,27 @@ class UsageError(InputError):
         super().__init__([Problem(message, key=key, hint=hint)])
 
 
-def near_matches(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """A hint that names the closest known words, or None when none is close. `cutoff`: that of difflib."""
+MOST_NEAR = 3  # words that a hint names
+
+
+def near_matches(
+    word: str, known: Iterable[str], cutoff: float = 0.6, named: Mapping[str, str] | None = None
+) -> str | None:
+    """A hint that names the closest known words, or None when none is close. `cutoff`: that of difflib.
+
+    `named`: of words that are other names of something, what they name. Each thing is in the hint once.
+    """
     import difflib  # only a mistake pays for it
 
-    close = difflib.get_close_matches(word.lower(), list(known), n=3, cutoff=cutoff)
-    return "did you mean " + " or ".join(close) + "?" if close else None
+    words = list(known)
+    close = difflib.get_close_matches(word.lower(), words, n=max(len(words), 1), cutoff=cutoff)
+    near = each_once(close, named or {})[:MOST_NEAR]
+    return "did you mean " + " or ".join(near) + "?" if near else None
+
+
+def each_once(words: Iterable[str], named: Mapping[str, str]) -> list[str]:
+    """The words without those that name what one before them does. `named`: what other names of something name."""
+    found: dict[str, str] = {}
+    for word in words:
+        found.setdefault(named.get(word, word), word)
+    return list(found.values())

@@ -114,6 +114,7 @@ def test_a_name_cut_short_names_what_it_begins(short: str, card: str) -> None:
     ("kind", "word", "hint"),
     [
         ("models", "lama-3", "did you mean llama-3-8b or llama-3-70b or llama-3.1-8b or llama-3.2-1b?"),
+        ("models", "lama-3.1-8b", "did you mean llama-3.1-8b or llama-3-8b?"),  # and not an alias of the first
         ("models", "bert-lrge", "did you mean bert-large?"),
         ("models", "mixtrel", "did you mean mixtral-8x7b or mixtral-8x22b?"),
         ("gpus", "rtx4900", "did you mean rtx4090 or rtx4080 or rtx4070?"),

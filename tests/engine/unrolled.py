@@ -1,14 +1,15 @@
-"""What the simulated allocator is given, from one replay for every micro-batch and from one for each."""
+"""What the simulated allocator is given, against the replay at the micro-batch."""
 
 from __future__ import annotations
 
+from vramplan.planner.reserving import records_of, stands_for
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 
 
 def same_requests(setup: Setup, batch: int) -> None:
-    """An unrolled replay asks for what the replay at the micro-batch does, storage by storage."""
-    unrolled, literal = replay(setup, batch=min(batch, 2), unrolled=True), replay(setup, batch=batch, direct=True)
+    """The replay that is simulated asks for what the replay at the micro-batch does, storage by storage."""
+    (unrolled, _), literal = records_of(setup, stands_for(setup, batch)), replay(setup, batch=batch, direct=True)
     assert unrolled.requests == literal.requests
     assert unrolled.sizes(batch) == literal.sizes(batch)
     assert unrolled.operators == literal.operators

@@ -19,6 +19,7 @@ from vramplan.planner.composed import ComposedSizes
 from vramplan.planner.optimal import Placement, peak_bytes, recomputed_flops
 from vramplan.planner.stacks import segments_in
 from vramplan.planner.subjects import shortened, subjects_of
+from vramplan.replay.optimizers import gradients_wait
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
@@ -32,7 +33,7 @@ def sized(setup: Setup, batch: int) -> ComposedSizes:
         return replay(one, batch=min(batch, 2))
 
     model, short = subjects_of(setup, record)
-    return ComposedSizes(model, short, model.replay(()), batch)
+    return ComposedSizes(model, short, model.replay(()), batch, waits=gradients_wait(setup.optimizer))
 
 
 def pads_a_shared_bias(setup: Setup) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups
+from tests.engine.examples import model, setup
+from vramplan.planner.replays import Replays
 from vramplan.replay.history import history
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
@@ -22,7 +24,7 @@ DRAWS = settings(max_examples=18, deadline=None)
 
 
 def quick(setup: Setup, batch: int) -> Record:
-    return replay(setup, batch=1 if batch == 1 else 2)
+    return Replays().shown(setup, batch)
 
 
 def literal(setup: Setup, batch: int) -> History:
@@ -39,8 +41,30 @@ def of_phase(made: History, name: str) -> list[tuple[Sample, dict[str, int]]]:
     ]
 
 
+ONE_BY_ONE = model(
+    "qwen2_vl",
+    layers=1,
+    hidden_size=8,
+    attention_heads=1,
+    key_value_heads=1,
+    intermediate_size=24,
+    image_size=16,
+    patch_size=8,
+    channels=1,
+    vision_layers=1,
+    vision_hidden_size=8,
+    vision_attention_heads=1,
+    vision_intermediate_size=24,
+    vision_merge=1,
+    vision_frames=1,
+)
+"""Its vision encoder looks at one image after the other."""
+
+
 @DRAWS
 @given(setups(), BATCHES)
+@example(setup(ONE_BY_ONE, sequence_length=5, attention="efficient", image_size=16), 2)
+@example(setup(ONE_BY_ONE, sequence_length=5, attention="efficient", image_size=16), 7)
 def test_it_is_the_history_of_the_replay_of_every_block(setup: Setup, batch: int) -> None:
     """Block, operator, level and components of every sample, to the byte; and what each phase begins and ends with."""
     short, whole = history(quick(setup, batch), batch), literal(setup, batch)

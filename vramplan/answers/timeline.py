@@ -13,8 +13,9 @@ def timeline(decision: Decision) -> Timeline:
 
     The highest level is the peak of `describe`, to the byte.
     """
+    micro = decision.choice.rung.schedule.micro_batch_size
     return Timeline(
         fit=describe(decision, with_remedies=False),
-        history=history(decision.record, decision.choice.rung.schedule.micro_batch_size),
+        history=history(decision.judge.replays.shown(decision.setup, micro), micro),
         allocated_limit_bytes=decision.judge.limits.device,
     )

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from vramplan.catalog.fields import shown
 from vramplan.catalog.reading import once
-from vramplan.errors import InputError, Problem, near_matches
+from vramplan.errors import InputError, Problem, each_once, near_matches
 from vramplan.values.job import Assumption
 
 Kind = Literal["gpus", "models", "runtimes", "stacks", "prices", "grids", "platforms"]
@@ -301,11 +301,11 @@ def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
 
     hint = out_of(kind, name)
     if hint is None and len(name) <= 60:
-        word, aliases = slug(name), _aliases(by_name.values())
-        plain = [*names, *(alias for alias in aliases if "/" not in alias)]
-        hint = _sizes(word, names) or _begun(word, [*names, *aliases])
-        hint = hint or near_matches(word, plain, NEAR) or _begun(_near_beginning(word, plain), plain)
-        hint = hint or near_matches(word, plain) or near_matches(word, aliases)
+        word, named = slug(name), _named_by_words(by_name)
+        plain = [one for one in named if "/" not in one]
+        hint = _sizes(word, names) or _begun(word, named, named)
+        hint = hint or near_matches(word, plain, NEAR, named) or _begun(_near_beginning(word, plain), plain, named)
+        hint = hint or near_matches(word, plain, named=named) or near_matches(word, named, named=named)
     if hint is None and kind == "gpus" and re.fullmatch(r"[\d.]+", name):
         hint = f"for a size write '{name} GiB' or '{name} GB'"
     if "\0" not in name and len(name) < 256 and os.path.exists(name):
@@ -332,7 +332,7 @@ def _sizes(word: str, known: Sequence[str]) -> str | None:
     return _either(longer) if 0 < len(longer) <= SHOWN else None
 
 
-def _begun(word: str, known: Sequence[str]) -> str | None:
+def _begun(word: str, known: Iterable[str], named: Mapping[str, str]) -> str | None:
     """The shortest names that a word begins, which somebody cut short; of a card in several sizes the card alone."""
     longer = {name for name in known if len(word) > 1 and name.startswith(word)}
     cards = [name for name in longer if not any(name.startswith(f"{one}-") for one in longer)]
@@ -341,7 +341,7 @@ def _begun(word: str, known: Sequence[str]) -> str | None:
         goes_on = word[-1].isdigit() and name[len(word) :][:1].isdigit()  # llama-30b is no llama-3
         return goes_on, len(name), name
 
-    return _either(sorted(cards, key=rank)[:SHOWN]) if cards else None
+    return _either(each_once(sorted(cards, key=rank), named)[:SHOWN]) if cards else None
 
 
 def _near_beginning(word: str, known: Sequence[str]) -> str:
@@ -379,8 +379,10 @@ def _natural(name: str) -> list[Any]:
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
 
 
-def _aliases(paths: Iterable[Path]) -> list[str]:
-    return [slug(alias) for path in paths for alias in aliases_of(path)]
+def _named_by_words(by_name: Mapping[str, Path]) -> dict[str, str]:
+    """Of each name and alias, the name of its profile: one that is a name itself is no alias of another."""
+    aliases = {slug(alias): name for name, path in by_name.items() for alias in aliases_of(path)}
+    return aliases | {name: name for name in by_name}
 
 
 def aliases_of(path: Path) -> list[str]:

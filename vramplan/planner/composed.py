@@ -26,8 +26,11 @@ NO_GAP = Gap(NO_CHANGE, NO_CHANGE, 0)
 class ComposedSizes:
     """`optimal.Sizes` of any model, at one micro-batch."""
 
-    def __init__(self, model: Subject, short: Subject, stored: Record, batch: int) -> None:
-        """`short` is a model of the same blocks, but fewer; `stored` is the record of `model` without checkpoints."""
+    def __init__(self, model: Subject, short: Subject, stored: Record, batch: int, *, waits: bool = False) -> None:
+        """`short` is a model of the same blocks, but fewer; `stored` is the record of `model` without checkpoints.
+
+        `waits`: a gradient is there until that of the block before it is.
+        """
         self._model, self._short, self._batch = model, short, batch
         self.blocks = len(model.labels)
         self._several = len(model.stacks) > 1
@@ -55,8 +58,8 @@ class ComposedSizes:
         self.stored_bytes: int | None = stored.peak_bytes(batch)
         self.most_returned_bytes = 0
         # The segment that ends a stack is relieved of what stands between it and the next, which may be more than its
-        # own last block needs, and more than it keeps.
-        self.longer_needs_more = not self._several
+        # own last block needs, and more than it keeps. What waits while the last block of all runs is the head's.
+        self.longer_needs_more = not self._several and not waits
         self.grain_bytes = ALLOCATOR_BLOCK_BYTES
         self.nothing: Shared = NOTHING
         self._take(model, everything)  # shows which stacks are idle

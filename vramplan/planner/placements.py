@@ -12,6 +12,7 @@ from vramplan.planner.probes import ProbedSizes
 from vramplan.planner.subjects import subjects_of
 from vramplan.replay.models import block_kinds, blocks_are_alike, holds_outputs
 from vramplan.replay.models.modules import Segment
+from vramplan.replay.optimizers import gradients_wait
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.tuples import NamedTuple
@@ -51,17 +52,17 @@ def sizes_at(judge: Judge, micro: int, accumulates: bool) -> Sizes:
         return found
 
     whole = judge.record("none", accumulates, one)
+    waits = gradients_wait(setup.optimizer)
     if not blocks_are_alike(shape, setup.sequence_length, setup.attention):
-        return ComposedSizes(*subjects_of(setup, played), whole, micro)
+        return ComposedSizes(*subjects_of(setup, played), whole, micro, waits=waits)
 
     def record(segments: tuple[Segment, ...]) -> Record:
         blocks = sum(segment.times * segment.blocks for segment in segments)
         return played(setup._replace(model=shape._replace(layers=blocks), segments=segments))
 
     holds = holds_outputs(shape.family)
-    return ProbedSizes(
-        record, whole, block_kinds(shape), micro, holds_outputs=holds, seen=judge.seen, slow=setup.sharding is not None
-    )
+    slow, kinds = setup.sharding is not None, block_kinds(shape)
+    return ProbedSizes(record, whole, kinds, micro, holds_outputs=holds, waits=waits, seen=judge.seen, slow=slow)
 
 
 def largest_micro_batch(judge: Judge, accumulates: bool, limit_bytes: int) -> int:

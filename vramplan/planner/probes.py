@@ -53,8 +53,8 @@ SHORTEST_ON_A_LINE = 8  # blocks of a segment; shorter ones are replayed
 class ProbedSizes:
     """`optimal.Sizes` of a model whose blocks differ in nothing but what they share, at one micro-batch.
 
-    A gradient that waits for that of the next block, as LOMO's do, is taken to wait as long as in the middle: the sums
-    may be higher by the head's, never lower.
+    Where a gradient waits for that of the block before it, as LOMO's do, the last block finds one of the head, which
+    has another size than those of blocks. So the piece that ends the model is measured at that place.
     """
 
     def __init__(
@@ -65,23 +65,26 @@ class ProbedSizes:
         batch: int,
         *,
         holds_outputs: bool = False,
+        waits: bool = False,
         seen: dict[object, Placement] | None = None,
         slow: bool = False,
     ) -> None:
         """`whole` is the record of the whole model with every block stored, `kinds` says which are alike.
 
-        `holds_outputs`: the loop keeps what a block returned until the next has returned. `seen` remembers placements
-        from one micro-batch to the next, so that the same replays serve all. `slow`: a replay plays every block, and
-        segments between lengths whose figures lie on one line are not replayed.
+        `holds_outputs`: the loop keeps what a block returned until the next has returned. `waits`: a gradient is there
+        until that of the block before it is. `seen` remembers placements from one micro-batch to the next, so that the
+        same replays serve all. `slow`: a replay plays every block, and segments between lengths whose figures lie on
+        one line are not replayed.
         """
         self._replay, self._batch, self.blocks = replay, batch, len(kinds)
-        self._kinds, self._holds_outputs = kinds, holds_outputs
+        self._kinds, self._holds_outputs, self._waits = kinds, holds_outputs, waits
         # the first unit, one that stands for the last, and between them more than there are other kinds, even if a
         # longer model has one more: so one of them holds nothing for the first time
         self._units = 3 + len(set(kinds))
         self._seen, self._slow = {} if seen is None else seen, slow
         self._probes: dict[tuple[Segment, ...], Probe] = {}
         self._segments: dict[tuple[int, bool], Piece] = {}
+        self._endings: dict[tuple[int, bool], Piece] = {}
         self._frames: dict[Shared, Frame] = {}
         self._added: dict[tuple[Held, frozenset[tuple[object, bool]]], int] = {}
         self._after: dict[tuple[Held, int, int, bool], Held] = {}
@@ -102,7 +105,7 @@ class ProbedSizes:
             for name, run in ((SINGLE, Segment(2, 1, True)), (LONG, Segment(1, 2, True))):
                 after = self._probe(run, Segment(1, 2, False)).units[-2]
                 self._returned[name] = inner.forward_net - after.forward_net
-        self.longer_needs_more = True
+        self.longer_needs_more = not waits
         self.most_returned_bytes = max(self._returned.values())
         self.nothing: Shared = NOTHING
         self.stored_bytes: int | None = None
@@ -119,14 +122,15 @@ class ProbedSizes:
     def stored(self, block: int, shared: Shared | None) -> Piece:
         """A block that is no part of a checkpoint."""
         if not block:
-            return self._first
-        return self._inner if shared is None else self._shared(self._inner, block, block, shared, checkpoint=False)
+            return self._ending(1, False, opens=True) if self._ends(block) else self._first
+        piece = self._plain_stored(block)
+        return piece if shared is None else self._shared(piece, block, block, shared, checkpoint=False)
 
     def segment(self, first: int, last: int, shared: Shared | None) -> Piece:
         """These blocks as one checkpoint."""
         if not first:
             return self._opening(last)
-        piece = self._segment(last - first + 1, False)
+        piece = self._plain_segment(first, last)
         return piece if shared is None else self._shared(piece, first, last, shared, checkpoint=True)
 
     def after(self, shared: Shared, first: int, last: int, *, checkpoint: bool) -> Shared:
@@ -193,7 +197,7 @@ class ProbedSizes:
             first, last = placement[-1]
         probe = self._probe(*segments_of(spelled(placement), self.blocks))
         at = probe.first_blocks.index(first)
-        plain = self._segment(last - first + 1, False) if checkpoint else self._inner
+        plain = self._plain_segment(first, last) if checkpoint else self._plain_stored(first)
         return self._gradient * (last - first + 1) - probe.units[at].backward_net - plain.kept_bytes
 
     def _showing(self, shared: Held, blocks: int) -> Iterator[tuple[int, int]]:
@@ -209,8 +213,35 @@ class ProbedSizes:
         placement = tuple(self._showing(shared, before))
         return (*placement, (before, self.blocks - 1)) if shared.returned in (SINGLE, LONG) else placement
 
+    def _ends(self, last: int) -> bool:
+        """Whether a piece with this last block finds another gradient that waits than the pieces before it do."""
+        return self._waits and last == self.blocks - 1
+
+    def _plain_stored(self, block: int) -> Piece:
+        """A stored block behind others, which hold all that it shares."""
+        return self._ending(1, False) if self._ends(block) else self._inner
+
+    def _plain_segment(self, first: int, last: int) -> Piece:
+        """These blocks as one checkpoint behind others, which hold all that they share."""
+        length = last - first + 1
+        return self._ending(length, True) if self._ends(last) else self._segment(length, False)
+
+    def _ending(self, length: int, checkpoint: bool, *, opens: bool = False) -> Piece:
+        """The piece that ends the model; with `opens` it is all of it."""
+        found = self._endings.get((length, checkpoint))
+        if found is None:
+            runs = [1] if opens else range(self._units, self._units + len(set(self._kinds)))
+            probes = [self._probe(_run(units, length, checkpoint)) for units in runs]
+            # the last unit may be the first of its kind, but not in all of these
+            units, probe = max(zip(runs, probes, strict=True), key=lambda one: one[1].units[-1].backward_net)
+            piece = self._piece(probe.units[-1], length, probe.recomputed_flops // units)
+            found = self._endings[length, checkpoint] = piece
+        return found
+
     def _opening(self, last: int) -> Piece:
         """A checkpoint that begins with the first block; of all blocks it may be no part of a longer model."""
+        if self._ends(last):
+            return self._ending(last + 1, True, opens=True)
         if last + 1 < self.blocks or len(set(self._kinds)) == 1:
             return self._segment(last + 1, True)
         probe = self._probe(Segment(1, self.blocks, True))
@@ -257,6 +288,11 @@ class ProbedSizes:
             numbers = [record.numbers[unit][0] for unit in units_of(record)]
             found = self._probes[segments] = Probe(units, outside, record.flops["recompute"], numbers)
         return found
+
+
+def _run(units: int, length: int, checkpoint: bool) -> Segment:
+    """So many checkpoints of so many blocks, or so many stored blocks."""
+    return Segment(units, length, True) if checkpoint else Segment(1, units, False)
 
 
 def _on_the_line(low: Piece, high: Piece, at: int, of: int) -> Piece | None:

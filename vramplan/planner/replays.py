@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
+from vramplan.replay.models import takes_samples_apart
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
@@ -44,6 +45,12 @@ class Replays:
     def record(self, setup: Setup, batch: int) -> Record:
         """`replay(setup, batch=batch)`."""
         return _once(self._records, (setup, batch), self.most_records, lambda: replay(setup, batch=batch))
+
+    def shown(self, setup: Setup, micro: int) -> Record:
+        """The same with every event of a micro-batch: where samples are taken one by one, those of each of them."""
+        if takes_samples_apart(setup.model.family):
+            return replay(setup, batch=micro, direct=True)
+        return self.record(setup, min(micro, 2))
 
     def simulation(
         self, setup: Setup, micro: int, settings: Settings, room_bytes: int, workspaces: tuple[int, ...]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from vramplan.replay.caching.run import Reservation, reserve
-from vramplan.replay.models import iteration_of, makes_gradients_in_backward
+from vramplan.replay.models import iteration_of, makes_gradients_in_backward, takes_samples_apart
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
@@ -88,10 +88,10 @@ class Simulation:
 def stands_for(setup: Setup, micro: int) -> int:
     """The micro-batch whose records play another one too: sizes follow from it, unless a program decides by them.
 
-    Which part of a pipeline's stage is the worst, what one compiled graph fuses and what a runtime's own iteration
-    does depend on the micro-batch itself.
+    Which part of a pipeline's stage is the worst, what one compiled graph fuses, what a runtime's own iteration does
+    and how often code runs that takes samples one by one depend on the micro-batch itself.
     """
-    own = setup.compile or setup.stage is not None
+    own = setup.compile or setup.stage is not None or takes_samples_apart(setup.model.family)
     if own or iteration_of(setup.model.family, in_pipeline=False) is not None:
         return micro
     return min(micro, 2)

@@ -32,6 +32,8 @@ class Told:
     unpacking: Methods = ()
     model_left: Methods = ()
     worked: Methods = ()
+    one_by_one: Methods = ()
+    stood_in: Methods = ()
     checkpointed: Methods = ()
     passed_by_name: Methods = ()
     recomputing: Methods = ()

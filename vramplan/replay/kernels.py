@@ -59,6 +59,11 @@ class Kernel(NamedTuple):
     written: Poly  # bytes, those of tensors that die inside it too
     shapes: tuple[Shape, ...]  # of its operands, at the representative micro-batch
     times: int
+    samples: int = 0  # where each sample has a kernel of its own, how many of them `times` counts
+
+    def at(self, figure: int, batch: int) -> int:
+        """A figure of one run, for all runs of a micro-batch."""
+        return figure * self.times * batch // self.samples if self.samples else figure * self.times
 
 
 class Launches(Observer):
@@ -70,12 +75,17 @@ class Launches(Observer):
         self.launches: list[Launch] = []
         self.counted: list[Counted] = []
         self.recomputed: dict[tuple[int, int], int] = {}  # by the outermost units around, of one of their copies
+        self.is_apart = False
+        self.of_one: set[int] = set()  # numbers of the launches that are of one sample, and have the like for each
+        self.stand_ins: set[int] = set()  # storages in place of those of samples that are not played
         tape.observe(self)
 
     def launched(self, operator: str, operands: Sequence[Any]) -> None:
         """An operator is about to run on these operands."""
         read = [(x.shape, x.dtype, x.batched, x.strides) for x in operands if isinstance(x, Tensor)]
         tape = self.tape
+        if self.is_apart:
+            self.of_one.add(len(self.launches))
         self.launches.append((len(self.events), operator, tape.direction, tape.path, read))
 
     def worked(self, flops: int, again: int, head_size: int) -> None:
@@ -88,6 +98,17 @@ class Launches(Observer):
             (unit, times), (inner, each), *_ = (*tape.path, (0, 1), (0, 1))
             key = (unit, inner)
             self.recomputed[key] = self.recomputed.get(key, 0) + flops * tape.copies // (times * each)
+
+    def one_by_one(self, begins: bool) -> None:
+        """Samples are taken one by one, or no longer."""
+        if self.is_apart and not begins:
+            self.of_one.discard(len(self.launches) - 1)
+        self.is_apart = begins
+
+    def stood_in(self, tensor: Tensor) -> None:
+        """What it stands for is written by the kernels of the samples that are played."""
+        assert tensor.storage is not None
+        self.stand_ins.add(tensor.storage.index)
 
 
 def at(poly: Poly, batch: int) -> int:
@@ -104,7 +125,8 @@ class Noted(NamedTuple):
     events: Sequence[int]
     fixed: Sequence[int]
     per_sample: Sequence[int]
-    not_written: frozenset[int]  # storages that are scratch, or were born on another stream or by a change of name
+    of_one: frozenset[int]  # numbers of launches that each sample has for itself
+    not_written: frozenset[int]  # storages that are scratch or stand-ins, or were born elsewhere or renamed
     squared: Mapping[int, Any]  # storages with a size for each pair of samples
     end: int  # the first event of the optimizer's step
 
@@ -150,7 +172,8 @@ def _kernels(noted: Noted, *, by_place: bool) -> tuple[Kernel, ...]:
         if around is not path:
             path, copies = around, _copies(around)
             unit = around[0][0] if around and by_place else 0
-        seen = (operator, direction, written, born, count, *operands)
+        samples = noted.batch if number in noted.of_one else 0
+        seen = (operator, direction, written, born, count, samples, *operands)
         kernel = known.get(seen)
         if kernel is None:
             made = _kernel(seen, operands, noted.batch, by_place=by_place)
@@ -167,12 +190,15 @@ def _is_in_place(operator: str) -> bool:
 
 def _kernel(seen: tuple[Any, ...], operands: Sequence[Operand], batch: int, *, by_place: bool) -> Kernel:
     """A kernel that does not yet say in which unit and how often it runs."""
-    operator, direction, written, born, count = seen[:5]
+    operator, direction, written, born, count, samples = seen[:6]
     read = _of(operands, batch)
     order = 2 if written[2] else max((batched for _, _, batched, _ in operands), default=0)
     flops, again, head = count or (0, 0, 0)
     if not born and _is_in_place(operator):
         written = _of(operands[:1], batch)
+    figures = _at_order(flops, order, batch), _at_order(again, order, batch), read, written
+    if samples:  # whatever of them grows with the micro-batch elsewhere: here it is the number of kernels
+        figures = (flops, 0, 0), (again, 0, 0), (at(read, batch), 0, 0), (at(written, batch), 0, 0)
     return Kernel(
         operator,
         direction,
@@ -181,12 +207,10 @@ def _kernel(seen: tuple[Any, ...], operands: Sequence[Operand], batch: int, *, b
         _dtype(operator, operands),
         head,
         max(born, 1),
-        _at_order(flops, order, batch),
-        _at_order(again, order, batch),
-        read,
-        written,
+        *figures,
         tuple(operand[0] for operand in operands[:3]) if by_place else (),
         0,
+        samples,
     )
 
 
@@ -221,11 +245,14 @@ def _written(noted: Noted, start: int, stop: int) -> tuple[Poly, int]:
 
 
 def _of(operands: Iterable[Operand], batch: int) -> Poly:
-    """Bytes of operands; a dimension along which one is expanded is read once."""
+    """Bytes of operands; a dimension along which one is expanded is read once, also where that is the micro-batch."""
     orders = [0, 0, 0]
     for shape, dtype, batched, strides in operands:
-        size = prod(shape) if strides is None or 0 not in strides else _distinct(shape, strides)
-        orders[int(batched)] += size * dtype.itemsize
+        size, order = prod(shape), int(batched)
+        if strides is not None and 0 in strides:
+            size = _distinct(shape, strides)
+            order = 0 if shape[0] == batch and not strides[0] else order
+        orders[order] += size * dtype.itemsize
     return orders[0], orders[1] // batch, orders[2] // batch**2
 
 

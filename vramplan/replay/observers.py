@@ -63,6 +63,16 @@ class Observer:
         time.
         """
 
+    def one_by_one(self, begins: bool) -> None:
+        """Samples are taken one by one. The operators after the one that runs are of one sample each.
+
+        Those that are played stand for all of the micro-batch. Where it no longer `begins`, the operator that runs and
+        those after it are of all samples again.
+        """
+
+    def stood_in(self, tensor: Tensor) -> None:
+        """A tensor was made in place of those of samples that are not played."""
+
     def checkpointed(self, function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
         """A segment is checkpointed. The observer runs it in place of the usual checkpoint, and returns its result."""
 

@@ -70,6 +70,8 @@ class Record:
         self.batch = tape.batch
         self.launches: list[Launch] = [] if ran is None else ran.launches
         self.counted: list[Counted] = [] if ran is None else ran.counted
+        self.of_one = frozenset() if ran is None else frozenset(ran.of_one)
+        self.stand_ins = frozenset() if ran is None else frozenset(ran.stand_ins)
         self.flops: dict[str, int] = {} if ran is None else ran.flops
         self.recomputed: dict[tuple[int, int], int] = {} if ran is None else ran.recomputed
         self.beside: tuple[Record, ...] = ()  # of the other parts of the model on this device of a pipeline
@@ -140,7 +142,8 @@ class Record:
             self.events,
             self.fixed,
             self.per_sample,
-            frozenset(scratch) | self.elsewhere | self.relabelled | self._left_before,
+            self.of_one,
+            frozenset(scratch) | self.stand_ins | self.elsewhere | self.relabelled | self._left_before,
             {index: self.sized[index] for index in self.not_affine if index in self.sized},
             next((position for position, name in self.phases if name == "step"), len(self.events)),
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.engines import imported
 from vramplan.replay.kernels import Launches
-from vramplan.replay.models import family, iteration_of
+from vramplan.replay.models import family, iteration_of, kept_of_samples
 from vramplan.replay.observers import Release, Sharding
 from vramplan.replay.operators.basic import mul_scalar
 from vramplan.replay.optimizers import optimizer_of
@@ -209,8 +209,7 @@ class Iteration:
         states += [State("buffers", rounded(size), 0) for size in self.buffers]
         if self.setup.model.rope_scaling is not None:
             states += [State("buffers", rounded(size), 0) for size in self.model.kept()]
-        if hasattr(self.model, "kept_of_samples"):
-            states += [State("buffers", 0, size) for size in self.model.kept_of_samples()]
+        states += [State("buffers", 0, size) for size in kept_of_samples(self.setup.model.family)]
         self._wake()
         return states
 

@@ -40,8 +40,8 @@ def price(kernels: Iterable[Kernel], batch: int, rates: Rates, *, causal: bool, 
             flops = int(flops * MASKED)
         seconds = rates.seconds(kernel, flops, moved, written)
         part = "attention" if kernel.kind == ATTENTION else "products" if flops else "bytes"
-        times = kernel.times
-        found.append(Priced(kernel, part, seconds * times, counted * times, again * times, moved * times))
+        times = kernel.times * batch / kernel.samples if kernel.samples else kernel.times
+        found.append(Priced(kernel, part, seconds * times, *(kernel.at(n, batch) for n in (counted, again, moved))))
     return found
 
 

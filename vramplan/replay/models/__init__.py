@@ -302,6 +302,21 @@ def compiled_graphs(name: str) -> int | None:
     return graphs
 
 
+def takes_samples_apart(name: str) -> bool:
+    """Whether code of the family takes the samples of a micro-batch one after another: `takes_samples_apart = True`.
+
+    Then each micro-batch has events of its own. A replay that is valid for several has the levels of all, and one event
+    in place of many.
+    """
+    return getattr(family(name), "takes_samples_apart", False) is True
+
+
+def kept_of_samples(name: str) -> tuple[int, ...]:
+    """Bytes for each sample of tensors that a model keeps from one step to the next: `kept_of_samples`, else none."""
+    sizes: tuple[int, ...] = getattr(family(name), "kept_of_samples", ())
+    return sizes
+
+
 def takes_one(name: str) -> bool:
     """Whether the family's code takes a micro-batch of 1 alone: `takes_one = True`."""
     return _own(name, "takes_one", False) is True

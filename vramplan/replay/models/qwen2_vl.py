@@ -208,6 +208,8 @@ class Qwen2VL:
     equal_blocks = False  # there are two stacks of them
     takes_padding = True
     head_losses = ("chunked:N", "fused")
+    takes_samples_apart = True  # each_image
+    kept_of_samples = (INT64.itemsize,)  # rope_deltas
     vision: type[VisionModel] = VisionModel
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
@@ -238,10 +240,6 @@ class Qwen2VL:
         """Bytes of the buffers: the inverse frequencies of images and of text, kept twice, in fp32."""
         shape = self.recipe.shape
         return [*[4 * (shape.vision_head_size // 4)] * 2, *[4 * (shape.head_size // 2)] * 2]
-
-    def kept_of_samples(self) -> list[int]:
-        """Bytes for each sample of what stays from one step to the next: `rope_deltas`."""
-        return [INT64.itemsize]
 
     def __call__(
         self,

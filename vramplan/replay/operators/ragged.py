@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from vramplan.replay.operators.views import Grads, cat
-from vramplan.replay.recorder import Saved, Tape, rounded
+from vramplan.replay.recorder import Node, Saved, Tape, rounded
 from vramplan.replay.tensors import INT32, Shape, Tensor, contiguous_strides, normalised
 
 PLAYED = 2  # the first image and the last
@@ -56,6 +56,7 @@ def each_image(
     parts = [split_with_sizes(one, each, lengths) for one in (queries, keys, values)]
     outputs: list[Tensor] = []
     before = _Mark(tape)
+    _one_by_one(tape, begins=True)
     for i, one in enumerate(zip(*parts, strict=True)):
         if i == between:
             outputs.append(_others(one, outputs, *before.kept(outputs), lengths))
@@ -84,6 +85,15 @@ def joined(outputs: list[Tensor]) -> Tensor:
     Source: tools/autograd/derivatives.yaml, cat.
     """
     out = cat(outputs, 1)
+    _one_by_one(out.tape, begins=False)
+    if type(out.node) is Node:
+        pieces = out.node.fn
+
+        def backward(grad: Any, saved: Saved) -> Grads:
+            _one_by_one(grad.tape, begins=True)
+            return tuple(pieces(grad, saved))
+
+        out.node.fn = backward
     if not out.batched:  # of one image
         out.batched = True
     return out
@@ -102,6 +112,7 @@ def split_with_sizes(x: Tensor, each: Sequence[int], lengths: Sequence[int]) -> 
     def backward(grads: Any, saved: Saved) -> Grads:
         full = grads if isinstance(grads, list) else [grads]
         some = next(one for one in full if one is not None)
+        _one_by_one(some.tape, begins=False)
         return (some.tape.new("cat", whole, some.dtype, True),)
 
     strides = x.strides or contiguous_strides(whole)
@@ -173,6 +184,11 @@ def _others(
     return out
 
 
+def _one_by_one(tape: Tape, *, begins: bool) -> None:
+    for one_by_one in tape.told.one_by_one if not tape.direct else ():
+        one_by_one(begins)
+
+
 def _bytes(shape: Shape, like: Tensor) -> int:
     return rounded(prod(shape) * like.dtype.itemsize)
 
@@ -182,4 +198,6 @@ def _between(tape: Tape, operator: str, shape: Shape, like: Tensor, each_bytes: 
     tensor = tape.new(operator, shape, like.dtype, True)
     assert tensor.storage is not None
     tape.resize(tensor.storage.index, -PLAYED * each_bytes, each_bytes)
+    for stood_in in tape.told.stood_in:
+        stood_in(tensor)
     return tensor

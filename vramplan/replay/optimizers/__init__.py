@@ -211,6 +211,8 @@ def step_in_backward(optimizer: str, implementation: str, parameter: Parameter) 
 class Optimizer:
     """The optimizer of an iteration: what it holds, and when it steps."""
 
+    gradients_wait = False  # whether one is there until the backward of the block before it has made another
+
     def __init__(self, setup: Setup, tape: Tape, precision: Precision) -> None:
         self.setup, self.tape, self.precision = setup, tape, precision
         self.name, self.implementation = setup.optimizer, setup.optimizer_implementation
@@ -267,6 +269,11 @@ def optimizer_of(setup: Setup, tape: Tape, precision: Precision) -> Optimizer:
     plain = StepsInBackward if setup.optimizer_in_backward else Optimizer
     kind: type[Optimizer] = getattr(library_of(setup.optimizer), "OPTIMIZER", plain)
     return kind(setup, tape, precision)
+
+
+def gradients_wait(optimizer: str) -> bool:
+    """Whether a block's last gradient is stepped in the backward of the block before it: `gradients_wait = True`."""
+    return getattr(library_of(optimizer), "OPTIMIZER", Optimizer).gradients_wait is True
 
 
 def one_by_one(tape: Tape, parameters: Sequence[Parameter]) -> Iterator[Parameter]:

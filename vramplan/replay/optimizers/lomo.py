@@ -60,6 +60,8 @@ def describe(optimizer: str, itemsize: int) -> str:
 class Lomo(Optimizer, Observer):
     """Steps each weight when the gradient of the next one is there, and those that are left after backward."""
 
+    gradients_wait = True
+
     def backward(self, loss: Tensor, *, received: bool) -> list[Tensor]:
         """Walk the graph and step on the way."""
         self.waiting: list[Parameter] = []

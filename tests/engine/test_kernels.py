@@ -1,0 +1,56 @@
+"""CLOSED FORM: the kernels of the quick replay, from which times come, are those of the replay of every block."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.engine.draws import setups
+from tests.engine.examples import model, setup
+from vramplan.replay.kernels import at
+from vramplan.replay.models import takes_samples_apart
+from vramplan.replay.record import Record
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
+
+pytestmark = pytest.mark.closed_form
+
+Sums = dict[tuple[str, str], tuple[int, int, int, int]]
+
+
+def sums(record: Record, batch: int) -> Sums:
+    """Of each direction and kind of kernels: runs, operations, operations made again, bytes read."""
+    found: Sums = defaultdict(lambda: (0, 0, 0, 0))
+    for kernel in record.kernels:
+        figures = (1, at(kernel.flops, batch), at(kernel.again, batch), at(kernel.read, batch))
+        key = (kernel.direction, kernel.kind)
+        found[key] = tuple(a + kernel.at(b, batch) for a, b in zip(found[key], figures, strict=True))  # type: ignore[assignment]
+    return found
+
+
+ONE_BY_ONE = setup(
+    model("qwen2_5_vl", image_size=64, patch_size=8, vision_hidden_size=8, vision_intermediate_size=24),
+    sequence_length=80,
+    image_size=64,
+)
+PADDED_BIAS = setup(model("t5", decoder_layers=1, head_size=8), sequence_length=5, attention="efficient")
+"""Its bias is read once for all samples."""
+
+
+@settings(max_examples=24, deadline=None)
+@given(setups(), st.sampled_from([1, 2, 3, 7]))
+@example(ONE_BY_ONE, 5)
+@example(PADDED_BIAS, 3)
+def test_the_quick_replay_runs_the_kernels_of_every_block(setup: Setup, batch: int) -> None:
+    """To the operation, but for what a division of the representative micro-batch's figures cuts off."""
+    short = sums(replay(setup, batch=min(batch, 2)), batch)
+    literal = sums(replay(setup, batch=batch, direct=True), batch)
+    assert {key for key, figures in short.items() if figures[0]} == {*literal}
+    for key, (runs, flops, again, read) in literal.items():
+        assert short[key][0] == runs
+        assert short[key][1:3] == pytest.approx((flops, again), rel=1e-5, abs=batch)
+        if not takes_samples_apart(setup.model.family):  # where pieces meet, a few bytes of them count as fixed
+            assert short[key][3] == pytest.approx(read, rel=1e-4, abs=512)
