@@ -187,6 +187,10 @@ def models(
     if "vision_window" in kind.defaults:
         fields["vision_window"] = draw(st.sampled_from([48, 112]))
         fields["vision_full_layers"] = draw(st.sampled_from([(), (0,), (fields["vision_layers"] - 1,)]))
+    if "vision_deepstack_layers" in kind.defaults:
+        taken = st.sets(st.integers(0, fields["vision_layers"] - 1), max_size=layers)
+        fields["vision_deepstack_layers"] = tuple(sorted(draw(taken)))
+        fields["vision_positions"] = draw(st.sampled_from([1, 36]))
     if "experts.count" in kind.defaults:
         fields |= draw(experts(model_type, layers))
         if equal:

@@ -101,6 +101,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "vision_config": {**FILM, "hidden_size": 64, "out_hidden_size": 96, "intermediate_size": 144}
         | {"window_size": 56, "fullatt_block_indexes": [1, 4]},
     },
+    "qwen3_vl": {
+        "image_token_id": 1002,
+        "text_config": {"model_type": "qwen3_vl_text", **GROUPED, "head_dim": 16, "rope_parameters": AXES},
+        "vision_config": {**FILM, "hidden_size": 64, "out_hidden_size": 96, "intermediate_size": 144}
+        | {"num_position_embeddings": 36, "deepstack_visual_indexes": [1, 4]},
+    },
     "gemma3": {
         "image_token_index": 1002,
         "mm_tokens_per_image": 4,

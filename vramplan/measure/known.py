@@ -39,6 +39,17 @@ def number(x: Any) -> Any:
         return twin.item()
 
 
+def true_of(mask: Any) -> int:
+    """At how many places a mask is true; at all of them where that is not known."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    twin = TWINS[0].get(mask) if TWINS else None
+    if twin is None:
+        return int(mask.numel())
+    with unset_fake_temporarily():
+        return int(twin.sum())
+
+
 def of_numbers(plain: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.tensor`, which reads numbers off tensors that are in its list, past all that follows operators."""
 
@@ -73,6 +84,8 @@ def _twin(func: Any, args: Any, kwargs: Any) -> Any:
         has = type(one) is torch.Tensor and not one.is_floating_point() and one.device.type == "cpu"
         return one if has else TWINS[0].get(one)
 
+    if func is torch.ops.aten.copy_.default:  # of what was there nothing stays
+        return TWINS[0].get(args[1])
     given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
     if any(numbers(one) is None for one in given):
         return None

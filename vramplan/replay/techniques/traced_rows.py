@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4635 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4674 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
   images, liger, litgpt, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers, padding,
@@ -16,11 +16,11 @@ activation_checkpointing: full | 4635 | adapted, adapters, adapters_more, attent
   falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under
   litgpt, llama under torchtitan, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, mpt under
   llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama
-  under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry,
-  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta,
-  starcoder2, t5, vit
+  qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2,
+  gpt_oss, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, mixtral, mpt, mpt
+  under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: selective | 280 | losses, selective, selective_more, seq2seq, sharded_more | bart, bert,
   deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi,
   phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, deepseek, gemma, gemma2,
@@ -46,16 +46,16 @@ adapter: ia3 | 160 | adapted, adapters, adapters_more, fully_shard_more, images,
   olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit |
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_oss, llama,
   llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
-adapter: lora | 1214 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
+adapter: lora | 1229 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
   liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations, sharded_bits,
   sharded_more, tiled, torchtune, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
   falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under
   litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe,
-  opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta,
-  smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet,
+  roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
+  under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: modules_to_save | 132 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox,
   llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit, xlm-roberta
@@ -63,10 +63,10 @@ adapter: modules_to_save | 132 | adapted, adapters, adapters_more, fully_shard_m
   qwen_moe, resnet, roberta, vit
 adapter: over experts | 27 | adapters_more, liger | deepseek_v2, deepseek_v3, mixtral, qwen3_moe | deepseek, mixtral,
   qwen_moe
-checkpoint_reentrant: true | 296 | checkpoints, images, liger, pairs, tiled, turns | bert, gemma, gemma2, gemma3,
+checkpoint_reentrant: true | 301 | checkpoints, images, liger, pairs, tiled, turns | bert, gemma, gemma2, gemma3,
   gemma3_text, glm4, gpt2, gpt_neox, llama, mistral, mixtral, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl,
-  qwen3, qwen3_moe, smollm3 | bert, gemma, gemma2, gemma3, gemma3_images, glm4, gpt2, llama, mixtral, neox, olmo2,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
+  qwen3, qwen3_moe, qwen3_vl, smollm3 | bert, gemma, gemma2, gemma3, gemma3_images, glm4, gpt2, llama, mixtral, neox,
+  olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
@@ -77,13 +77,14 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 614 | adapters, frozen, fully_shard_more, hosted, images, liger, lora_parts, masks, more_families,
+frozen: parts | 621 | adapters, frozen, fully_shard_more, hosted, images, liger, lora_parts, masks, more_families,
   pairs, pairs_beside, quantized, tiled, turns, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text,
   llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
-  falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox,
-  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral,
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5,
+  vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -91,30 +92,30 @@ grad_scaler: true | 50 | galore, liger, precisions, tiled | bert, deepseek_v3, g
   gpt2, gpt_oss, llama, mistral, mixtral, qwen2, qwen3_moe, smollm3 | bert, deepseek, gemma, gemma2, gemma3, glm4,
   gpt2, gpt_oss, llama, mixtral, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 332 | evaluation, evaluation_more, fully_shard_more, liger, losses_more, pairs, smoothing | bart,
-  bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
-  llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta |
-  bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox,
-  opt, phi, phi3, qwen_moe, roberta, t5, vit
+label_smoothing | 333 | evaluation, evaluation_more, fully_shard_more, images, liger, losses_more, pairs, smoothing |
+  bart, bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
+  llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_vl, roberta, t5, vit,
+  xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral,
+  mpt, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
 liger_kernels | 92 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm4, gpt_oss,
   llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, smollm3 | deepseek, gemma,
   gemma2, gemma3, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen_moe
-loss: chunked | 536 | heads, liger, litgpt, losses, losses_more, sharded_more, torchtune, turns | bloom, deepseek_v2,
-  deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama,
-  llama under litgpt, llama under torchtune, mistral, mixtral, mpt, neox under litgpt, olmo2, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2,
-  gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under
-  litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe
+loss: chunked | 537 | heads, images, liger, litgpt, losses, losses_more, sharded_more, torchtune, turns | bloom,
+  deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
+  gpt_oss, llama, llama under litgpt, llama under torchtune, mistral, mixtral, mpt, neox under litgpt, olmo2, opt,
+  phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_vl | bloom, deepseek, falcon, falcon under
+  litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, mixtral,
+  mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
 loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 loss: fp32-logits | 49 | losses, returned, titan, titan_replicas | bert, llama, llama under torchtitan | bert, llama,
   llama under torchtitan
-loss: fused | 216 | fully_shard_more, heads, liger, losses, losses_more, quantized | bloom, deepseek_v2, deepseek_v3,
-  falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_moe, smollm3 | bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  mixtral, mpt, neox, opt, phi3, qwen_moe
+loss: fused | 217 | fully_shard_more, heads, images, liger, losses, losses_more, quantized | bloom, deepseek_v2,
+  deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi3,
+  qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_vl, smollm3 | bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
+  gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen3_vl, qwen_moe
 loss: half-logits | 56 | half_logits | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mpt, opt,
   phi, phi3, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, neox, opt, phi, phi3
 loss: orpo | 1 | preference | llama | llama
@@ -123,17 +124,17 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 30 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 256 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, liger, master,
+max_gradient_norm | 259 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images, liger, master,
   optimizers, precisions, sharded_bits, sharded_more, tiled, titan, titan_replicas, turns | bert, bloom, deepseek_v3,
   gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under torchtitan, mistral, olmo2, olmo3,
-  phi, qwen2, qwen3, qwen3_moe, smollm3, vit | bert, bloom, deepseek, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
-  llama, llama under torchtitan, neox, olmo2, phi, qwen_moe, vit
-offload: activations | 477 | checkpoints, flat_adapters, flat_host, host_activations, hosted, images, liger, pairs,
+  phi, qwen2, qwen3, qwen3_moe, qwen3_vl, smollm3, vit | bert, bloom, deepseek, gemma, gemma2, gemma3, glm4, gpt2,
+  gpt_oss, llama, llama under torchtitan, neox, olmo2, phi, qwen3_vl, qwen_moe, vit
+offload: activations | 482 | checkpoints, flat_adapters, flat_host, host_activations, hosted, images, liger, pairs,
   selective_more, sharded_activations, tiled | bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3,
   gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, mistral, mixtral, mpt, olmo3, olmoe, opt, phi,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta, smollm3, vit, xlm-roberta | bert, bloom,
-  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox,
-  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta, vit
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, smollm3, vit, xlm-roberta | bert,
+  bloom, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral,
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -145,19 +146,20 @@ offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_m
 offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more, zero_adapters, zero_offload |
   bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta,
   t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adafactor | 139 | adapted, adapters_more, checkpoints, frozen, halves, moe, optimizers, precisions,
-  quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, gpt2, llama, llava, mistral, mixtral,
-  qwen2, qwen2_moe, qwen3_moe, vit | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen_moe, vit
-optimizer: adam | 107 | adapted, adapters_more, frozen, halves, hosted, images, liger, master, more_families,
+optimizer: adafactor | 143 | adapted, adapters_more, checkpoints, frozen, halves, images, moe, optimizers,
+  precisions, quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, gpt2, llama, llava, mistral,
+  mixtral, qwen2, qwen2_moe, qwen3_moe, qwen3_vl, vit | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen3_vl,
+  qwen_moe, vit
+optimizer: adam | 111 | adapted, adapters_more, frozen, halves, hosted, images, liger, master, more_families,
   optimizers, precisions, random, tiled, turns, vision | bert, clip, gemma2, gpt2, gpt_oss, llama, llama4_text, llava,
-  mistral, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3, smollm3, starcoder2, vit | bert, clip,
-  gemma2, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, starcoder2, vit
-optimizer: adamw-8bit | 26 | flat_parameter, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama, mistral,
-  opt, qwen2 | bert, gpt2, gpt_oss, llama, opt
+  mistral, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, smollm3, starcoder2, vit | bert,
+  clip, gemma2, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
+optimizer: adamw-8bit | 29 | flat_parameter, images, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama,
+  mistral, opt, qwen2, qwen3_vl | bert, gpt2, gpt_oss, llama, opt, qwen3_vl
 optimizer: adamw-8bit-paged | 18 | flat_parameter, liger, optimizers | bert, gpt2, llama, llama4_text, mistral,
   qwen2, qwen3 | bert, gpt2, llama, llama4
-optimizer: adamw-paged | 16 | flat_parameter, liger, optimizers | bert, gpt2, llama, mistral, olmo3, qwen2 | bert,
-  gpt2, llama, olmo2
+optimizer: adamw-paged | 18 | flat_parameter, images, liger, optimizers | bert, gpt2, llama, mistral, olmo3, qwen2,
+  qwen3_vl | bert, gpt2, llama, olmo2, qwen3_vl
 optimizer: galore-adamw | 141 | galore | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
   gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe,
   qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, falcon, gemma, gemma2, gemma3,
@@ -170,30 +172,31 @@ optimizer: lion | 19 | flat_parameter, liger, optimizers, precisions | bert, gpt
 optimizer: lomo | 16 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 optimizer: muon | 65 | liger, modded, modded_compiled, optimizers, precisions, steps | bert, gpt2, llama, mistral,
   modded_nanogpt under modded-nanogpt, phi3, qwen2 | bert, gpt2, llama, modded_nanogpt under modded-nanogpt, phi3
-optimizer: rmsprop | 258 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted, images, master,
+optimizer: rmsprop | 260 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted, images, master,
   moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, tiled, vision | bart, bert,
   bloom, clip, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, gpt2, gpt_neox, gpt_oss, llama,
   llama4_text, llava, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek,
-  gemma, gemma2, gemma3, gemma3_images, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt,
-  phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 426 | adapted, adapters_more, attention, checkpoints, families, frozen, halves, hosted, images,
+  qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip,
+  deepseek, gemma, gemma2, gemma3, gemma3_images, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2,
+  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd | 430 | adapted, adapters_more, attention, checkpoints, families, frozen, halves, hosted, images,
   liger, master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, tiled,
   vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text,
   glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
-  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
-  gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd-momentum | 473 | adapted, adapters, adapters_more, checkpoints, families, frozen, halves, hosted,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5,
+  vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm,
+  glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd-momentum | 476 | adapted, adapters, adapters_more, checkpoints, families, frozen, halves, hosted,
   images, litgpt, master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq,
   suite, torchtune, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2,
   gemma3, gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text,
   llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta |
-  bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_oss,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm,
+  gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under
+  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
+  starcoder2, t5, vit
 optimizer_in_backward: true | 105 | checkpoints, galore, liger, optimizers, precisions, steps, tiled | bert, gemma2,
   gemma3_text, gpt2, gpt_oss, llama, mistral, olmo2, qwen2, qwen3, smollm3 | bert, gemma2, gemma3, gpt2, gpt_oss,
   llama, olmo2
@@ -201,12 +204,12 @@ optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen
 packing: true | 90 | liger, losses_more, masks | deepseek_v2, deepseek_v3, gemma2, gemma3_text, gpt2, gpt_neox,
   llama, llama4_text, mistral, mixtral, olmo2, olmo3, olmoe, qwen2, qwen3, qwen3_moe, smollm3, starcoder2 | deepseek,
   gemma2, gemma3, gpt2, llama, llama4, mixtral, neox, olmo2, olmoe, qwen_moe, starcoder2
-padding: right | 346 | fully_shard_more, images, liger, losses_more, masks, padding, pairs, pairs_beside, preference
+padding: right | 347 | fully_shard_more, images, liger, losses_more, masks, padding, pairs, pairs_beside, preference
   | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox,
   gpt_oss, llama, llama4_text, mistral, mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, roberta, smollm3, starcoder2, t5, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma2, gemma3,
-  gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, phi3, qwen2_vl, qwen_moe,
-  roberta, starcoder2, t5
+  qwen3_moe, qwen3_vl, roberta, smollm3, starcoder2, t5, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma2,
+  gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, phi3, qwen2_vl, qwen3_vl,
+  qwen_moe, roberta, starcoder2, t5
 parallel.fsdp_version: 1 | 172 | flat_adapters, flat_host, flat_parameter, foundry, sharded_activations | bert,
   bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mpt under llm-foundry, opt, phi, phi3,
   qwen2, qwen3, roberta, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, mpt under llm-foundry, neox, opt,
@@ -239,7 +242,7 @@ parallel.sharding: zero3 | 107 | host_activations, zero, zero_adapters, zero_off
   gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom,
   gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
 parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-precision: amp | 2992 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 3011 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, litgpt,
   lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside,
@@ -248,11 +251,11 @@ precision: amp | 2992 | adapted, adapters, adapters_more, attention, checkpoints
   bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text,
   glm, glm4, gpt2, gpt2 under nanogpt, gpt_neox, gpt_oss, llama, llama under litgpt, llama4_text, llava, mistral,
   mixtral, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta
-  | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
-  glm, glm4, gpt2, gpt2 under nanogpt, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, mpt under
-  llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, gpt2, gpt2 under nanogpt, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt,
+  mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -261,16 +264,17 @@ precision: fsdp | 311 | flat_adapters, flat_host, flat_parameter, foundry, fully
   gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt under
   llm-foundry, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta | bert, bloom, gemma, gemma2, gemma3, glm,
   gpt2, llama, llama under torchtitan, mixtral, mpt under llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
-precision: mixed | 1484 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
+precision: mixed | 1493 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
   generation, generation_more, heads, host_activations, hosted, images, losses, losses_more, master, moe,
   more_families, padding, pairs, pairs_beside, preference, random, resnet, selective, selective_more, seq2seq,
   smoothing, suite, vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text,
   llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
-  falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox,
-  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-precision: pure | 2460 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+  qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral,
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5,
+  vit
+precision: pure | 2472 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, litgpt, lora_parts, losses,
   losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside,
@@ -279,29 +283,29 @@ precision: pure | 2460 | adapted, adapters, adapters_more, attention, checkpoint
   bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3,
   gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text,
   llava, mistral, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2,
-  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet,
-  roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
-  under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox, neox under
-  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2,
-  t5, vit
+  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
+  resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt,
+  llama under torchtune, llama4, llava, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry,
+  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  resnet, roberta, starcoder2, t5, vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 86 | adapters, liger, pairs, pairs_beside, quantized | bart, bert, bloom, gemma, gemma2,
-  gemma3_text, glm, glm4, gpt2, gpt_oss, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen3, t5,
-  xlm-roberta | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt,
-  phi, phi3, roberta, t5
-quantization: nf4 | 174 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized, sharded_bits,
+quantization: int8 | 88 | adapters, images, liger, pairs, pairs_beside, quantized | bart, bert, bloom, gemma, gemma2,
+  gemma3_text, glm, glm4, gpt2, gpt_oss, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen3, qwen3_vl,
+  t5, xlm-roberta | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt,
+  opt, phi, phi3, qwen3_vl, roberta, t5
+quantization: nf4 | 177 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized, sharded_bits,
   sharded_more, tiled | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
   llama, llama under litgpt, llava, mistral, mixtral, mpt, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen3, roberta, t5, xlm-roberta | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  llama, llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta,
-  t5
-quantization: nf4-double | 109 | adapters, flat_adapters, liger, litgpt, pairs, quantized, sharded_bits,
+  qwen3, qwen3_vl, roberta, t5, xlm-roberta | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm,
+  glm4, gpt2, llama, llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt,
+  phi3, qwen3_vl, roberta, t5
+quantization: nf4-double | 111 | adapters, flat_adapters, images, liger, litgpt, pairs, quantized, sharded_bits,
   sharded_more, tiled | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
-  llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3, qwen2, qwen3, roberta,
-  t5 | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt, mixtral,
-  mpt, neox, neox under litgpt, olmo2, opt, phi, phi3, roberta, t5
+  llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3, qwen2, qwen3, qwen3_vl,
+  roberta, t5 | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt,
+  mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_vl, roberta, t5
 trained_blocks: badam | 15 | turns | gemma, gpt_neox, mistral, opt, phi, phi3, qwen2, qwen3 | gemma, llama, neox,
   opt, phi, phi3
 trained_blocks: lisa | 20 | turns | gemma, gpt_neox, llama, mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma,
@@ -321,18 +325,18 @@ activation_checkpointing: full + adapter: ia3 | 102 | adapted, adapters, adapter
   more_families, pairs, pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon,
   gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt,
   phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 761 | adapted, adapters, adapters_more, flat_adapters,
+activation_checkpointing: full + adapter: lora | 776 | adapted, adapters, adapters_more, flat_adapters,
   fully_shard_more, images, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
   sharded_bits, sharded_more, torchtune, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
   under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under
   torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 77 | adapted, adapters, adapters_more, fully_shard_more,
   pairs, pairs_beside, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
   mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 17 | adapters_more | deepseek, mixtral, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 277 | checkpoints, images, liger, pairs | bert, gemma,
-  gemma2, gemma3, gemma3_images, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
+activation_checkpointing: full + checkpoint_reentrant: true | 282 | checkpoints, images, liger, pairs | bert, gemma,
+  gemma2, gemma3, gemma3_images, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
 activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimizers, precisions | bert, gpt2, llama,
@@ -340,26 +344,27 @@ activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimiz
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 363 | adapters, frozen, fully_shard_more, hosted, images, liger,
+activation_checkpointing: full + frozen: parts | 369 | adapters, frozen, fully_shard_more, hosted, images, liger,
   lora_parts, more_families, pairs, pairs_beside, quantized, turns, zero_adapters | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral,
-  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 18 | galore, precisions | bert, gpt2, llama
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
-activation_checkpointing: full + label_smoothing | 194 | evaluation, evaluation_more, losses_more, pairs, smoothing |
-  bart, bert, bloom, chatglm, deepseek, falcon, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi,
-  phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: full + label_smoothing | 195 | evaluation, evaluation_more, images, losses_more, pairs,
+  smoothing | bart, bert, bloom, chatglm, deepseek, falcon, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt,
+  neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + liger_kernels | 6 | liger | glm4, gpt_oss, olmo2, qwen_moe
-activation_checkpointing: full + loss: chunked | 292 | heads, litgpt, losses, losses_more, sharded_more, torchtune |
-  bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt,
-  llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe
+activation_checkpointing: full + loss: chunked | 293 | heads, images, litgpt, losses, losses_more, sharded_more,
+  torchtune | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under
+  litgpt, llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl,
+  qwen_moe
 activation_checkpointing: full + loss: cpo | 1 | preference | llama
 activation_checkpointing: full + loss: dpo | 181 | losses_more, pairs, preference | deepseek, falcon, gemma, gemma2,
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 activation_checkpointing: full + loss: fp32-logits | 26 | losses, returned, titan | bert, llama, llama under
   torchtitan
-activation_checkpointing: full + loss: fused | 123 | heads, losses, losses_more, quantized | bloom, deepseek, falcon,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
+activation_checkpointing: full + loss: fused | 124 | heads, images, losses, losses_more, quantized | bloom, deepseek,
+  falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: half-logits | 26 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, mpt, neox, opt, phi, phi3
 activation_checkpointing: full + loss: orpo | 1 | preference | llama
@@ -367,28 +372,31 @@ activation_checkpointing: full + loss: reward | 5 | preference | llama
 activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 9 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + max_gradient_norm | 133 | flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, galore, liger, master, optimizers, precisions, sharded_bits, sharded_more, tiled, titan,
-  titan_replicas, turns | bert, bloom, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, olmo2, phi, vit
-activation_checkpointing: full + offload: activations | 242 | checkpoints, flat_adapters, flat_host,
+activation_checkpointing: full + max_gradient_norm | 135 | flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, galore, images, liger, master, optimizers, precisions, sharded_bits, sharded_more, tiled, titan,
+  titan_replicas, turns | bert, bloom, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, olmo2, phi, qwen3_vl,
+  vit
+activation_checkpointing: full + offload: activations | 247 | checkpoints, flat_adapters, flat_host,
   host_activations, hosted, images, liger, pairs, sharded_activations | bert, bloom, deepseek, falcon, gemma, gemma2,
   gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen_moe, roberta, vit
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + offload: gradients | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: optimizer | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
-activation_checkpointing: full + optimizer: adafactor | 93 | adapted, adapters_more, checkpoints, frozen, halves,
-  moe, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek, gpt2, llama, llava, mixtral,
-  qwen_moe, vit
-activation_checkpointing: full + optimizer: adam | 64 | adapted, adapters_more, halves, images, master,
+activation_checkpointing: full + optimizer: adafactor | 96 | adapted, adapters_more, checkpoints, frozen, halves,
+  images, moe, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek, gpt2, llama, llava,
+  mixtral, qwen3_vl, qwen_moe, vit
+activation_checkpointing: full + optimizer: adam | 66 | adapted, adapters_more, halves, images, master,
   more_families, optimizers, precisions, random, turns, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava,
-  olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, starcoder2, vit
-activation_checkpointing: full + optimizer: adamw-8bit | 17 | flat_parameter, optimizers, precisions | gpt2, llama
+  olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
+activation_checkpointing: full + optimizer: adamw-8bit | 20 | flat_parameter, images, optimizers, precisions | gpt2,
+  llama, qwen3_vl
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
-activation_checkpointing: full + optimizer: adamw-paged | 7 | flat_parameter, optimizers | bert, gpt2, llama
+activation_checkpointing: full + optimizer: adamw-paged | 9 | flat_parameter, images, optimizers | bert, gpt2, llama,
+  qwen3_vl
 activation_checkpointing: full + optimizer: galore-adamw | 92 | galore | bart, bert, bloom, clip, deepseek, falcon,
   gemma, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + optimizer: lamb | 7 | optimizers | bert, gpt2, llama
@@ -396,21 +404,21 @@ activation_checkpointing: full + optimizer: lars | 4 | optimizers | bert, llama
 activation_checkpointing: full + optimizer: lion | 10 | flat_parameter, optimizers | bert, llama
 activation_checkpointing: full + optimizer: lomo | 10 | optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: muon | 16 | optimizers, precisions | bert, gpt2, llama
-activation_checkpointing: full + optimizer: rmsprop | 130 | adapted, adapters_more, checkpoints, families, frozen,
+activation_checkpointing: full + optimizer: rmsprop | 132 | adapted, adapters_more, checkpoints, families, frozen,
   halves, hosted, images, master, moe, more_families, optimizers, precisions, quantized, random, seq2seq, vision |
   bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox,
-  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd | 282 | adapted, adapters_more, attention, checkpoints, families,
+  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd | 286 | adapted, adapters_more, attention, checkpoints, families,
   frozen, halves, hosted, images, master, moe, more_families, optimizers, pairs, precisions, quantized, random,
   seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images,
   glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl,
-  qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd-momentum | 289 | adapted, adapters, adapters_more, checkpoints,
+  qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd-momentum | 291 | adapted, adapters, adapters_more, checkpoints,
   families, frozen, halves, hosted, images, litgpt, master, moe, more_families, optimizers, precisions, quantized,
   random, seq2seq, torchtune, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3,
   gemma3_images, glm, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt,
-  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta,
-  starcoder2, t5, vit
+  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta, starcoder2, t5, vit
 activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints, galore, optimizers, precisions |
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
@@ -440,7 +448,7 @@ activation_checkpointing: full + parallel.sharding: zero2 | 26 | host_activation
 activation_checkpointing: full + parallel.sharding: zero3 | 58 | host_activations, zero, zero_adapters, zero_offload
   | bert, bloom, gemma2, gemma3, glm, gpt2, llama, neox, opt, roberta, t5
 activation_checkpointing: full + parallel.tensor | 10 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1613 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: amp | 1630 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, images, liger,
   litgpt, lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
@@ -448,20 +456,20 @@ activation_checkpointing: full + precision: amp | 1613 | adapted, adapters, adap
   sharded_more, smoothing, suite, turns, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under
   litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava,
   mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 169 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan,
   titan_replicas | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, llama under torchtitan, mixtral, mpt under
   llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
-activation_checkpointing: full + precision: mixed | 777 | adapters, attention, checkpoints, compile, evaluation,
+activation_checkpointing: full + precision: mixed | 784 | adapters, attention, checkpoints, compile, evaluation,
   evaluation_more, families, frozen, heads, host_activations, hosted, images, losses, losses_more, master, moe,
   more_families, padding, pairs, pairs_beside, preference, random, seq2seq, smoothing, suite, vision, zero,
   zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
   gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1328 | adapted, adapters, adapters_more, attention, checkpoints,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + precision: pure | 1339 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, litgpt, lora_parts,
   losses, losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
@@ -469,17 +477,17 @@ activation_checkpointing: full + precision: pure | 1328 | adapted, adapters, ada
   tiled, torchtune, turns, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma,
   gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4,
   llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
-activation_checkpointing: full + quantization: int8 | 54 | adapters, pairs, pairs_beside, quantized | bart, bert,
-  bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, opt, phi, phi3, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 119 | adapters, flat_adapters, litgpt, pairs, pairs_beside,
-  quantized, sharded_bits, sharded_more | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral,
-  mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, t5
-activation_checkpointing: full + quantization: nf4-double | 62 | adapters, flat_adapters, litgpt, pairs, quantized,
-  sharded_bits, sharded_more | bart, bloom, gemma, glm, glm4, gpt2, llama, llama under litgpt, mixtral, mpt, neox,
-  opt, phi, phi3, roberta
+activation_checkpointing: full + quantization: int8 | 56 | adapters, images, pairs, pairs_beside, quantized | bart,
+  bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, opt, phi, phi3, qwen3_vl, roberta, t5
+activation_checkpointing: full + quantization: nf4 | 122 | adapters, flat_adapters, images, litgpt, pairs,
+  pairs_beside, quantized, sharded_bits, sharded_more | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
+  llama, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, t5
+activation_checkpointing: full + quantization: nf4-double | 64 | adapters, flat_adapters, images, litgpt, pairs,
+  quantized, sharded_bits, sharded_more | bart, bloom, gemma, glm, glm4, gpt2, llama, llama under litgpt, mixtral,
+  mpt, neox, opt, phi, phi3, qwen3_vl, roberta
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
 activation_checkpointing: full + trained_blocks: lisa | 3 | turns | gemma, llama, phi
 activation_checkpointing: full + weight_dtype: 16 bits | 446 | adapters, adapters_more, flat_adapters,
@@ -647,8 +655,8 @@ adapter: lora + adapter: modules_to_save | 101 | adapted, adapters, adapters_mor
   zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt,
   phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 27 | adapters_more, liger | deepseek, mixtral, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 73 | images, liger, pairs | bert, gemma, gemma2, gemma3, glm4, gpt2,
-  llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl
+adapter: lora + checkpoint_reentrant: true | 77 | images, liger, pairs | bert, gemma, gemma2, gemma3, glm4, gpt2,
+  llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
@@ -671,18 +679,20 @@ adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adap
 adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
   t5
 adapter: lora + offload: parameters | 25 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, t5
-adapter: lora + optimizer: adafactor | 12 | adapters_more, quantized | clip, deepseek, llava, mixtral, qwen_moe
-adapter: lora + optimizer: adam | 10 | adapted, adapters_more, images, liger, more_families | clip, gpt_oss, llama,
-  llava, qwen2_5_vl
-adapter: lora + optimizer: adamw-paged | 1 | liger | olmo2
+adapter: lora + optimizer: adafactor | 13 | adapters_more, images, quantized | clip, deepseek, llava, mixtral,
+  qwen3_vl, qwen_moe
+adapter: lora + optimizer: adam | 11 | adapted, adapters_more, images, liger, more_families | clip, gpt_oss, llama,
+  llava, qwen2_5_vl, qwen3_vl
+adapter: lora + optimizer: adamw-8bit | 3 | images | qwen3_vl
+adapter: lora + optimizer: adamw-paged | 3 | images, liger | olmo2, qwen3_vl
 adapter: lora + optimizer: rmsprop | 36 | adapted, adapters_more, more_families, quantized | bart, clip, deepseek,
   llava, mixtral, qwen_moe, resnet, roberta, starcoder2, t5, vit
-adapter: lora + optimizer: sgd | 48 | adapted, adapters_more, quantized | bart, chatglm, clip, deepseek, falcon, glm,
-  glm4, llava, mixtral, qwen_moe, resnet, roberta, vit
-adapter: lora + optimizer: sgd-momentum | 141 | adapted, adapters, adapters_more, images, litgpt, more_families,
+adapter: lora + optimizer: sgd | 49 | adapted, adapters_more, images, quantized | bart, chatglm, clip, deepseek,
+  falcon, glm, glm4, llava, mixtral, qwen3_vl, qwen_moe, resnet, roberta, vit
+adapter: lora + optimizer: sgd-momentum | 143 | adapted, adapters, adapters_more, images, litgpt, more_families,
   quantized, torchtune | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
   glm, gpt2, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmoe,
-  opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, t5
+  opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5
 adapter: lora + packing: true | 2 | liger | gemma3, llama
 adapter: lora + padding: right | 32 | liger, pairs | bert, gpt2, gpt_oss, llama, olmo2
 adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
@@ -697,30 +707,33 @@ adapter: lora + parallel.sharding: fsdp-grad-op | 40 | flat_adapters, fully_shar
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
 adapter: lora + parallel.sharding: zero2 | 6 | zero_adapters | bert, gpt2, llama, opt
 adapter: lora + parallel.sharding: zero3 | 26 | zero_adapters | bert, gemma2, gpt2, llama, opt, t5
-adapter: lora + precision: amp | 544 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: amp | 553 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   sharded_activations, sharded_bits, tiled | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
   gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox
-  under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2,
+  t5, vit
 adapter: lora + precision: fsdp | 65 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | bert, bloom,
   gemma, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, phi, phi3
 adapter: lora + precision: mixed | 36 | zero_adapters | bert, gemma2, gpt2, llama, opt, t5
-adapter: lora + precision: pure | 445 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: pure | 450 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   sharded_activations, sharded_bits, sharded_more, tiled, torchtune | bart, bert, bloom, chatglm, clip, deepseek,
   falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under
   torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 78 | adapters, liger, pairs, pairs_beside, quantized | bart, bert, bloom, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt, phi, phi3, roberta, t5
-adapter: lora + quantization: nf4 | 163 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized,
+adapter: lora + quantization: int8 | 80 | adapters, images, liger, pairs, pairs_beside, quantized | bart, bert,
+  bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt, phi, phi3, qwen3_vl,
+  roberta, t5
+adapter: lora + quantization: nf4 | 166 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized,
   sharded_bits, sharded_more, tiled | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, t5
-adapter: lora + quantization: nf4-double | 98 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
+  llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl,
+  roberta, t5
+adapter: lora + quantization: nf4-double | 100 | adapters, flat_adapters, images, liger, litgpt, pairs, quantized,
   sharded_bits, sharded_more, tiled | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3, roberta, t5
+  llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_vl, roberta, t5
 adapter: lora + weight_dtype: 16 bits | 202 | adapters, adapters_more, flat_adapters, fully_shard_more, liger, pairs,
   quantized, sharded_bits, sharded_more, tiled | bart, bert, bloom, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2,
   llama, llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -775,18 +788,19 @@ checkpoint_reentrant: true + optimizer: adafactor | 18 | checkpoints | bert, gpt
 checkpoint_reentrant: true + optimizer: adam | 3 | images, liger | llama, qwen2_5_vl
 checkpoint_reentrant: true + optimizer: adamw-paged | 1 | liger | llama
 checkpoint_reentrant: true + optimizer: rmsprop | 4 | checkpoints | gemma, llama, opt
-checkpoint_reentrant: true + optimizer: sgd | 20 | checkpoints | bert, gemma3, gpt2, llama, neox, phi
+checkpoint_reentrant: true + optimizer: sgd | 21 | checkpoints, images | bert, gemma3, gpt2, llama, neox, phi,
+  qwen3_vl
 checkpoint_reentrant: true + optimizer: sgd-momentum | 5 | checkpoints, images | gemma3, gemma3_images, llama, neox,
   phi3
 checkpoint_reentrant: true + optimizer_in_backward: true | 12 | checkpoints | bert, gpt2, llama
 checkpoint_reentrant: true + packing: true | 1 | liger | qwen_moe
 checkpoint_reentrant: true + padding: right | 33 | images, liger, pairs | bert, gemma3_images, gpt2, llama
-checkpoint_reentrant: true + precision: amp | 123 | checkpoints, images, liger, pairs, tiled, turns | bert, gemma,
-  gemma2, gemma3, glm4, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
+checkpoint_reentrant: true + precision: amp | 126 | checkpoints, images, liger, pairs, tiled, turns | bert, gemma,
+  gemma2, gemma3, glm4, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 29 | checkpoints, pairs | bert, gemma, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-checkpoint_reentrant: true + precision: pure | 100 | checkpoints, images, liger, pairs, tiled | bert, gemma, gemma2,
-  gemma3, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen2_vl
+checkpoint_reentrant: true + precision: pure | 102 | checkpoints, images, liger, pairs, tiled | bert, gemma, gemma2,
+  gemma3, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 14 | pairs, tiled | gpt2, llama, mixtral, opt, phi3
 checkpoint_reentrant: true + quantization: nf4-double | 3 | liger, pairs | llama
@@ -849,13 +863,13 @@ frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
 frozen: parts + loss: fused | 8 | quantized | gpt2, llama
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
 frozen: parts + max_gradient_norm | 12 | fully_shard_more, liger, turns | bert, gpt2, llama, neox, phi
-frozen: parts + offload: activations | 34 | hosted, liger, pairs, tiled | bert, bloom, gemma3, gpt2, gpt_oss, llama,
-  llama4, olmoe, opt, phi, phi3
+frozen: parts + offload: activations | 35 | hosted, images, liger, pairs, tiled | bert, bloom, gemma3, gpt2, gpt_oss,
+  llama, llama4, olmoe, opt, phi, phi3, qwen3_vl
 frozen: parts + optimizer: adafactor | 12 | frozen | clip, deepseek, llava, mixtral, qwen_moe, vit
-frozen: parts + optimizer: adam | 7 | frozen, more_families, turns | clip, llama4, llava, olmo2, phi
+frozen: parts + optimizer: adam | 8 | frozen, images, more_families, turns | clip, llama4, llava, olmo2, phi, qwen3_vl
 frozen: parts + optimizer: rmsprop | 30 | frozen | bart, clip, deepseek, mixtral, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + optimizer: sgd | 36 | frozen, liger, more_families, tiled | bart, chatglm, deepseek, glm, glm4,
-  gpt_oss, llama, llava, mixtral, resnet, roberta, starcoder2, t5, vit
+frozen: parts + optimizer: sgd | 37 | frozen, images, liger, more_families, tiled | bart, chatglm, deepseek, glm,
+  glm4, gpt_oss, llama, llava, mixtral, qwen3_vl, resnet, roberta, starcoder2, t5, vit
 frozen: parts + optimizer: sgd-momentum | 40 | adapters, frozen, images, more_families, quantized | bart, bert, clip,
   deepseek, gemma2, gemma3, gpt_oss, llama, mixtral, olmo2, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2
 frozen: parts + padding: right | 24 | pairs | bert, gpt2, llama
@@ -864,18 +878,18 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 11 | fully_shard_more | llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 157 | adapters, frozen, fully_shard_more, images, liger, lora_parts, masks,
+frozen: parts + precision: amp | 159 | adapters, frozen, fully_shard_more, images, liger, lora_parts, masks,
   more_families, pairs, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
   gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
-frozen: parts + precision: mixed | 137 | adapters, frozen, hosted, more_families, pairs, pairs_beside, zero_adapters
-  | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama,
-  llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 197 | adapters, frozen, fully_shard_more, images, liger, lora_parts, masks,
+frozen: parts + precision: mixed | 139 | adapters, frozen, hosted, images, more_families, pairs, pairs_beside,
+  zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
+  llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
+frozen: parts + precision: pure | 199 | adapters, frozen, fully_shard_more, images, liger, lora_parts, masks,
   more_families, pairs, pairs_beside, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon,
   gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, neox, olmo2, opt,
-  phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 frozen: parts + trained_blocks: badam | 11 | turns | gemma, llama, neox, phi, phi3
 frozen: parts + trained_blocks: lisa | 13 | turns | llama, mixtral, neox, olmo2, phi, phi3
 frozen: parts + weight_dtype: 16 bits | 13 | liger, more_families, pairs, turns | gpt2, gpt_oss, llama, llama4, neox,
@@ -919,9 +933,9 @@ label_smoothing + padding: right | 22 | losses_more, pairs | bert, deepseek, fal
   qwen_moe
 label_smoothing + parallel.sharding: fsdp | 6 | fully_shard_more | bert, gemma, gpt2, llama
 label_smoothing + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma, gpt2, llama
-label_smoothing + precision: amp | 105 | fully_shard_more, liger, losses_more, pairs, smoothing | bart, bert, bloom,
-  chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
-  qwen_moe, roberta, t5, vit
+label_smoothing + precision: amp | 106 | fully_shard_more, images, liger, losses_more, pairs, smoothing | bart, bert,
+  bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
+  qwen3_vl, qwen_moe, roberta, t5, vit
 label_smoothing + precision: fsdp | 3 | fully_shard_more | gemma, llama
 label_smoothing + precision: mixed | 95 | losses_more, pairs, smoothing | bart, bert, bloom, chatglm, deepseek,
   falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
@@ -965,9 +979,9 @@ loss: chunked + padding: right | 10 | liger, losses_more | deepseek, falcon, glm
 loss: chunked + parallel.sharding: fsdp | 75 | litgpt, sharded_more, torchtune | falcon under litgpt, gpt2, llama,
   llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt, phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
-loss: chunked + precision: amp | 164 | heads, liger, litgpt, losses, losses_more, sharded_more, turns | bloom,
-  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt,
-  mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe
+loss: chunked + precision: amp | 165 | heads, images, liger, litgpt, losses, losses_more, sharded_more, turns |
+  bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under
+  litgpt, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
 loss: chunked + precision: fsdp | 4 | sharded_more | llama
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
@@ -1012,8 +1026,8 @@ loss: fused + precision: amp | 72 | fully_shard_more, heads, liger, losses, loss
 loss: fused + precision: fsdp | 2 | fully_shard_more | llama
 loss: fused + precision: mixed | 53 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
-loss: fused + precision: pure | 43 | fully_shard_more, heads, losses, quantized | bloom, gemma, gemma2, gemma3, gpt2,
-  llama, mpt, neox, opt, phi3
+loss: fused + precision: pure | 44 | fully_shard_more, heads, images, losses, quantized | bloom, gemma, gemma2,
+  gemma3, gpt2, llama, mpt, neox, opt, phi3, qwen3_vl
 loss: fused + quantization: int8 | 4 | liger, quantized | glm4, llama
 loss: fused + quantization: nf4 | 9 | quantized | gpt2, llama
 loss: fused + weight_dtype: 16 bits | 9 | liger, losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
@@ -1049,13 +1063,13 @@ max_gradient_norm + offload: optimizer | 17 | flat_adapters, flat_host, sharded_
 max_gradient_norm + offload: parameters | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + optimizer: adafactor | 5 | precisions | bert, llama
-max_gradient_norm + optimizer: adam | 3 | master | bert, llama
+max_gradient_norm + optimizer: adam | 4 | images, master | bert, llama, qwen3_vl
 max_gradient_norm + optimizer: adamw-8bit | 6 | precisions | bert, llama
 max_gradient_norm + optimizer: galore-adamw | 13 | galore | bert, gpt2, llama
 max_gradient_norm + optimizer: lion | 1 | precisions | llama
 max_gradient_norm + optimizer: muon | 1 | precisions | gpt2
 max_gradient_norm + optimizer: rmsprop | 4 | master, precisions | bert, gpt2, llama
-max_gradient_norm + optimizer: sgd | 12 | master, optimizers, precisions | bert, gpt2, llama
+max_gradient_norm + optimizer: sgd | 13 | images, master, optimizers, precisions | bert, gpt2, llama, qwen3_vl
 max_gradient_norm + optimizer: sgd-momentum | 6 | master, precisions | bert, gpt2, llama
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
 max_gradient_norm + packing: true | 1 | liger | llama
@@ -1075,8 +1089,9 @@ max_gradient_norm + precision: amp | 74 | flat_adapters, fully_shard_more, galor
 max_gradient_norm + precision: fsdp | 75 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
   sharded_more, titan, titan_replicas | bert, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, phi
 max_gradient_norm + precision: mixed | 24 | master | bert, gpt2, llama
-max_gradient_norm + precision: pure | 58 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, liger,
-  optimizers, sharded_bits, tiled, turns | bert, bloom, gemma, gemma2, gpt2, llama, neox, phi, qwen_moe
+max_gradient_norm + precision: pure | 60 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore,
+  images, liger, optimizers, sharded_bits, tiled, turns | bert, bloom, gemma, gemma2, gpt2, llama, neox, phi,
+  qwen3_vl, qwen_moe
 max_gradient_norm + quantization: nf4 | 7 | flat_adapters, sharded_bits | gemma2, gpt2, llama
 max_gradient_norm + quantization: nf4-double | 10 | flat_adapters, liger, sharded_bits | glm4, llama, phi
 max_gradient_norm + trained_blocks: badam | 1 | turns | phi
@@ -1094,8 +1109,8 @@ offload: activations + optimizer: adamw-8bit-paged | 1 | liger | llama
 offload: activations + optimizer: adamw-paged | 2 | liger | llama, olmo2
 offload: activations + optimizer: lion | 1 | liger | llama
 offload: activations + optimizer: muon | 1 | liger | phi3
-offload: activations + optimizer: rmsprop | 11 | checkpoints, hosted, images, tiled | bloom, gemma, gemma3_images,
-  llama, mixtral, mpt, neox, olmoe, qwen2_5_vl, qwen2_vl
+offload: activations + optimizer: rmsprop | 12 | checkpoints, hosted, images, tiled | bloom, gemma, gemma3_images,
+  llama, mixtral, mpt, neox, olmoe, qwen2_5_vl, qwen2_vl, qwen3_vl
 offload: activations + optimizer: sgd | 29 | checkpoints, hosted, images, liger | bert, deepseek, gemma2, gemma3,
   gpt2, llama, opt, phi, qwen2_5_vl
 offload: activations + optimizer: sgd-momentum | 9 | checkpoints, hosted, images | gemma3_images, mixtral, mpt, opt,
@@ -1117,17 +1132,18 @@ offload: activations + parallel.sharding: zero2 | 16 | host_activations | bert, 
   neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 35 | host_activations | bert, bloom, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-offload: activations + precision: amp | 113 | checkpoints, flat_host, host_activations, hosted, images, liger, pairs,
+offload: activations + precision: amp | 114 | checkpoints, flat_host, host_activations, hosted, images, liger, pairs,
   sharded_activations, tiled | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral,
-  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, vit
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, vit
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
-offload: activations + precision: mixed | 135 | checkpoints, host_activations, hosted, pairs, selective_more | bert,
-  bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe,
-  opt, phi, phi3, roberta, vit
-offload: activations + precision: pure | 142 | checkpoints, flat_host, host_activations, hosted, images, liger,
+offload: activations + precision: mixed | 137 | checkpoints, host_activations, hosted, images, pairs, selective_more
+  | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox,
+  olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
+offload: activations + precision: pure | 143 | checkpoints, flat_host, host_activations, hosted, images, liger,
   pairs, selective_more, sharded_activations, tiled | bert, bloom, deepseek, gemma, gemma2, gemma3, gemma3_images,
-  glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, vit
+  glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_vl, qwen_moe,
+  vit
 offload: activations + quantization: int8 | 7 | liger, pairs | glm4, gpt2, llama
 offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
 offload: activations + quantization: nf4-double | 3 | liger | gemma2, glm4, olmo2
@@ -1208,10 +1224,11 @@ offload: parameters + quantization: nf4 | 6 | flat_adapters, sharded_more | llam
 offload: parameters + quantization: nf4-double | 2 | flat_adapters, sharded_more | llama
 offload: parameters + weight_dtype: 16 bits | 13 | flat_adapters, sharded_more | llama
 optimizer: adafactor + optimizer_in_backward: true | 8 | checkpoints, optimizers | bert, gpt2, llama
-optimizer: adafactor + precision: amp | 57 | adapted, adapters_more, checkpoints, frozen, halves, moe, optimizers,
-  precisions, random, suite, vision | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen_moe, vit
-optimizer: adafactor + precision: pure | 61 | adapters_more, checkpoints, frozen, moe, quantized, random, suite,
-  vision | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen_moe, vit
+optimizer: adafactor + precision: amp | 59 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
+  optimizers, precisions, random, suite, vision | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen3_vl,
+  qwen_moe, vit
+optimizer: adafactor + precision: pure | 62 | adapters_more, checkpoints, frozen, images, moe, quantized, random,
+  suite, vision | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
 optimizer: adafactor + quantization: int8 | 1 | quantized | llava
 optimizer: adafactor + quantization: nf4 | 2 | quantized | llava
 optimizer: adafactor + quantization: nf4-double | 1 | quantized | mixtral
@@ -1219,13 +1236,14 @@ optimizer: adafactor + weight_dtype: 16 bits | 9 | adapters_more, halves, precis
   llama, mixtral, qwen_moe, vit
 optimizer: adam + optimizer_in_backward: true | 9 | optimizers, precisions, tiled | bert, gemma2, gpt2, llama
 optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
-optimizer: adam + padding: right | 1 | images | qwen2_vl
-optimizer: adam + precision: amp | 41 | adapted, adapters_more, frozen, halves, images, more_families, optimizers,
+optimizer: adam + padding: right | 2 | images | qwen2_vl, qwen3_vl
+optimizer: adam + precision: amp | 42 | adapted, adapters_more, frozen, halves, images, more_families, optimizers,
   precisions, random, turns, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl,
-  starcoder2, vit
+  qwen3_vl, starcoder2, vit
 optimizer: adam + precision: mixed | 3 | master | bert, llama
-optimizer: adam + precision: pure | 39 | adapted, adapters_more, frozen, hosted, images, liger, more_families,
-  optimizers, precisions, random | bert, clip, gpt2, gpt_oss, llama, llava, olmo2, olmoe, qwen2_vl, starcoder2
+optimizer: adam + precision: pure | 42 | adapted, adapters_more, frozen, hosted, images, liger, more_families,
+  optimizers, precisions, random | bert, clip, gpt2, gpt_oss, llama, llava, olmo2, olmoe, qwen2_vl, qwen3_vl,
+  starcoder2
 optimizer: adam + quantization: int8 | 1 | liger | llama
 optimizer: adam + quantization: nf4-double | 1 | liger | llama
 optimizer: adam + trained_blocks: lisa | 1 | turns | phi
@@ -1235,9 +1253,13 @@ optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, lla
 optimizer: adamw-8bit + parallel.fsdp_version: 1 | 3 | flat_parameter | llama, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 1 | flat_parameter | opt
-optimizer: adamw-8bit + precision: amp | 15 | optimizers, precisions | bert, llama
+optimizer: adamw-8bit + precision: amp | 17 | images, optimizers, precisions | bert, llama, qwen3_vl
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
-optimizer: adamw-8bit + precision: pure | 6 | flat_parameter, liger, optimizers | gpt2, gpt_oss, llama
+optimizer: adamw-8bit + precision: pure | 7 | flat_parameter, images, liger, optimizers | gpt2, gpt_oss, llama,
+  qwen3_vl
+optimizer: adamw-8bit + quantization: int8 | 1 | images | qwen3_vl
+optimizer: adamw-8bit + quantization: nf4 | 1 | images | qwen3_vl
+optimizer: adamw-8bit + quantization: nf4-double | 1 | images | qwen3_vl
 optimizer: adamw-8bit + weight_dtype: 16 bits | 4 | precisions | bert, llama
 optimizer: adamw-8bit-paged + optimizer_in_backward: true | 2 | optimizers | llama
 optimizer: adamw-8bit-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | gpt2, llama
@@ -1247,10 +1269,11 @@ optimizer: adamw-8bit-paged + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-8bit-paged + precision: pure | 7 | liger, optimizers | bert, gpt2, llama
 optimizer: adamw-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | llama
 optimizer: adamw-paged + parallel.sharding: fsdp | 2 | flat_parameter | llama
-optimizer: adamw-paged + precision: amp | 4 | liger, optimizers | bert, llama
+optimizer: adamw-paged + precision: amp | 6 | images, liger, optimizers | bert, llama, qwen3_vl
 optimizer: adamw-paged + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-paged + precision: pure | 9 | flat_parameter, liger, optimizers | bert, gpt2, llama, olmo2
-optimizer: adamw-paged + quantization: nf4-double | 1 | liger | olmo2
+optimizer: adamw-paged + quantization: nf4 | 1 | images | qwen3_vl
+optimizer: adamw-paged + quantization: nf4-double | 2 | images, liger | olmo2, qwen3_vl
 optimizer: galore-adamw + optimizer_in_backward: true | 11 | galore | bert, gpt2, llama
 optimizer: galore-adamw + precision: amp | 59 | galore | bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm,
   glm4, gpt2, llama, llava, mixtral, opt, phi3, qwen_moe, vit
@@ -1278,15 +1301,15 @@ optimizer: muon + precision: pure | 44 | modded, modded_compiled, optimizers | b
 optimizer: muon + weight_dtype: 16 bits | 5 | precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_in_backward: true | 7 | optimizers, precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_state_dtype: fp32 | 6 | precisions | gpt2, llama
-optimizer: rmsprop + precision: amp | 132 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted,
+optimizer: rmsprop + precision: amp | 133 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted,
   images, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, tiled, vision | bart,
   bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, gpt2, gpt_oss, llama, llama4, llava, mixtral,
-  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: rmsprop + precision: mixed | 4 | master | gpt2, llama
-optimizer: rmsprop + precision: pure | 83 | adapted, adapters_more, checkpoints, families, frozen, images, moe,
+optimizer: rmsprop + precision: pure | 84 | adapted, adapters_more, checkpoints, families, frozen, images, moe,
   more_families, optimizers, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip,
   deepseek, gemma, gemma2, gemma3, gemma3_images, gpt2, gpt_oss, llama, mixtral, mpt, neox, olmo2, opt, phi, phi3,
-  qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: rmsprop + quantization: int8 | 5 | quantized | bart, llava, t5
 optimizer: rmsprop + quantization: nf4 | 4 | quantized | roberta, t5
 optimizer: rmsprop + quantization: nf4-double | 4 | quantized | bart, mixtral, t5
@@ -1295,10 +1318,10 @@ optimizer: rmsprop + weight_dtype: 16 bits | 46 | adapters_more, halves, hosted,
   qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | bert, gpt2, llama
 optimizer: sgd + padding: right | 2 | images | gemma3_images
-optimizer: sgd + precision: amp | 204 | adapted, adapters_more, attention, checkpoints, families, frozen, halves,
+optimizer: sgd + precision: amp | 207 | adapted, adapters_more, attention, checkpoints, families, frozen, halves,
   images, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, tiled, vision | bart,
   bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama,
-  llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen_moe, resnet, roberta, t5, vit
+  llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + precision: mixed | 7 | master | llama
 optimizer: sgd + precision: pure | 133 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
   images, liger, moe, more_families, optimizers, quantized, random, resnet, seq2seq, suite, vision | bart, bert,
@@ -1315,11 +1338,11 @@ optimizer: sgd-momentum + optimizer_state_dtype: fp32 | 6 | precisions | bert, g
 optimizer: sgd-momentum + padding: right | 1 | images | gemma3_images
 optimizer: sgd-momentum + parallel.sharding: fsdp | 29 | litgpt, torchtune | falcon under litgpt, llama under litgpt,
   llama under torchtune, neox under litgpt, phi under litgpt
-optimizer: sgd-momentum + precision: amp | 188 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + precision: amp | 189 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   halves, hosted, images, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet,
   seq2seq, suite, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gpt2,
   gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
 optimizer: sgd-momentum + precision: pure | 213 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   hosted, images, litgpt, moe, more_families, optimizers, precisions, quantized, random, resnet, seq2seq, torchtune,
@@ -1352,9 +1375,9 @@ packing: true + quantization: nf4-double | 1 | liger | mixtral
 packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
 padding: right + parallel.sharding: fsdp | 5 | fully_shard_more | bert, gpt2, llama
 padding: right + parallel.sharding: fsdp-grad-op | 3 | fully_shard_more | gpt2, llama
-padding: right + precision: amp | 105 | fully_shard_more, images, liger, losses_more, masks, padding, pairs,
+padding: right + precision: amp | 106 | fully_shard_more, images, liger, losses_more, masks, padding, pairs,
   preference | bert, deepseek, falcon, gemma2, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt,
-  neox, olmo2, qwen2_vl, qwen_moe, roberta
+  neox, olmo2, qwen2_vl, qwen3_vl, qwen_moe, roberta
 padding: right + precision: fsdp | 2 | fully_shard_more | gpt2, llama
 padding: right + precision: mixed | 78 | losses_more, padding, pairs, pairs_beside, preference | bert, deepseek,
   falcon, glm, glm4, gpt2, llama, mixtral, qwen_moe, roberta
@@ -1435,12 +1458,14 @@ parallel.sharding: zero3 + precision: mixed | 107 | host_activations, zero, zero
 parallel.tensor + precision: fsdp | 34 | titan, titan_replicas | llama under torchtitan
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 49 | adapters, liger, pairs, pairs_beside, quantized | bart, bert, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt, phi, roberta, t5
-precision: amp + quantization: nf4 | 79 | adapters, flat_adapters, pairs, pairs_beside, quantized, sharded_bits |
-  bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, roberta, t5
-precision: amp + quantization: nf4-double | 48 | adapters, flat_adapters, liger, pairs, quantized, sharded_bits,
-  tiled | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, roberta, t5
+precision: amp + quantization: int8 | 50 | adapters, images, liger, pairs, pairs_beside, quantized | bart, bert,
+  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt, phi, qwen3_vl, roberta, t5
+precision: amp + quantization: nf4 | 81 | adapters, flat_adapters, images, pairs, pairs_beside, quantized,
+  sharded_bits | bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi,
+  phi3, qwen3_vl, roberta, t5
+precision: amp + quantization: nf4-double | 50 | adapters, flat_adapters, images, liger, pairs, quantized,
+  sharded_bits, tiled | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen3_vl,
+  roberta, t5
 precision: amp + trained_blocks: badam | 5 | turns | gemma, llama, neox
 precision: amp + trained_blocks: lisa | 10 | turns | llama, mixtral, phi, phi3
 precision: amp + weight_dtype: 16 bits | 682 | adapters, adapters_more, flat_adapters, fully_shard_more, galore,
@@ -1453,11 +1478,11 @@ precision: fsdp + weight_dtype: 16 bits | 47 | flat_adapters, fully_shard_more, 
   gemma3, glm, gpt2, llama, phi, phi3
 precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma2, glm, glm4, gpt2, llama, neox, opt,
   phi, phi3
-precision: pure + quantization: int8 | 29 | adapters, liger, pairs, quantized | bart, bert, bloom, gemma2, gemma3,
-  glm, glm4, gpt2, llama, llava, mpt, phi, phi3, t5
-precision: pure + quantization: nf4 | 65 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized,
+precision: pure + quantization: int8 | 30 | adapters, images, liger, pairs, quantized | bart, bert, bloom, gemma2,
+  gemma3, glm, glm4, gpt2, llama, llava, mpt, phi, phi3, qwen3_vl, t5
+precision: pure + quantization: nf4 | 66 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized,
   sharded_bits, tiled | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under
-  litgpt, llava, mixtral, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta
+  litgpt, llava, mixtral, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
 precision: pure + quantization: nf4-double | 43 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
   sharded_bits, sharded_more | bart, bloom, falcon under litgpt, gemma, gemma2, glm4, gpt2, llama, llama under litgpt,
   mixtral, mpt, neox under litgpt, olmo2, opt, phi, roberta, t5
