@@ -224,7 +224,7 @@ def experts(draw: st.DrawFn, model_type: str, layers: int) -> dict[str, Any]:
     }
     if model_type == "qwen2_moe":
         fields["experts.shared_intermediate_size"] = draw(st.sampled_from([20, 128]))
-    if model_type.startswith("deepseek"):
+    if model_type.startswith("deepseek") or model_type == "glm4_moe":
         fields["experts.shared"] = draw(st.integers(1, 2))
         fields["experts.groups"] = draw(st.sampled_from([1, 2] + [None] * (model_type == "deepseek_v2")))
         fields["experts.active_groups"] = fields["experts.groups"] and 1

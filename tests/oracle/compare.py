@@ -26,7 +26,7 @@ ROWS = {
     "suite": 192,
     "random": 330,
     "families": 252,
-    "more_families": 180,
+    "more_families": 252,
     "optimizers": 200,
     "selective": 220,
     "losses": 174,
@@ -102,6 +102,7 @@ OFFLOADED = {
     "hosted": 38,
     "liger": 22,
     "tiled": 3,
+    "more_families": 10,
     "images": 17,
 }
 """How many rows of each file offload what they save."""

@@ -69,6 +69,8 @@ FAMILY_OF = {
     "qwen2_5_vl": "qwen2_5_vl",
     "gemma3": "gemma3_images",
     "qwen3_vl": "qwen3_vl",
+    "glm4_moe": "glm4_moe",
+    "gpt_neo": "gpt_neo",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 

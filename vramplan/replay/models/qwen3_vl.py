@@ -101,7 +101,7 @@ class DeepStackVisionModel(VisionModel):
         rotary = self.rotary(hidden)
         lengths = (recipe.shape.image_patches,)
         with tape.building("projector"):
-            self.merger = Merger(tape, recipe, of_squares=False)
+            self.plain_merger = Merger(tape, recipe, of_squares=False)
             mergers = [self.deepstack_merger(i) for i, _ in enumerate(recipe.shape.vision_deepstack_layers)]
         given = [hidden]  # the loop over the blocks holds no more than the latest
         del hidden
@@ -122,7 +122,7 @@ class DeepStackVisionModel(VisionModel):
                 features.append(mergers[i](hidden))
                 given = [hidden]
                 del hidden
-        merged = self.merger(hidden)
+        merged = self.plain_merger(hidden)
         return hidden, merged, features
 
     def deepstack_merger(self, number: int) -> Merger:
