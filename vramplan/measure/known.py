@@ -63,15 +63,31 @@ def of_numbers(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 def run(func: Any, args: Any, kwargs: Any, plain: Callable[..., Any]) -> Any:
     """What an operator gives: with a twin where all that it is given has one, and of the size that these say."""
+    constant = _taken_to_device(func, args, kwargs)
     if not TWINS:
         return plain(*args, **kwargs)
-    twin = _twin(func, args, kwargs)
+    twin = _twin(func, args, kwargs) if constant is None else constant
     out = _sized(func, args, twin)
     if out is None:
         out = plain(*args, **kwargs)
     if twin is not None:
         _pair(out, twin)
     return out
+
+
+def _taken_to_device(func: Any, args: Any, kwargs: Any) -> Any:
+    """The numbers of a list in the code that becomes a tensor of the device; None of all else.
+
+    A mode without data that believes in CUDA would compute the real tensor there, which is not.
+    """
+    import torch
+
+    if func is not torch.ops.aten._to_copy.default or torch.device(kwargs.get("device") or "cpu").type == "cpu":
+        return None
+    found = getattr(args[0], "constant", None)
+    if found is not None:
+        args[0].constant = None
+    return found
 
 
 def _twin(func: Any, args: Any, kwargs: Any) -> Any:

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4718 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4737 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
   images, liger, litgpt, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers, padding,
@@ -21,20 +21,20 @@ activation_checkpointing: full | 4718 | adapted, adapters, adapters_more, attent
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4,
   llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: selective | 283 | losses, more_families, selective, selective_more, seq2seq, sharded_more |
-  bart, bert, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, llama,
-  mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert,
-  deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta,
-  t5, vit
-activation_checkpointing: selective-layer | 124 | liger, losses, more_families, selective, seq2seq, tiled, titan,
-  titan_replicas | bert, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mistral, phi3, qwen2, qwen3, roberta,
-  smollm3 | bert, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, phi3, roberta
-activation_checkpointing: selective-op | 430 | liger, losses, masks, more_families, selective, selective_more,
-  seq2seq, sharded_more, tiled, titan, titan_replicas, turns | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon,
-  gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under torchtitan, mistral,
-  mixtral, mpt, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, t5, vit, xlm-roberta |
-  bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, llama under
-  torchtitan, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective | 285 | fully_shard_more, losses, more_families, replicated, selective,
+  selective_more, seq2seq, sharded_more | bart, bert, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5,
+  vit, xlm-roberta | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral, neox,
+  opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-layer | 126 | liger, losses, more_families, replicated, selective, seq2seq,
+  tiled, titan, titan_replicas, zero | bert, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mistral, phi3,
+  qwen2, qwen3, roberta, smollm3 | bert, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, phi3, roberta
+activation_checkpointing: selective-op | 431 | fully_shard_more, liger, losses, masks, more_families, selective,
+  selective_more, seq2seq, sharded_more, tiled, titan, titan_replicas, turns | bart, bert, bloom, deepseek_v2,
+  deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under
+  torchtitan, mistral, mixtral, mpt, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, t5,
+  vit, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  llama, llama under torchtitan, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
 adapter: dora | 151 | adapted, adapters, adapters_more, fully_shard_more, images, liger, more_families, pairs,
   pairs_beside, quantized, tiled, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
   gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llava, mistral, mixtral,
@@ -49,17 +49,17 @@ adapter: ia3 | 164 | adapted, adapters, adapters_more, fully_shard_more, images,
   starcoder2, t5, vit | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm,
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl,
   qwen_moe, roberta, starcoder2, t5, vit
-adapter: lora | 1237 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
-  liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations, sharded_bits,
-  sharded_more, tiled, torchtune, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt,
-  olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
-  qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
-  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5,
-  vit
+adapter: lora | 1241 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
+  liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_activations,
+  sharded_bits, sharded_more, tiled, torchtune, zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2,
+  deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox
+  under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt,
+  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
+  starcoder2, t5, vit
 adapter: modules_to_save | 132 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox,
   llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit, xlm-roberta
@@ -67,9 +67,9 @@ adapter: modules_to_save | 132 | adapted, adapters, adapters_more, fully_shard_m
   qwen_moe, resnet, roberta, vit
 adapter: over experts | 28 | adapters_more, liger, more_families | deepseek_v2, deepseek_v3, glm4_moe, mixtral,
   qwen3_moe | deepseek, glm4_moe, mixtral, qwen_moe
-checkpoint_reentrant: true | 305 | checkpoints, images, liger, more_families, pairs, tiled, turns | bert, gemma,
-  gemma2, gemma3, gemma3_text, glm4, glm4_moe, gpt2, gpt_neox, llama, mistral, mixtral, olmo3, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, smollm3 | bert, gemma, gemma2, gemma3, gemma3_images, glm4,
+checkpoint_reentrant: true | 306 | checkpoints, images, liger, more_families, pairs, replicated, tiled, turns | bert,
+  gemma, gemma2, gemma3, gemma3_text, glm4, glm4_moe, gpt2, gpt_neox, llama, mistral, mixtral, olmo3, opt, phi, phi3,
+  qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, smollm3 | bert, gemma, gemma2, gemma3, gemma3_images, glm4,
   glm4_moe, gpt2, llama, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
@@ -81,14 +81,14 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 635 | adapters, frozen, fully_shard_more, hosted, images, liger, lora_parts, masks, more_families,
-  pairs, pairs_beside, quantized, tiled, turns, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2,
-  deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts | 640 | adapters, frozen, fully_shard_more, hosted, images, liger, lora_parts, masks, more_families,
+  pairs, pairs_beside, quantized, replicated, tiled, turns, zero_adapters | bart, bert, bloom, chatglm, clip,
+  deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -158,11 +158,11 @@ optimizer: adafactor | 146 | adapted, adapters_more, checkpoints, frozen, halves
   optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, glm4_moe, gpt2,
   gpt_neo, llama, llava, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, qwen3_vl, vit | bert, clip, deepseek,
   glm4_moe, gpt2, gpt_neo, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
-optimizer: adam | 119 | adapted, adapters_more, frozen, halves, hosted, images, liger, master, more_families,
-  optimizers, precisions, random, tiled, turns, vision | bert, clip, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
-  llama4_text, llava, mistral, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, smollm3,
-  starcoder2, vit | bert, clip, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi,
-  qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
+optimizer: adam | 121 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
+  more_families, optimizers, precisions, random, tiled, turns, vision | bert, clip, gemma2, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl,
+  smollm3, starcoder2, vit | bert, clip, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, olmo2, olmoe,
+  phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
 optimizer: adamw-8bit | 29 | flat_parameter, images, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama,
   mistral, opt, qwen2, qwen3_vl | bert, gpt2, gpt_oss, llama, opt, qwen3_vl
 optimizer: adamw-8bit-paged | 18 | flat_parameter, liger, optimizers | bert, gpt2, llama, llama4_text, mistral,
@@ -181,32 +181,33 @@ optimizer: lion | 19 | flat_parameter, liger, optimizers, precisions | bert, gpt
 optimizer: lomo | 16 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 optimizer: muon | 65 | liger, modded, modded_compiled, optimizers, precisions, steps | bert, gpt2, llama, mistral,
   modded_nanogpt under modded-nanogpt, phi3, qwen2 | bert, gpt2, llama, modded_nanogpt under modded-nanogpt, phi3
-optimizer: rmsprop | 270 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted, images, master,
-  moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, tiled, vision | bart, bert,
-  bloom, clip, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
-  bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
+optimizer: rmsprop | 272 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more, halves, hosted,
+  images, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated, resnet, seq2seq,
+  tiled, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4_moe,
+  gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd | 438 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
+  hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
+  resnet, seq2seq, suite, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma,
+  gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava,
+  mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
   llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
-optimizer: sgd | 435 | adapted, adapters_more, attention, checkpoints, families, frozen, halves, hosted, images,
-  liger, master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, tiled,
-  vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2,
-  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta,
-  smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
-  gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2,
-  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd-momentum | 485 | adapted, adapters, adapters_more, checkpoints, families, frozen, halves, hosted,
-  images, litgpt, master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq,
-  suite, torchtune, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under
-  torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3,
-  starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4,
-  llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd-momentum | 488 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
+  halves, hosted, images, litgpt, master, moe, more_families, optimizers, pairs, precisions, quantized, random,
+  resnet, seq2seq, suite, torchtune, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt,
+  gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt,
+  llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta,
+  smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune,
+  llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer_in_backward: true | 105 | checkpoints, galore, liger, optimizers, precisions, steps, tiled | bert, gemma2,
   gemma3_text, gpt2, gpt_oss, llama, mistral, olmo2, qwen2, qwen3, smollm3 | bert, gemma2, gemma3, gpt2, gpt_oss,
   llama, olmo2
@@ -214,12 +215,13 @@ optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen
 packing: true | 90 | liger, losses_more, masks | deepseek_v2, deepseek_v3, gemma2, gemma3_text, gpt2, gpt_neox,
   llama, llama4_text, mistral, mixtral, olmo2, olmo3, olmoe, qwen2, qwen3, qwen3_moe, smollm3, starcoder2 | deepseek,
   gemma2, gemma3, gpt2, llama, llama4, mixtral, neox, olmo2, olmoe, qwen_moe, starcoder2
-padding: right | 351 | fully_shard_more, images, liger, losses_more, masks, more_families, padding, pairs,
-  pairs_beside, preference | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma2, gemma3, gemma3_text, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, mistral, mixtral, mpt, olmo2, olmo3, phi3,
-  qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, smollm3, starcoder2, t5, xlm-roberta | bart, bert,
-  bloom, deepseek, falcon, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  mixtral, mpt, neox, olmo2, phi3, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+padding: right | 356 | fully_shard_more, images, liger, losses_more, masks, more_families, padding, pairs,
+  pairs_beside, preference, replicated, zero | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma2, gemma3,
+  gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, mistral, mixtral, mpt,
+  olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, smollm3, starcoder2, t5,
+  xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, phi3, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2,
+  t5
 parallel.fsdp_version: 1 | 172 | flat_adapters, flat_host, flat_parameter, foundry, sharded_activations | bert,
   bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mpt under llm-foundry, opt, phi, phi3,
   qwen2, qwen3, roberta, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, mpt under llm-foundry, neox, opt,
@@ -227,16 +229,17 @@ parallel.fsdp_version: 1 | 172 | flat_adapters, flat_host, flat_parameter, found
 parallel.replicas | 39 | flat_adapters, flat_host, flat_parameter, replicas, sharded_activations, sharded_more,
   titan_replicas | gemma, gpt2, gpt_neox, llama, llama under torchtitan, mistral, opt, phi3, qwen2 | gemma, gpt2,
   llama, llama under torchtitan, neox, opt, phi3
-parallel.sharding: ddp | 66 | modded, modded_compiled, replicated, sharded_activations, sharded_bits | bert, gemma,
-  gpt2, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3 | bert, gemma, gpt2, llama,
-  modded_nanogpt under modded-nanogpt, opt, phi3
-parallel.sharding: fsdp | 561 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+parallel.sharding: ddp | 78 | modded, modded_compiled, replicated, sharded_activations, sharded_bits | bert, gemma,
+  glm4_moe, gpt2, gpt_neo, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl |
+  bert, gemma, glm4_moe, gpt2, gpt_neo, llama, modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
+parallel.sharding: fsdp | 578 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt, replicas, sharded_activations, sharded_bits, sharded_more, titan, titan_replicas,
-  torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under
-  litgpt, llama under torchtitan, llama under torchtune, mistral, mixtral, mpt under llm-foundry, neox under litgpt,
-  opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, vit | bert, bloom, falcon under
-  litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
-  mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, vit
+  torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral, mixtral, mpt under llm-foundry,
+  neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_vl, roberta, vit |
+  bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt,
+  llama under torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi,
+  phi under litgpt, phi3, qwen3_vl, qwen_moe, roberta, vit
 parallel.sharding: fsdp-grad-op | 210 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   host_activations, replicas, sharded_activations, sharded_bits, sharded_more | bert, bloom, gemma, gemma2,
   gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
@@ -248,11 +251,12 @@ parallel.sharding: zero1 | 46 | host_activations, zero, zero_adapters | bert, bl
 parallel.sharding: zero2 | 47 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma3_text, glm, gpt2,
   gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit | bert, bloom, gemma,
   gemma3, glm, gpt2, llama, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-parallel.sharding: zero3 | 107 | host_activations, zero, zero_adapters, zero_offload | bert, bloom, gemma2,
-  gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom,
-  gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
+parallel.sharding: zero3 | 112 | host_activations, zero, zero_adapters, zero_offload | bert, bloom, gemma2,
+  gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, qwen3_vl,
+  roberta, t5, vit | bert, bloom, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen3_vl,
+  roberta, t5, vit
 parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-precision: amp | 3034 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 3041 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, litgpt,
   lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside,
@@ -269,22 +273,23 @@ precision: amp | 3034 | adapted, adapters, adapters_more, attention, checkpoints
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 311 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+precision: fsdp | 315 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan, titan_replicas | bert, bloom,
-  gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt under
-  llm-foundry, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta | bert, bloom, gemma, gemma2, gemma3, glm,
-  gpt2, llama, llama under torchtitan, mixtral, mpt under llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
-precision: mixed | 1513 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
+  gemma, gemma2, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under torchtitan, mistral, mixtral,
+  mpt under llm-foundry, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta | bert, bloom, gemma, gemma2,
+  gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mixtral, mpt under llm-foundry, neox, opt, phi,
+  phi3, qwen_moe, roberta
+precision: mixed | 1522 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
   generation, generation_more, heads, host_activations, hosted, images, losses, losses_more, master, moe,
-  more_families, padding, pairs, pairs_beside, preference, random, resnet, selective, selective_more, seq2seq,
-  smoothing, suite, vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2,
-  deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
-precision: pure | 2490 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+  more_families, padding, pairs, pairs_beside, preference, random, replicated, resnet, selective, selective_more,
+  seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip,
+  deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+precision: pure | 2496 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, litgpt, lora_parts, losses,
   losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside,
@@ -336,20 +341,20 @@ activation_checkpointing: full + adapter: ia3 | 105 | adapted, adapters, adapter
   more_families, pairs, pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon,
   gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, mixtral, mpt, neox,
   olmo2, olmoe, opt, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 780 | adapted, adapters, adapters_more, flat_adapters,
-  fully_shard_more, images, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
-  sharded_bits, sharded_more, torchtune, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
-  under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
-  litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + adapter: lora | 781 | adapted, adapters, adapters_more, flat_adapters,
+  fully_shard_more, images, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated,
+  sharded_activations, sharded_bits, sharded_more, torchtune, zero_adapters | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt,
+  olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 77 | adapted, adapters, adapters_more, fully_shard_more,
   pairs, pairs_beside, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
   mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 18 | adapters_more, more_families | deepseek, glm4_moe,
   mixtral, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 286 | checkpoints, images, liger, more_families, pairs
-  | bert, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_vl, qwen_moe
+activation_checkpointing: full + checkpoint_reentrant: true | 287 | checkpoints, images, liger, more_families, pairs,
+  replicated | bert, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, llama, neox, olmo2, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
 activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimizers, precisions | bert, gpt2, llama,
@@ -357,11 +362,11 @@ activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimiz
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 381 | adapters, frozen, fully_shard_more, hosted, images, liger,
-  lora_parts, more_families, pairs, pairs_beside, quantized, turns, zero_adapters | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
-  starcoder2, t5, vit
+activation_checkpointing: full + frozen: parts | 385 | adapters, frozen, fully_shard_more, hosted, images, liger,
+  lora_parts, more_families, pairs, pairs_beside, quantized, replicated, turns, zero_adapters | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 18 | galore, precisions | bert, gpt2, llama
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 197 | evaluation, evaluation_more, images, losses_more,
@@ -404,9 +409,9 @@ activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_
 activation_checkpointing: full + optimizer: adafactor | 98 | adapted, adapters_more, checkpoints, frozen, halves,
   images, moe, more_families, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek,
   glm4_moe, gpt2, gpt_neo, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
-activation_checkpointing: full + optimizer: adam | 73 | adapted, adapters_more, halves, images, master,
-  more_families, optimizers, precisions, random, turns, vision | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
-  llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
+activation_checkpointing: full + optimizer: adam | 75 | adapted, adapters_more, fully_shard_more, halves, images,
+  master, more_families, optimizers, precisions, random, turns, vision | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
 activation_checkpointing: full + optimizer: adamw-8bit | 20 | flat_parameter, images, optimizers, precisions | gpt2,
   llama, qwen3_vl
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
@@ -419,41 +424,41 @@ activation_checkpointing: full + optimizer: lars | 4 | optimizers | bert, llama
 activation_checkpointing: full + optimizer: lion | 10 | flat_parameter, optimizers | bert, llama
 activation_checkpointing: full + optimizer: lomo | 10 | optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: muon | 16 | optimizers, precisions | bert, gpt2, llama
-activation_checkpointing: full + optimizer: rmsprop | 137 | adapted, adapters_more, checkpoints, families, frozen,
-  halves, hosted, images, master, moe, more_families, optimizers, precisions, quantized, random, seq2seq, vision |
-  bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava,
-  mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5,
-  vit
-activation_checkpointing: full + optimizer: sgd | 290 | adapted, adapters_more, attention, checkpoints, families,
-  frozen, halves, hosted, images, master, moe, more_families, optimizers, pairs, precisions, quantized, random,
-  seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
-  qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd-momentum | 295 | adapted, adapters, adapters_more, checkpoints,
-  families, frozen, halves, hosted, images, litgpt, master, moe, more_families, optimizers, precisions, quantized,
-  random, seq2seq, torchtune, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4,
-  llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: rmsprop | 138 | adapted, adapters_more, checkpoints, families, frozen,
+  halves, hosted, images, master, moe, more_families, optimizers, precisions, quantized, random, replicated, seq2seq,
+  vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
+  llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
+  starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd | 293 | adapted, adapters_more, attention, checkpoints, families,
+  frozen, fully_shard_more, halves, hosted, images, master, moe, more_families, optimizers, pairs, precisions,
+  quantized, random, replicated, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
+  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt,
+  neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd-momentum | 297 | adapted, adapters, adapters_more, checkpoints,
+  families, frozen, fully_shard_more, halves, hosted, images, litgpt, master, moe, more_families, optimizers,
+  precisions, quantized, random, seq2seq, torchtune, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints, galore, optimizers, precisions |
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 38 | liger, losses_more | gpt2, llama, qwen_moe
-activation_checkpointing: full + padding: right | 211 | fully_shard_more, images, losses_more, masks, more_families,
-  padding, pairs, pairs_beside, preference | bart, bert, deepseek, falcon, gemma3_images, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, llama, mixtral, qwen2_vl, qwen_moe, roberta, t5
+activation_checkpointing: full + padding: right | 214 | fully_shard_more, images, losses_more, masks, more_families,
+  padding, pairs, pairs_beside, preference, replicated, zero | bart, bert, deepseek, falcon, gemma3_images, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, llama, mixtral, qwen2_vl, qwen_moe, roberta, t5
 activation_checkpointing: full + parallel.fsdp_version: 1 | 118 | flat_adapters, flat_host, flat_parameter, foundry,
   sharded_activations | bert, bloom, gemma, gemma2, glm, gpt2, llama, mpt under llm-foundry, neox, opt, phi, phi3,
   roberta, vit
 activation_checkpointing: full + parallel.replicas | 26 | flat_adapters, flat_host, flat_parameter, replicas,
   sharded_activations, sharded_more, titan_replicas | gemma, gpt2, llama, llama under torchtitan, opt
-activation_checkpointing: full + parallel.sharding: ddp | 14 | replicated, sharded_activations, sharded_bits | bert,
-  gpt2, llama, opt, phi3
-activation_checkpointing: full + parallel.sharding: fsdp | 313 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.sharding: ddp | 22 | replicated, sharded_activations, sharded_bits | bert,
+  glm4_moe, gpt2, gpt_neo, llama, opt, phi3, qwen3_vl
+activation_checkpointing: full + parallel.sharding: fsdp | 321 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt, replicas, sharded_activations, sharded_bits, sharded_more,
-  titan, titan_replicas, torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama
-  under litgpt, llama under torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under
-  litgpt, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, vit
+  titan, titan_replicas, torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2,
+  gpt_neo, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mixtral, mpt under llm-foundry,
+  neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 98 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more | bert,
   gemma, gemma2, glm, gpt2, llama, neox, opt, phi, roberta, vit
@@ -461,10 +466,10 @@ activation_checkpointing: full + parallel.sharding: zero1 | 30 | host_activation
   gemma2, glm, gpt2, llama, mixtral, opt, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + parallel.sharding: zero2 | 26 | host_activations, zero, zero_adapters | bert, bloom,
   gemma3, gpt2, llama, neox, opt, phi, qwen_moe, t5
-activation_checkpointing: full + parallel.sharding: zero3 | 58 | host_activations, zero, zero_adapters, zero_offload
-  | bert, bloom, gemma2, gemma3, glm, gpt2, llama, neox, opt, roberta, t5
+activation_checkpointing: full + parallel.sharding: zero3 | 61 | host_activations, zero, zero_adapters, zero_offload
+  | bert, bloom, gemma2, gemma3, glm, glm4_moe, gpt2, llama, neox, opt, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 10 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1645 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: amp | 1650 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, images, liger,
   litgpt, lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
@@ -475,25 +480,25 @@ activation_checkpointing: full + precision: amp | 1645 | adapted, adapters, adap
   under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 169 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + precision: fsdp | 170 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan,
-  titan_replicas | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, llama under torchtitan, mixtral, mpt under
-  llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
-activation_checkpointing: full + precision: mixed | 797 | adapters, attention, checkpoints, compile, evaluation,
+  titan_replicas | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, gpt_neo, llama, llama under torchtitan, mixtral, mpt
+  under llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
+activation_checkpointing: full + precision: mixed | 802 | adapters, attention, checkpoints, compile, evaluation,
   evaluation_more, families, frozen, heads, host_activations, hosted, images, losses, losses_more, master, moe,
-  more_families, padding, pairs, pairs_beside, preference, random, seq2seq, smoothing, suite, vision, zero,
-  zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
+  more_families, padding, pairs, pairs_beside, preference, random, replicated, seq2seq, smoothing, suite, vision,
+  zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
   gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1349 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: pure | 1353 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, litgpt, lora_parts,
   losses, losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
-  quantized, random, replicas, returned, seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite,
-  tiled, torchtune, turns, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_more,
+  smoothing, suite, tiled, torchtune, turns, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under
+  litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
+  litgpt, llama under torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 56 | adapters, images, pairs, pairs_beside, quantized | bart,
@@ -516,15 +521,18 @@ activation_checkpointing: selective + loss: fp32-logits | 4 | losses | bert
 activation_checkpointing: selective + loss: fused | 7 | losses | gpt2, llama
 activation_checkpointing: selective + offload: activations | 20 | selective_more | bert, gemma, gemma2, gemma3, gpt2,
   llama, neox, opt, phi, phi3
-activation_checkpointing: selective + parallel.sharding: fsdp | 6 | sharded_more | gemma, gpt2, llama, opt, phi3
+activation_checkpointing: selective + parallel.sharding: ddp | 1 | replicated | glm4_moe
+activation_checkpointing: selective + parallel.sharding: fsdp | 7 | fully_shard_more, sharded_more | gemma, glm4_moe,
+  gpt2, llama, opt, phi3
 activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 2 | sharded_more | llama, neox
 activation_checkpointing: selective + precision: amp | 86 | losses, selective, selective_more, seq2seq, sharded_more
   | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe,
   roberta, t5, vit
-activation_checkpointing: selective + precision: fsdp | 4 | sharded_more | gpt2, llama, neox, opt
-activation_checkpointing: selective + precision: mixed | 73 | losses, more_families, selective, selective_more,
-  seq2seq | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral, neox, opt, phi,
-  phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective + precision: fsdp | 5 | fully_shard_more, sharded_more | glm4_moe, gpt2, llama,
+  neox, opt
+activation_checkpointing: selective + precision: mixed | 74 | losses, more_families, replicated, selective,
+  selective_more, seq2seq | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral,
+  neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective + precision: pure | 80 | losses, selective, selective_more, sharded_more | bart,
   bert, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta, t5,
   vit
@@ -543,14 +551,16 @@ activation_checkpointing: selective-layer + optimizer: sgd-momentum | 1 | more_f
 activation_checkpointing: selective-layer + packing: true | 1 | liger | llama
 activation_checkpointing: selective-layer + padding: right | 1 | liger | llama
 activation_checkpointing: selective-layer + parallel.replicas | 1 | titan_replicas | llama under torchtitan
+activation_checkpointing: selective-layer + parallel.sharding: ddp | 1 | replicated | gpt_neo
 activation_checkpointing: selective-layer + parallel.sharding: fsdp | 5 | titan, titan_replicas | llama under
   torchtitan
+activation_checkpointing: selective-layer + parallel.sharding: zero3 | 1 | zero | gpt_neo
 activation_checkpointing: selective-layer + parallel.tensor | 3 | titan, titan_replicas | llama under torchtitan
 activation_checkpointing: selective-layer + precision: amp | 32 | liger, losses, more_families, selective | bert,
   glm4_moe, gpt2, gpt_neo, llama
 activation_checkpointing: selective-layer + precision: fsdp | 5 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-layer + precision: mixed | 40 | losses, more_families, selective, seq2seq | bert,
-  gpt2, gpt_neo, llama, roberta
+activation_checkpointing: selective-layer + precision: mixed | 42 | losses, more_families, replicated, selective,
+  seq2seq, zero | bert, gpt2, gpt_neo, llama, roberta
 activation_checkpointing: selective-layer + precision: pure | 31 | liger, losses, more_families, selective, tiled |
   bert, glm4_moe, gpt2, gpt_neo, llama, phi3
 activation_checkpointing: selective-op + adapter: dora | 3 | liger | llama, mixtral, olmo2
@@ -575,15 +585,15 @@ activation_checkpointing: selective-op + packing: true | 2 | liger | gemma3, mix
 activation_checkpointing: selective-op + padding: right | 2 | liger | mixtral, olmo2
 activation_checkpointing: selective-op + parallel.replicas | 3 | sharded_more, titan_replicas | llama, llama under
   torchtitan
-activation_checkpointing: selective-op + parallel.sharding: fsdp | 20 | sharded_more, titan, titan_replicas | gemma,
-  gpt2, llama, llama under torchtitan, opt, phi3
+activation_checkpointing: selective-op + parallel.sharding: fsdp | 21 | fully_shard_more, sharded_more, titan,
+  titan_replicas | gemma, gpt2, gpt_neo, llama, llama under torchtitan, opt, phi3
 activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 2 | sharded_more | llama, neox
 activation_checkpointing: selective-op + parallel.tensor | 8 | titan, titan_replicas | llama under torchtitan
 activation_checkpointing: selective-op + precision: amp | 127 | liger, losses, masks, more_families, selective,
   selective_more, seq2seq, sharded_more, turns | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm,
   glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: fsdp | 18 | sharded_more, titan, titan_replicas | gpt2, llama,
-  llama under torchtitan, neox, opt
+activation_checkpointing: selective-op + precision: fsdp | 19 | fully_shard_more, sharded_more, titan, titan_replicas
+  | gpt2, gpt_neo, llama, llama under torchtitan, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 128 | losses, more_families, selective, selective_more,
   seq2seq | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, mixtral, mpt,
   neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
@@ -679,8 +689,8 @@ adapter: lora + adapter: modules_to_save | 101 | adapted, adapters, adapters_mor
   phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 28 | adapters_more, liger, more_families | deepseek, glm4_moe, mixtral,
   qwen_moe
-adapter: lora + checkpoint_reentrant: true | 78 | images, liger, more_families, pairs | bert, gemma, gemma2, gemma3,
-  glm4, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
+adapter: lora + checkpoint_reentrant: true | 79 | images, liger, more_families, pairs, replicated | bert, gemma,
+  gemma2, gemma3, glm4, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
@@ -721,17 +731,18 @@ adapter: lora + packing: true | 2 | liger | gemma3, llama
 adapter: lora + padding: right | 32 | liger, pairs | bert, gpt2, gpt_oss, llama, olmo2
 adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
-adapter: lora + parallel.sharding: ddp | 8 | sharded_bits | gemma, gpt2, llama, opt, phi3
-adapter: lora + parallel.sharding: fsdp | 165 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
-  sharded_bits, sharded_more, torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama,
-  llama under litgpt, llama under torchtune, mixtral, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
-  roberta
+adapter: lora + parallel.sharding: ddp | 10 | replicated, sharded_bits | gemma, glm4_moe, gpt2, gpt_neo, llama, opt,
+  phi3
+adapter: lora + parallel.sharding: fsdp | 166 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
+  sharded_bits, sharded_more, torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, gpt_neo,
+  llama, llama under litgpt, llama under torchtune, mixtral, neox, neox under litgpt, opt, phi, phi under litgpt,
+  phi3, roberta
 adapter: lora + parallel.sharding: fsdp-grad-op | 40 | flat_adapters, fully_shard_more, sharded_bits | gemma, gemma2,
   gpt2, llama
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
 adapter: lora + parallel.sharding: zero2 | 6 | zero_adapters | bert, gpt2, llama, opt
-adapter: lora + parallel.sharding: zero3 | 26 | zero_adapters | bert, gemma2, gpt2, llama, opt, t5
-adapter: lora + precision: amp | 555 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + parallel.sharding: zero3 | 27 | zero, zero_adapters | bert, gemma2, gpt2, gpt_neo, llama, opt, t5
+adapter: lora + precision: amp | 556 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   sharded_activations, sharded_bits, tiled | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
   gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt,
@@ -739,9 +750,9 @@ adapter: lora + precision: amp | 555 | adapted, adapters, adapters_more, compile
   starcoder2, t5, vit
 adapter: lora + precision: fsdp | 65 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | bert, bloom,
   gemma, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, phi, phi3
-adapter: lora + precision: mixed | 36 | zero_adapters | bert, gemma2, gpt2, llama, opt, t5
-adapter: lora + precision: pure | 454 | adapted, adapters, adapters_more, compile_more, flat_adapters,
-  fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
+adapter: lora + precision: mixed | 37 | zero, zero_adapters | bert, gemma2, gpt2, gpt_neo, llama, opt, t5
+adapter: lora + precision: pure | 456 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+  fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated,
   sharded_activations, sharded_bits, sharded_more, tiled, torchtune | bart, bert, bloom, chatglm, clip, deepseek,
   falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
   litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt,
@@ -820,12 +831,13 @@ checkpoint_reentrant: true + optimizer: sgd-momentum | 5 | checkpoints, images |
 checkpoint_reentrant: true + optimizer_in_backward: true | 12 | checkpoints | bert, gpt2, llama
 checkpoint_reentrant: true + packing: true | 1 | liger | qwen_moe
 checkpoint_reentrant: true + padding: right | 33 | images, liger, pairs | bert, gemma3_images, gpt2, llama
+checkpoint_reentrant: true + parallel.sharding: ddp | 1 | replicated | glm4_moe
 checkpoint_reentrant: true + precision: amp | 126 | checkpoints, images, liger, pairs, tiled, turns | bert, gemma,
   gemma2, gemma3, glm4, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 31 | checkpoints, more_families, pairs | bert, gemma, gemma2, gemma3,
   glm4_moe, gpt2, llama, neox, opt, phi, phi3
-checkpoint_reentrant: true + precision: pure | 104 | checkpoints, images, liger, more_families, pairs, tiled | bert,
-  gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
+checkpoint_reentrant: true + precision: pure | 105 | checkpoints, images, liger, more_families, pairs, replicated,
+  tiled | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 14 | pairs, tiled | gpt2, llama, mixtral, opt, phi3
 checkpoint_reentrant: true + quantization: nf4-double | 3 | liger, pairs | llama
@@ -892,21 +904,22 @@ frozen: parts + offload: activations | 40 | hosted, images, liger, more_families
   gpt2, gpt_neo, gpt_oss, llama, llama4, olmoe, opt, phi, phi3, qwen3_vl
 frozen: parts + optimizer: adafactor | 13 | frozen, more_families | clip, deepseek, gpt_neo, llava, mixtral,
   qwen_moe, vit
-frozen: parts + optimizer: adam | 11 | frozen, images, more_families, turns | clip, gpt_neo, llama4, llava, olmo2,
-  phi, qwen3_vl
-frozen: parts + optimizer: rmsprop | 33 | frozen, more_families | bart, clip, deepseek, glm4_moe, gpt_neo, mixtral,
-  qwen_moe, resnet, roberta, t5, vit
-frozen: parts + optimizer: sgd | 38 | frozen, images, liger, more_families, tiled | bart, chatglm, deepseek, glm,
-  glm4, glm4_moe, gpt_oss, llama, llava, mixtral, qwen3_vl, resnet, roberta, starcoder2, t5, vit
+frozen: parts + optimizer: adam | 13 | frozen, fully_shard_more, images, more_families, turns | clip, gpt_neo,
+  llama4, llava, olmo2, phi, qwen3_vl
+frozen: parts + optimizer: rmsprop | 34 | frozen, fully_shard_more, more_families | bart, clip, deepseek, glm4_moe,
+  gpt_neo, mixtral, qwen_moe, resnet, roberta, t5, vit
+frozen: parts + optimizer: sgd | 39 | frozen, fully_shard_more, images, liger, more_families, tiled | bart, chatglm,
+  deepseek, glm, glm4, glm4_moe, gpt_oss, llama, llava, mixtral, qwen3_vl, resnet, roberta, starcoder2, t5, vit
 frozen: parts + optimizer: sgd-momentum | 40 | adapters, frozen, images, more_families, quantized | bart, bert, clip,
   deepseek, gemma2, gemma3, gpt_oss, llama, mixtral, olmo2, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2
 frozen: parts + padding: right | 24 | pairs | bert, gpt2, llama
-frozen: parts + parallel.sharding: fsdp | 24 | fully_shard_more | bert, gpt2, llama, neox
+frozen: parts + parallel.sharding: ddp | 1 | replicated | qwen3_vl
+frozen: parts + parallel.sharding: fsdp | 28 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, neox, qwen3_vl
 frozen: parts + parallel.sharding: fsdp-grad-op | 11 | fully_shard_more | llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 163 | adapters, frozen, fully_shard_more, images, liger, lora_parts, masks,
+frozen: parts + precision: amp | 166 | adapters, frozen, fully_shard_more, images, liger, lora_parts, masks,
   more_families, pairs, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
   gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2,
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
@@ -915,10 +928,11 @@ frozen: parts + precision: mixed | 143 | adapters, frozen, hosted, images, more_
   zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe,
   resnet, roberta, t5, vit
-frozen: parts + precision: pure | 203 | adapters, frozen, fully_shard_more, images, liger, lora_parts, masks,
-  more_families, pairs, pairs_beside, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral,
-  neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts + precision: pure | 205 | adapters, frozen, fully_shard_more, images, liger, lora_parts, masks,
+  more_families, pairs, pairs_beside, quantized, replicated, tiled, turns | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
+  llava, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2,
+  t5, vit
 frozen: parts + trained_blocks: badam | 11 | turns | gemma, llama, neox, phi, phi3
 frozen: parts + trained_blocks: lisa | 13 | turns | llama, mixtral, neox, olmo2, phi, phi3
 frozen: parts + weight_dtype: 16 bits | 13 | liger, more_families, pairs, turns | gpt2, gpt_oss, llama, llama4, neox,
@@ -1276,13 +1290,14 @@ optimizer: adafactor + weight_dtype: 16 bits | 9 | adapters_more, halves, precis
 optimizer: adam + optimizer_in_backward: true | 9 | optimizers, precisions, tiled | bert, gemma2, gpt2, llama
 optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
 optimizer: adam + padding: right | 3 | images, more_families | gpt_neo, qwen2_vl, qwen3_vl
-optimizer: adam + precision: amp | 47 | adapted, adapters_more, frozen, halves, images, more_families, optimizers,
-  precisions, random, turns, vision | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, olmo2,
-  olmoe, phi, qwen2_5_vl, qwen3_vl, starcoder2, vit
+optimizer: adam + parallel.sharding: fsdp | 2 | fully_shard_more | gpt_neo, qwen3_vl
+optimizer: adam + precision: amp | 48 | adapted, adapters_more, frozen, fully_shard_more, halves, images,
+  more_families, optimizers, precisions, random, turns, vision | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
+  llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen3_vl, starcoder2, vit
 optimizer: adam + precision: mixed | 3 | master | bert, llama
-optimizer: adam + precision: pure | 44 | adapted, adapters_more, frozen, hosted, images, liger, more_families,
-  optimizers, precisions, random | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, olmo2, olmoe, qwen2_vl,
-  qwen3_vl, starcoder2
+optimizer: adam + precision: pure | 45 | adapted, adapters_more, frozen, fully_shard_more, hosted, images, liger,
+  more_families, optimizers, precisions, random | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, olmo2,
+  olmoe, qwen2_vl, qwen3_vl, starcoder2
 optimizer: adam + quantization: int8 | 1 | liger | llama
 optimizer: adam + quantization: nf4-double | 1 | liger | llama
 optimizer: adam + trained_blocks: lisa | 1 | turns | phi
@@ -1340,10 +1355,13 @@ optimizer: muon + precision: pure | 44 | modded, modded_compiled, optimizers | b
 optimizer: muon + weight_dtype: 16 bits | 5 | precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_in_backward: true | 7 | optimizers, precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_state_dtype: fp32 | 6 | precisions | gpt2, llama
-optimizer: rmsprop + precision: amp | 137 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted,
-  images, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, tiled, vision | bart,
-  bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: rmsprop + parallel.sharding: ddp | 1 | replicated | qwen3_vl
+optimizer: rmsprop + parallel.sharding: fsdp | 1 | fully_shard_more | glm4_moe
+optimizer: rmsprop + precision: amp | 139 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more,
+  halves, hosted, images, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated, resnet,
+  seq2seq, tiled, vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe,
+  resnet, roberta, starcoder2, t5, vit
 optimizer: rmsprop + precision: mixed | 4 | master | gpt2, llama
 optimizer: rmsprop + precision: pure | 88 | adapted, adapters_more, checkpoints, families, frozen, images, moe,
   more_families, optimizers, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip,
@@ -1357,11 +1375,13 @@ optimizer: rmsprop + weight_dtype: 16 bits | 46 | adapters_more, halves, hosted,
   qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | bert, gpt2, llama
 optimizer: sgd + padding: right | 2 | images | gemma3_images
-optimizer: sgd + precision: amp | 210 | adapted, adapters_more, attention, checkpoints, families, frozen, halves,
-  images, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, tiled, vision | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe,
-  resnet, roberta, t5, vit
+optimizer: sgd + parallel.sharding: ddp | 1 | replicated | gpt_neo
+optimizer: sgd + parallel.sharding: fsdp | 2 | fully_shard_more | gpt_neo, qwen3_vl
+optimizer: sgd + precision: amp | 212 | adapted, adapters_more, attention, checkpoints, families, frozen,
+  fully_shard_more, halves, images, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
+  resnet, seq2seq, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt,
+  phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + precision: mixed | 7 | master | llama
 optimizer: sgd + precision: pure | 134 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
   images, liger, moe, more_families, optimizers, quantized, random, resnet, seq2seq, suite, vision | bart, bert,
@@ -1375,20 +1395,21 @@ optimizer: sgd + weight_dtype: 16 bits | 60 | adapters_more, halves, more_famili
   opt, phi, phi3, qwen_moe, resnet, roberta, t5
 optimizer: sgd-momentum + optimizer_in_backward: true | 8 | optimizers, precisions | bert, gpt2, llama
 optimizer: sgd-momentum + optimizer_state_dtype: fp32 | 6 | precisions | bert, gpt2, llama
-optimizer: sgd-momentum + padding: right | 2 | images, more_families | gemma3_images, glm4_moe
-optimizer: sgd-momentum + parallel.sharding: fsdp | 29 | litgpt, torchtune | falcon under litgpt, llama under litgpt,
-  llama under torchtune, neox under litgpt, phi under litgpt
+optimizer: sgd-momentum + padding: right | 3 | fully_shard_more, images, more_families | gemma3_images, glm4_moe
+optimizer: sgd-momentum + parallel.sharding: fsdp | 32 | fully_shard_more, litgpt, torchtune | falcon under litgpt,
+  glm4_moe, gpt_neo, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: amp | 192 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   halves, hosted, images, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet,
   seq2seq, suite, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
   phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
-optimizer: sgd-momentum + precision: pure | 217 | adapted, adapters, adapters_more, checkpoints, families, frozen,
-  hosted, images, litgpt, moe, more_families, optimizers, precisions, quantized, random, resnet, seq2seq, torchtune,
-  vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, gpt2,
-  gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt,
-  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, t5, vit
+optimizer: sgd-momentum + precision: pure | 218 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+  fully_shard_more, hosted, images, litgpt, moe, more_families, optimizers, precisions, quantized, random, resnet,
+  seq2seq, torchtune, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, glm, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt,
+  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet,
+  roberta, t5, vit
 optimizer: sgd-momentum + quantization: gptq-int4 | 14 | quantized | bloom, gemma2, gemma3, glm, llama, phi, phi3
 optimizer: sgd-momentum + quantization: int8 | 6 | adapters, quantized | bloom, gemma3, llama, mpt, phi
 optimizer: sgd-momentum + quantization: nf4 | 14 | adapters, quantized | gemma, gemma2, gpt2, llama, opt, roberta
@@ -1413,14 +1434,16 @@ packing: true + precision: pure | 26 | liger, losses_more, masks | deepseek, gem
 packing: true + quantization: int8 | 1 | liger | gemma3
 packing: true + quantization: nf4-double | 1 | liger | mixtral
 packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
-padding: right + parallel.sharding: fsdp | 5 | fully_shard_more | bert, gpt2, llama
+padding: right + parallel.sharding: ddp | 2 | replicated | glm4_moe, gpt_neo
+padding: right + parallel.sharding: fsdp | 7 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama
 padding: right + parallel.sharding: fsdp-grad-op | 3 | fully_shard_more | gpt2, llama
-padding: right + precision: amp | 108 | fully_shard_more, images, liger, losses_more, masks, more_families, padding,
-  pairs, preference | bert, deepseek, falcon, gemma2, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  llama, llama4, mixtral, mpt, neox, olmo2, qwen2_vl, qwen3_vl, qwen_moe, roberta
+padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
+padding: right + precision: amp | 109 | fully_shard_more, images, liger, losses_more, masks, more_families, padding,
+  pairs, preference, replicated | bert, deepseek, falcon, gemma2, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, qwen2_vl, qwen3_vl, qwen_moe, roberta
 padding: right + precision: fsdp | 2 | fully_shard_more | gpt2, llama
-padding: right + precision: mixed | 78 | losses_more, padding, pairs, pairs_beside, preference | bert, deepseek,
-  falcon, glm, glm4, gpt2, llama, mixtral, qwen_moe, roberta
+padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
+  deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
 padding: right + precision: pure | 111 | fully_shard_more, images, liger, losses_more, masks, padding, pairs,
   pairs_beside, preference | bart, bert, bloom, deepseek, falcon, gemma3, gemma3_images, glm, glm4, gpt2, llama,
   llama4, mixtral, olmo2, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5
@@ -1451,25 +1474,26 @@ parallel.replicas + precision: fsdp | 23 | flat_adapters, flat_host, flat_parame
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
-parallel.sharding: ddp + precision: amp | 15 | replicated, sharded_activations, sharded_bits | bert, gemma, gpt2,
-  llama, phi3
-parallel.sharding: ddp + precision: pure | 42 | modded, modded_compiled, replicated, sharded_activations,
-  sharded_bits | bert, gpt2, llama, modded_nanogpt under modded-nanogpt, opt
+parallel.sharding: ddp + precision: amp | 18 | replicated, sharded_activations, sharded_bits | bert, gemma, glm4_moe,
+  gpt2, gpt_neo, llama, phi3, qwen3_vl
+parallel.sharding: ddp + precision: mixed | 4 | replicated | glm4_moe, gpt_neo, qwen3_vl
+parallel.sharding: ddp + precision: pure | 45 | modded, modded_compiled, replicated, sharded_activations,
+  sharded_bits | bert, glm4_moe, gpt2, gpt_neo, llama, modded_nanogpt under modded-nanogpt, opt, qwen3_vl
 parallel.sharding: ddp + quantization: nf4 | 4 | sharded_bits | gemma, llama, opt
 parallel.sharding: ddp + quantization: nf4-double | 4 | sharded_bits | gpt2, llama, phi3
 parallel.sharding: fsdp + parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 98 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp + precision: amp | 102 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_more | bert, bloom, gemma, gemma2,
-  gemma3, glm, gpt2, llama, llama under litgpt, mixtral, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
-  roberta, vit
-parallel.sharding: fsdp + precision: fsdp | 256 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+  gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt, opt, phi, phi
+  under litgpt, phi3, qwen3_vl, roberta, vit
+parallel.sharding: fsdp + precision: fsdp | 260 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan, titan_replicas
-  | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, llama under torchtitan, mixtral, mpt under llm-foundry,
-  neox, opt, phi, phi3, qwen_moe, roberta
-parallel.sharding: fsdp + precision: pure | 154 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  | bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mixtral, mpt
+  under llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
+parallel.sharding: fsdp + precision: pure | 157 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, host_activations, litgpt, replicas, sharded_activations, sharded_bits, sharded_more, torchtune |
-  bert, bloom, falcon under litgpt, gemma, gemma2, gpt2, llama, llama under litgpt, llama under torchtune, mixtral,
-  neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, vit
+  bert, bloom, falcon under litgpt, gemma, gemma2, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under
+  torchtune, mixtral, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, roberta, vit
 parallel.sharding: fsdp + quantization: nf4 | 25 | flat_adapters, sharded_bits, sharded_more | bert, gemma, gemma2,
   gemma3, gpt2, llama, opt, phi3
 parallel.sharding: fsdp + quantization: nf4-double | 24 | flat_adapters, sharded_bits, sharded_more | bloom, gemma,
@@ -1493,8 +1517,8 @@ parallel.sharding: zero1 + precision: mixed | 46 | host_activations, zero, zero_
   gemma2, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta, vit
 parallel.sharding: zero2 + precision: mixed | 47 | host_activations, zero, zero_adapters | bert, bloom, gemma,
   gemma3, glm, gpt2, llama, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-parallel.sharding: zero3 + precision: mixed | 107 | host_activations, zero, zero_adapters, zero_offload | bert,
-  bloom, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
+parallel.sharding: zero3 + precision: mixed | 112 | host_activations, zero, zero_adapters, zero_offload | bert,
+  bloom, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen3_vl, roberta, t5, vit
 parallel.tensor + precision: fsdp | 34 | titan, titan_replicas | llama under torchtitan
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
