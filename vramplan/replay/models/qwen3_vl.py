@@ -13,12 +13,13 @@ from typing import Any
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Block as TextBlock
-from vramplan.replay.models.modules import ACTIVATIONS, LayerNorm, Linear, Recipe, RMSNorm, Segment
+from vramplan.replay.models.modules import LayerNorm, Linear, Recipe, RMSNorm, Segment
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.qwen2_vl import (
     AXES,
     Qwen2VL,
     VisionBlock,
+    VisionMlp,
     VisionModel,
     rows_of,
     vision_width,
@@ -37,25 +38,16 @@ from vramplan.values.model import ModelShape
 TAPS = 4  # learned positions that one patch is interpolated between
 
 
-class VisionMlp:
+class PlainMlp(VisionMlp):
     """Qwen3VLVisionMLP."""
 
-    def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        shape, width, dtype = recipe.shape, vision_width(recipe), recipe.weight_dtype
-        assert shape.vision_intermediate_size is not None
-        assert shape.vision_activation is not None
-        self.linear_fc1 = Linear(tape, "linear_fc1", width, shape.vision_intermediate_size, dtype, bias=True)
-        self.linear_fc2 = Linear(tape, "linear_fc2", shape.vision_intermediate_size, width, dtype, bias=True)
-        self.act = ACTIVATIONS[shape.vision_activation]
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.linear_fc2(self.act(self.linear_fc1(x)))
+    names = ("linear_fc1", "linear_fc2")
 
 
 class PlainBlock(VisionBlock):
     """Qwen3VLVisionBlock."""
 
-    feed_forward = VisionMlp
+    feed_forward = PlainMlp
 
 
 class Merger:
