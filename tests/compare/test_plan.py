@@ -20,7 +20,8 @@ from vramplan import fit
 from vramplan.answers import asked
 from vramplan.answers.candidates import CHECKPOINTS, COMPILED, LOSSES, OFFLOADS, complexity
 from vramplan.errors import InputError
-from vramplan.planner.least import least_bytes, most_samples, plain_setup
+from vramplan.planner.least import most_samples
+from vramplan.planner.plain import least_bytes, plain_setup
 from vramplan.report.json import schema
 from vramplan.results.compared import Cell
 from vramplan.values.job import Job
@@ -114,7 +115,7 @@ def test_what_is_passed_over_would_have_changed_nothing(
     monkeypatch.setattr(asked.Asked, "is_too_large", lambda self, one, job: False)
     monkeypatch.setattr(asked.Asked, "has_room", lambda self, job: True)
     monkeypatch.setattr(asked.Asked, "_learn", lambda self, one, why: None)
-    monkeypatch.setattr(asked, "floor_of", lambda job, replays: None)
+    monkeypatch.setattr(asked, "floor_of", lambda job, replays, small_first: None)
     every = planned(*words)
     assert every["refused"] >= document["refused"]
     for name in ("fits", "plans", "fastest", "simplest", "front", "ladder"):

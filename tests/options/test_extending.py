@@ -41,7 +41,8 @@ def row(monkeypatch: pytest.MonkeyPatch) -> Iterator[option.Option]:
     found: option.Option = eval(ROW, {**vars(option), **vars(sections)})
     monkeypatch.setattr(table, "TABLE", (*table.TABLE, found))
     monkeypatch.setattr(commands, "build", getattr(commands.build, "__wrapped__", commands.build))  # not remembered
-    looked_up = (table._by_key, table.inside, table.absent, table.parameters, table.profile_fields)
+    by_group = (table.inside, table.nullable_last)
+    looked_up = (table._by_key, *by_group, table.absent, table.parameters, table.profile_fields, table.of_one_runtime)
     for one in looked_up:
         one.cache_clear()
     yield found

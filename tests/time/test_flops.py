@@ -8,7 +8,7 @@ from vramplan import fit
 from vramplan.engines.llmc.model import flops
 from vramplan.job import build_any_job
 from vramplan.planner.decision import Decision, decide
-from vramplan.replay.kernels import KINDS, at
+from vramplan.replay.kernels import KINDS, Kernel, at
 from vramplan.textbook.flops import megatron_flops, palm_flops_per_token, training_flops, utilisation
 from vramplan.time.kernels import micro_of, price
 from vramplan.time.rates import rates_of
@@ -94,6 +94,17 @@ def test_what_is_listed_sums_to_what_the_replay_counts() -> None:
         found = sum(at(one.flops, record.batch) * one.times for one in record.kernels if one.direction == direction)
         assert found == total
     assert {one.kind for one in record.kernels} <= set(KINDS)
+
+
+@pytest.mark.parametrize("keys", [{"model": "gpt2"}, {"model": "qwen2-vl-2b", "image_size": 224}])
+def test_classes_of_kernels_are_the_kernels_wherever_they_run(keys: dict[str, object]) -> None:
+    record = decided(sequence_length=512, micro_batch_size=2, **keys).record
+    found: dict[Kernel, int] = {}
+    for kernel in record.kernels:
+        one = kernel._replace(unit=0, shapes=(), times=0)
+        found[one] = found.get(one, 0) + kernel.times
+    assert record.kernel_classes == tuple(one._replace(times=times) for one, times in found.items())
+    assert len(record.kernel_classes) < len(record.kernels)
 
 
 def test_seventy_billion_parameters_on_two_trillion_tokens() -> None:

@@ -14,19 +14,10 @@ from vramplan.job.lookup import Catalog
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.choose import accumulation_of
 from vramplan.planner.floor import floor_of
-from vramplan.planner.least import (
-    Work,
-    arithmetic_of,
-    cuts_of,
-    least_bytes,
-    least_seconds,
-    most_samples,
-    parts_of,
-    plain_setup,
-    work_of,
-)
-from vramplan.replay.record import Record
+from vramplan.planner.least import Work, arithmetic_of, least_seconds, most_samples, work_of
+from vramplan.planner.plain import Plain, cuts_of, least_bytes, parts_of, plain_of, plain_setup
 from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
 from vramplan.results.compared import Cell
 from vramplan.time.rates import Rates, rates_of
 from vramplan.values.job import Job
@@ -34,7 +25,7 @@ from vramplan.values.textbook import TextbookJob
 
 NO_STATES = ("checkpointing", "loss")  # choices that change nothing of what is alive during the whole iteration
 EIGHTHS = 8
-MOST_PLAIN = 256  # plain replays that are kept, of some kilobytes once their kernels are counted
+MOST_PLAIN = 4096  # plain replays of which figures are kept, of some kilobytes
 
 
 def at(job: Job, schedule: Schedule) -> Job:
@@ -63,7 +54,7 @@ class Asked:
         self.refusals: dict[tuple[str, ...], set[tuple[str, ...]]] = {}  # by the choices that they hang on
         self.simulated: dict[tuple[str, ...], Job] = {}  # by all choices: whose allocator was estimated up to now
         self.known: dict[tuple[str, ...], Job | str] = {}  # by all choices: the job, or why there is none
-        self.plain: dict[tuple[Setup, int], Record] = {}  # by micro-batch: 1, or 2 for all above
+        self.plain: dict[tuple[Setup, int], Plain] = {}  # by micro-batch: 1, or 2 for all above
         self.works: dict[tuple[Setup, int], Work] = {}  # by the plain iteration, and the devices that share it
         self.whole: dict[tuple[Setup, int, int], Work] = {}  # the same of every kernel
 
@@ -195,24 +186,28 @@ class Asked:
             self.too_large.add(states)
         return True
 
-    def _plain(self, setup: Setup, batch: int = 2) -> Record:
+    def _plain(self, setup: Setup, batch: int = 2) -> Plain:
         found = self.plain.get((setup, batch))
         if found is None:
             if len(self.plain) >= MOST_PLAIN:
                 self.plain.clear()
-            found = self.plain[setup, batch] = self.session.replays.record(setup, batch)
+            record = replay(setup, batch=batch)
+            found = self.plain[setup, batch] = plain_of(record, record.kernel_classes)
         return found
 
     def _states(self, one: Mapping[str, str]) -> tuple[str, ...]:
         return tuple([value for option, value in one.items() if option not in NO_STATES])
 
     # --------------------------------------------------------------------------------------------------------- answers
-    def cell(self, one: Mapping[str, str], job: Job) -> Cell | None:
-        """The run of a combination; None: it is certainly too large. Raises InputError where it cannot be answered."""
+    def cell(self, one: Mapping[str, str], job: Job, *, small_first: bool = False) -> Cell | None:
+        """The run of a combination; None: it is certainly too large. Raises InputError where it cannot be answered.
+
+        `small_first` is that of `floor_of`.
+        """
         states = self._states(one)
         if states in self.too_large:
             return None
-        floor = floor_of(job, self.session.replays)
+        floor = floor_of(job, self.session.replays, small_first=small_first)
         if floor is not None and floor.peak_bytes > floor.usable_bytes:
             if floor.states_bytes > floor.usable_bytes:
                 self.too_large.add(states)

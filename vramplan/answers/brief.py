@@ -8,10 +8,12 @@ from vramplan.planner.ladder import Rung
 from vramplan.planner.replays import Replays
 from vramplan.planner.timed import host_held
 from vramplan.planner.verdict import chosen_for
+from vramplan.results import FITS
 from vramplan.results.run import Run
 from vramplan.results.time import Time
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
+from vramplan.values.length import NO_LENGTH
 from vramplan.values.parallel import Split
 
 
@@ -22,7 +24,7 @@ class Brief(NamedTuple):
     rung: Rung
     usable_bytes: int
     devices: int
-    time: Time | None  # None where no peak rate of the GPU is known
+    time: Time | None  # None where no peak rate of the GPU is known; of a run that fits, or that has a length
     run: Run | None  # None where the job does not say how long it trains
 
 
@@ -36,7 +38,9 @@ def brief(job: Job, replays: Replays) -> Brief:
     if not rung.largest_micro_batch_size:
         largest = judge.largest_micro_batch(rung.placement, rung.schedule.accumulates, judge.limits.device)
         rung = rung._replace(largest_micro_batch_size=largest)
-    record = decision.record
-    host = host_held(record, job, rung.schedule)
-    _, time, run = time_and_run(decision, host, parameters_of_all(job, record)[0])
+    time, run = None, None
+    if rung.verdict == FITS or job.length != NO_LENGTH:
+        record = decision.record
+        parameters = 0 if job.length == NO_LENGTH else parameters_of_all(job, record)[0]
+        _, time, run = time_and_run(decision, host_held(record, job, rung.schedule), parameters)
     return Brief(judged, rung, judge.usable_bytes, job.data_parallel_size * (job.split or Split()).devices, time, run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 from math import prod
 from pathlib import Path
 from statistics import median
@@ -13,14 +13,16 @@ from vramplan.answers.brief import Brief
 from vramplan.answers.session import Session
 from vramplan.catalog.prices import rents_of
 from vramplan.errors import InputError, UsageError
-from vramplan.job import JobEntry, build_any_job
+from vramplan.job import JobEntry
 from vramplan.job.lookup import Catalog
+from vramplan.job.several import Jobs
+from vramplan.planner.setups import iteration_of
 from vramplan.results import FITS
 from vramplan.results.compared import Cell, Comparison
+from vramplan.values.job import Job
 from vramplan.values.textbook import TextbookJob
 
 MOST_CELLS = 10_000
-SHARED = ("micro-batch", "gpu")  # options whose values have replays in common
 WEEKS_ALONE = 14 * 86400.0  # seconds after which texts leave one device
 WORTH_IT = 0.8  # of the rate of a device: below, the next devices mostly wait for each other
 
@@ -40,9 +42,7 @@ def compared(
         raise UsageError(f"{number:,} combinations are more than {MOST_CELLS:,}", key="compare", hint=hint)
     names = tuple(axes)
     combinations = [dict(zip(names, values, strict=True)) for values in product(*axes.values())]
-    order = sorted(range(number), key=lambda at: _iteration_of(combinations[at], axes))
-    found = dict(zip(order, _cells((combinations[at] for at in order), keys_of, profiles), strict=True))
-    return _ranked(names, tuple(found[at] for at in range(number)))
+    return _ranked(names, _cells(combinations, keys_of, profiles))
 
 
 def compared_jobs(entries: Sequence[JobEntry], profiles: Sequence[Path] = ()) -> Comparison:
@@ -57,21 +57,12 @@ def compared_jobs(entries: Sequence[JobEntry], profiles: Sequence[Path] = ()) ->
             elif entry.job is None:
                 cells.append(_refused(one, str(entry.problems[0])))
             else:
-                try:
-                    cells.append(cell_of(one, session.brief(entry.job), prices))
-                except InputError as error:
-                    cells.append(_refused(one, str(error.problems[0])))
+                cells.append(_answered(one, entry.job, session, prices))
     return _ranked(("job",), tuple(cells))
 
 
 def _refused(one: Mapping[str, str], why: str) -> Cell:
     return Cell(one, None, why, *[None] * 18)
-
-
-def _iteration_of(one: Mapping[str, str], axes: Mapping[str, Sequence[str]]) -> tuple[int, ...]:
-    """What keeps combinations together that share the replay of an iteration: no card changes it, nor a micro-batch."""
-    last = [name for name in SHARED if name in one]
-    return tuple(axes[name].index(one[name]) for name in (*(name for name in one if name not in SHARED), *last))
 
 
 def scaled(
@@ -92,18 +83,32 @@ def scaled(
 
 
 def _cells(
-    combinations: Iterable[Mapping[str, str]], keys_of: Callable[[Mapping[str, str]], Keys], profiles: Sequence[Path]
-) -> Iterator[Cell]:
-    session, prices, catalog = Session(), Prices(profiles), Catalog(profiles)
+    combinations: Sequence[Mapping[str, str]], keys_of: Callable[[Mapping[str, str]], Keys], profiles: Sequence[Path]
+) -> tuple[Cell, ...]:
+    """The cells of combinations, in their order. Those of one iteration are answered one after another."""
+    session, prices, built = Session(), Prices(profiles), Jobs(Catalog(profiles))
+    cells: dict[int, Cell] = {}
+    jobs: dict[object, list[tuple[int, Job]]] = {}  # by iteration
     with session.open():
-        for one in combinations:
+        for number, one in enumerate(combinations):
             try:
-                job = build_any_job(keys_of(one), catalog=catalog)
+                job = built.job(keys_of(one))
                 if isinstance(job, TextbookJob):
                     raise UsageError("equations have no time to compare", key="runtime", hint="another runtime")
-                yield cell_of(one, session.brief(job), prices)
             except InputError as error:
-                yield _refused(one, str(error.problems[0]))
+                cells[number] = _refused(one, str(error.problems[0]))
+            else:
+                jobs.setdefault(iteration_of(job), []).append((number, job))
+        for number, job in chain.from_iterable(jobs.values()):
+            cells[number] = _answered(combinations[number], job, session, prices)
+    return tuple(cells[number] for number in range(len(combinations)))
+
+
+def _answered(one: Mapping[str, str], job: Job, session: Session, prices: Prices) -> Cell:
+    try:
+        return cell_of(one, session.brief(job), prices)
+    except InputError as error:
+        return _refused(one, str(error.problems[0]))
 
 
 class Prices:

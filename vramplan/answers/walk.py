@@ -130,7 +130,7 @@ class Walk:
             self.too_large += not plans and len(fast) == len(schedules)
             return
         try:
-            usual = self.asked.cell(one, job)
+            usual = self.asked.cell(one, job, small_first=not self.found)
         except InputError:
             self.refused += 1
             return

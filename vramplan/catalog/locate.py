@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -89,8 +90,14 @@ def shipped_dirs() -> list[Path]:
     An editable install copies the wheel's tree once and never refreshes it, but then beside the package's metadata, not
     in the package, so that the checkout's is found.
     """
+    return list(_shipped_dirs())
+
+
+@cache
+def _shipped_dirs() -> tuple[Path, ...]:
+    """Looked for once: a process has one installation, and every name that is looked up asks for it."""
     package = Path(__file__).resolve().parents[1]
-    return [tree for tree in (package / "_profiles", package.parent / "profiles") if tree.is_dir()][:1]
+    return tuple(tree for tree in (package / "_profiles", package.parent / "profiles") if tree.is_dir())[:1]
 
 
 def config_dir() -> Path | None:

@@ -95,9 +95,8 @@ def behaviour_of(name: str, room: str, default: Behaviour) -> Behaviour:
     address = engine_of(name).behaviour.get(room)
     if address is None:
         return default
-    module, _, value = address.partition(":")
     try:
-        found: Behaviour = getattr(import_module(module), value)
+        found: Behaviour = imported(address)
     except Exception as error:
         entry = None if name in FOLDERS else _entry_points().get(name)
         if entry is None:

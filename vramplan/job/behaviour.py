@@ -43,6 +43,7 @@ class JobBehaviour:
     preferences_by = "TRL"  # which turns dropout off
     sizes_buckets_by_width = False  # DeepSpeed's `auto` is filled in from the width of the model
     projects_linear_only = False  # GaLore is looked for in nn.Linear alone
+    refuses_micro_batches = False  # `check` looks at the micro-batch: what it says of one is not true of another
     splits_loss_anyway = False  # the loss is computed over parts of the vocabulary, whatever the job says
     shares_by_itself = False  # data-parallel devices share states in ways of the program's own: `sharding_of`
     fp32_states_of = "bitsandbytes"  # whose kernel keeps fp32 states beside weights in 16 bits

@@ -79,8 +79,8 @@ def read_job(fields: Fields, *, in_file: bool) -> RawJob:
     values = _take(raw, fields, "")
     raw.cells = {key: values[key] for key in words.CELLS if values.get(key) is not None}
     raw.offload_activations = "activations" in raw.offload
-    for option in table.TABLE:
-        if option.only not in {None, raw.runtime} and fields.given(option.key):
+    for option in table.of_one_runtime():
+        if option.only != raw.runtime and fields.given(option.key):
             fields.refuse(option.key, f"belongs to the runtime {option.only}", hint=f"runtime: {option.only}")
     _base(raw)
     if in_file:
@@ -238,7 +238,7 @@ def _parallel(raw: RawJob, fields: Fields) -> None:
     parallel.reject_unknown(table.inside("parallel"))
     values = _take(raw, parallel, "parallel")
     raw.split = _split(parallel, values)
-    switches = {name for name, option in table.inside("parallel").items() if set(option.sharding) & set(table.ZERO)}
+    switches = table.switches_of_zero()
     raw.zero = {key: value for key, value in values.items() if key in switches and value is not None} or None
     sharing = raw.data_parallel_size * (1 if raw.split is None else raw.split.context)
     if raw.shards is not None and (raw.shards > sharing or sharing % raw.shards):

@@ -53,8 +53,8 @@ def _take_plain(resolver: Resolver, runtime: Runtime, group: str) -> None:
     """
     raw = resolver.raw
     fields = raw.fields.fields(group) if group else raw.fields
-    for option in sorted(table.inside(group).values(), key=lambda one: one.nullable):
-        value = runtime.defaults.get(option.name)
+    for name, option in table.nullable_last(group):
+        value = runtime.defaults.get(name)
         if value is None or value == option.default or option.key in OWN or getattr(raw, option.attribute) is not None:
             continue
         chosen = option.nullable and fields is not None and fields.present(option.name)

@@ -17,8 +17,12 @@ class Floor(NamedTuple):
     usable_bytes: int
 
 
-def floor_of(job: Job, replays: Replays) -> Floor | None:
-    """Those of a job that pins its checkpoints; None where that takes a search itself."""
+def floor_of(job: Job, replays: Replays, *, small_first: bool = False) -> Floor | None:
+    """Those of a job that pins its checkpoints; None where that takes a search itself.
+
+    A micro-batch of 1 has a replay of its own. It is looked at where the others do not fit, or with `small_first`
+    before them: then one replay tells that nothing fits, and it takes two to tell what does.
+    """
     strategy = job.activation_checkpointing
     if strategy is None or strategy == OPTIMAL:
         return None
@@ -27,14 +31,15 @@ def floor_of(job: Job, replays: Replays) -> Floor | None:
         judge = judge.at_steps(1)  # the fewest micro-batches in flight
     given, steps = job.micro_batch_size, job.gradient_accumulation_steps
     accumulates = steps is not None and steps > 1
-    record = judge.record(strategy, accumulates, given == 1)
+    alone = given == 1 or (given is None and small_first)
+    record = judge.record(strategy, accumulates, alone)
     states = record.static_bytes(1) + judge.outside_bytes
     sharding = job.sharding
     # With ZeRO, no_sync or HSDP a step without accumulation may hold more than one with it.
     free = steps is None and sharding is not None and (sharding.zero or sharding.no_sync or sharding.replicas > 1)
     if free:
         return Floor(states, states, judge.usable_bytes)
-    least = record.peak_bytes(given or 2)
-    if given is None and least + judge.outside_bytes > judge.usable_bytes:
+    least = record.peak_bytes(1 if alone else given or 2)
+    if given is None and not alone and least + judge.outside_bytes > judge.usable_bytes:
         least = judge.record(strategy, accumulates, True).peak_bytes(1)
     return Floor(states, least + judge.outside_bytes, judge.usable_bytes)

@@ -274,6 +274,21 @@ class Judge:
         """The largest micro-batch with which the allocator holds no more than the limit, and the host all; 0 if none.
 
         `short` is that of `held_bytes`.
+        """
+        if takes_one(self.job.model.family):
+            return 1 if self.held_bytes(strategy, 1, accumulates, short=short) <= limit_bytes else 0
+        known = {} if self.stages else self.envelope(strategy, accumulates).largest  # of each job with this iteration
+        found = known.get((limit_bytes, short))
+        if found is None:
+            found = known[limit_bytes, short] = self._largest(strategy, accumulates, limit_bytes, short=short)
+        if found and not self.is_on_host(strategy, found, accumulates):
+            from vramplan.planner.on_host import largest_within
+
+            found = largest_within(lambda micro: self.is_on_host(strategy, micro, accumulates), found - 1)
+        return found
+
+    def _largest(self, strategy: str, accumulates: bool, limit_bytes: int, *, short: bool) -> int:
+        """The same of the device alone.
 
         The envelope leaves out the rounding of sizes per sample, so exact replays settle its answer.
         """
@@ -281,23 +296,20 @@ class Judge:
         def within(micro: int) -> bool:
             return self.held_bytes(strategy, micro, accumulates, short=short) <= limit_bytes
 
-        if takes_one(self.job.model.family):
-            return 1 if within(1) else 0
         envelope = self.envelope(strategy, accumulates)
-        found = envelope.largest_batch(limit_bytes, LARGEST_MICRO_BATCH)
-        if found > 1 and not within(found):  # the streams keep more, at most as much as at the smallest
+        found = most = envelope.largest_batch(limit_bytes, LARGEST_MICRO_BATCH)
+        if most > 1:
+            if within(most):
+                return most  # rounding takes nothing away: above, the envelope is over the limit
             stranded = self.record(strategy, accumulates, False).stranded_bytes(2)
-            found = min(found, max(1, envelope.largest_batch(max(0, limit_bytes - stranded), LARGEST_MICRO_BATCH)))
-        if found > 1 and not within(found):
-            found = -last_that_holds(lambda micro: not within(-micro), -found, -1) - 1
-        elif found > 1 or within(2):
-            found = last_that_holds(within, max(found, 2), LARGEST_MICRO_BATCH)
+            # the streams keep more, at most as much as at the smallest
+            found = min(most, max(1, envelope.largest_batch(max(0, limit_bytes - stranded), LARGEST_MICRO_BATCH)))
+            if found > 1 and not within(found):
+                found = -last_that_holds(lambda micro: not within(-micro), -found, -1) - 1
+            elif found > 1 or within(2):
+                found = last_that_holds(within, max(found, 2), most - 1)
         if found <= 1:
             found = 1 if within(1) else 0
-        if found and not self.is_on_host(strategy, found, accumulates):
-            from vramplan.planner.on_host import largest_within
-
-            found = largest_within(lambda micro: self.is_on_host(strategy, micro, accumulates), found - 1)
         return found
 
     def gradient_bytes(self, strategy: str) -> int:

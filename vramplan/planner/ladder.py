@@ -121,10 +121,14 @@ def _certainly_above(judge: Judge, strategy: str, schedule: Schedule, limit_byte
     the accumulating envelope less that is a lower bound, and most jobs never need the other replay.
     """
     micro = schedule.micro_batch_size
+    if micro == 1:
+        return False
     sharding = judge.job.sharding
     # with no_sync, ZeRO or HSDP gradients are neither resident as a whole nor absent: the lower bound does not hold
-    if micro == 1 or (sharding is not None and (sharding.no_sync or sharding.zero or sharding.replicas > 1)):
-        return False
+    if sharding is not None and (sharding.no_sync or sharding.zero or sharding.replicas > 1):
+        from vramplan.planner.plain import most_within  # few jobs share their states so
+
+        return micro > most_within(judge.job, strategy, limit_bytes, judge.replays)
     lower = judge.envelope(strategy, True).peak_bytes(micro)
     if not schedule.accumulates:
         lower -= judge.gradient_bytes(strategy) + DIVIDED_LOSS_BYTES

@@ -1,8 +1,7 @@
-"""Bounds of a job's memory and time that hold without a replay of its own.
+"""Bounds of a job's time that hold without a replay of its own: those of a plain one (vramplan/planner/plain.py).
 
-They come from a plain replay: the same model and the same code on one device that holds everything. What shares a model
-or its states adds kernels, copies and communication, and takes nothing away from what has to be computed. So one plain
-replay bounds every way to share, every degree of parallelism and every offloading.
+What shares a model or its states adds kernels, copies and communication, and takes nothing away from what has to be
+computed. So one plain replay bounds every way to share, every degree of parallelism and every offloading.
 """
 
 from __future__ import annotations
@@ -11,25 +10,19 @@ from collections.abc import Iterator
 from typing import cast
 
 from vramplan.planner.accumulation import Accumulation, Schedule
-from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import accumulation_of
-from vramplan.planner.setups import setup_of
+from vramplan.planner.plain import Plain, parts_of, samples_within
 from vramplan.replay.kernels import ATTENTION, CONVOLUTION, NOTHING, PRODUCT, Kernel, Poly
 from vramplan.replay.record import Record, State
-from vramplan.replay.setup import Setup
 from vramplan.results import Host
 from vramplan.time.rates import Rates
 from vramplan.time.step import Device, step_of
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
-from vramplan.values.parallel import DDP, Split
+from vramplan.values.parallel import Split
 
 MANY = 1 << 12  # sequences of a micro-batch with which whatever a micro-batch costs at least counts for nothing
-FEW, SOME = 2, 66  # two micro-batches, between which what forward saves grows in proportion
-ROUNDED_BYTES = 1 << 16  # by which rounding each tensor to blocks may move the difference between them
 ON_HOST = "optimizer"
-HALF_BYTES = 2  # of a weight in the narrowest type that is trained
-WHOLE_WEIGHTS = (DDP, "zero1", "zero2")  # ways to share that leave each device all weights
 
 
 class Work(NamedTuple):
@@ -46,32 +39,10 @@ class Work(NamedTuple):
         return self.kernels
 
 
-def plain_setup(job: Job, *, whole: bool = False) -> Setup:
-    """The iteration of a job on a device that holds the whole model and its states, operator by operator.
-
-    `whole`: as the job runs it, compiled or not, and of the part of a replica that its program cuts by a plan.
-    """
-    strategy = job.activation_checkpointing
-    alone = job._replace(sharding=None, split=None, data_parallel_size=1, offload=())
-    if not whole:
-        alone = alone._replace(planned=None, compile=False)
-    return setup_of(alone, "none" if strategy is None or strategy == OPTIMAL else strategy, accumulates=False)
-
-
-def parts_of(job: Job) -> int:
-    """The devices that share one replica of the model."""
-    return (job.split or Split()).devices
-
-
-def cuts_of(job: Job) -> int:
-    """Into how many parts the program cuts the plain iteration of a job, `whole` as it is."""
-    return 1 if job.planned is not None else parts_of(job)
-
-
-def arithmetic_of(record: Record, parts: int) -> Work:
+def arithmetic_of(plain: Plain, parts: int) -> Work:
     """The products and the attention of a plain record, and no byte that is moved, divided by `parts` devices."""
     found: dict[tuple[str, str, str, int], list[Poly]] = {}
-    for one in record.kernel_classes:
+    for one in plain.kernel_classes:
         if one.kind in (PRODUCT, CONVOLUTION, ATTENTION) and one.flops != NOTHING:
             key = (one.kind, one.direction, one.dtype, one.head_size)
             sums = found.setdefault(key, [NOTHING, NOTHING])
@@ -83,13 +54,13 @@ def arithmetic_of(record: Record, parts: int) -> Work:
         )
         for (kind, direction, dtype, head), (flops, again) in found.items()
     )
-    return Work(kernels, record.parameters // parts, record.reached_parameters // parts)
+    return Work(kernels, plain.parameters // parts, plain.reached_parameters // parts)
 
 
-def work_of(record: Record, parts: int) -> Work:
+def work_of(plain: Plain, parts: int) -> Work:
     """Every kernel of a plain record, divided by `parts` devices, which may share its bytes as well."""
     if parts == 1:
-        return Work(record.kernel_classes, record.parameters, record.reached_parameters)
+        return Work(plain.kernel_classes, plain.parameters, plain.reached_parameters)
     kernels = tuple(
         one._replace(
             launches=0,
@@ -98,16 +69,16 @@ def work_of(record: Record, parts: int) -> Work:
             read=_part(one.read, parts),
             written=_part(one.written, parts),
         )
-        for one in record.kernel_classes
+        for one in plain.kernel_classes
     )
-    return Work(kernels, record.parameters // parts, record.reached_parameters // parts)
+    return Work(kernels, plain.parameters // parts, plain.reached_parameters // parts)
 
 
 def _part(poly: Poly, parts: int) -> Poly:
     return poly[0] // parts, poly[1] // parts, poly[2] // parts
 
 
-def least_seconds(job: Job, work: Work, plain: Record, rates: Rates, *, shared: bool = True, most: int = MANY) -> float:
+def least_seconds(job: Job, work: Work, plain: Plain, rates: Rates, *, shared: bool = True, most: int = MANY) -> float:
     """The seconds that a sample of all devices takes at least, whatever the steps, and the micro-batch up to `most`.
 
     Not `shared`: without what the data-parallel devices tell each other, so that it holds for each way to share.
@@ -138,32 +109,13 @@ def _best_schedules(accumulation: Accumulation, stages: int, most: int) -> Itera
     yield from within if stages > 1 else within[:1]
 
 
-def most_samples(job: Job, plain: Record) -> int:
-    """The largest micro-batch that may have room beside the states: forward saves at least so much of each sample.
-
-    0 where not even one may.
-    """
-    if job.offload_activations:
-        return MANY
-    each = (plain.saved_bytes(SOME) - plain.saved_bytes(FEW)) // (SOME - FEW) // cuts_of(job)
-    return max(0, min(MANY, (job.usable_bytes - least_bytes(job, plain)) // max(1, each - ROUNDED_BYTES)))
+def most_samples(job: Job, plain: Plain) -> int:
+    """The largest micro-batch up to `MANY` that may have room; 0 where not even one may."""
+    return min(MANY, samples_within(job, plain, job.usable_bytes))
 
 
-def _host_of(job: Job, plain: Record) -> Host:
+def _host_of(job: Job, plain: Plain) -> Host:
     """What the optimizer has on the host at least, which steps there."""
     held = sum(state.at(1) for state in plain.states if state.category == ON_HOST)
     zeros = dict.fromkeys(Host._fields, 0)
     return Host(**{**zeros, "states_bytes": held // (job.data_parallel_size * parts_of(job))})
-
-
-def least_bytes(job: Job, plain: Record) -> int:
-    """What is alive on the device all the time at least: of states that devices share, each has a part."""
-    devices = job.data_parallel_size * parts_of(job)
-    kind = None if job.sharding is None else job.sharding.kind
-    whole = 0
-    if kind in WHOLE_WEIGHTS and "parameters" not in job.offload and parts_of(job) == 1:
-        weights = sum(state.at(1) for state in plain.states if state.category == "weights")
-        whole = min(weights, HALF_BYTES * plain.parameters)
-    if job.offload:
-        return whole
-    return whole + (plain.static_bytes(1) - whole) // devices

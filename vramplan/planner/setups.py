@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.engines import imported
 from vramplan.planner.behaviour import planning_of
+from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.stacks import segments_in
 from vramplan.replay.models import compiles_blocks, masks_padding, no_checkpointing, own_loss, takes_packing
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES, SMOOTHED
@@ -67,6 +68,12 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         composed_norms=not job.compile
         and (release_of(job) or job.runtime.fused_rms_norm_since) < job.runtime.fused_rms_norm_since,
     )
+
+
+def iteration_of(job: Job) -> Setup:
+    """What jobs have in common whose iterations differ in nothing but the micro-batch: no card changes a replay."""
+    strategy = job.activation_checkpointing
+    return setup_of(job, "none" if strategy is None or strategy == OPTIMAL else strategy, accumulates=False)
 
 
 def _is_padded(job: Job) -> bool:

@@ -8,6 +8,7 @@ in every answer. A checkpoint never reaches from one stack into the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from vramplan.planner.checkpoints import checkpoint_ranges, segments_of, spelled
 from vramplan.replay.models.modules import Segment
@@ -23,7 +24,8 @@ def checkpoint_ranges_in(strategy: str, stacks: Sequence[int]) -> tuple[tuple[in
     return tuple(ranges)
 
 
-def segments_in(strategy: str, stacks: Sequence[int], *, every_second_matmul: bool = False) -> tuple[Segment, ...]:
+@lru_cache(maxsize=256)
+def segments_in(strategy: str, stacks: tuple[int, ...], *, every_second_matmul: bool = False) -> tuple[Segment, ...]:
     """The walk over the blocks of all stacks, one after the other."""
     return tuple(
         segment

@@ -29,6 +29,7 @@ class Envelope:
             net = _collect(items, record, level, found, alive)
             level = (level[0] + net[0], level[1] + net[1])
         self.lines = upper_hull(found.pop(()))
+        self.largest: dict[tuple[int, bool], int] = {}  # micro-batches that were looked for: vramplan/planner/judge.py
         self.curved = [(upper_hull(of), [record.sized[one] for one in key]) for key, of in found.items()]
 
     def peak_bytes(self, batch: int) -> int:

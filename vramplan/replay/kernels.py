@@ -111,57 +111,73 @@ class Noted(NamedTuple):
 
 def kernels_of(noted: Noted) -> tuple[Kernel, ...]:
     """The kernels of forward, recomputation and backward, equal ones together, in the order of their first run."""
-    counts: dict[int, list[int]] = {}
+    return _kernels(noted, by_place=True)
+
+
+def classes_of(noted: Noted) -> tuple[Kernel, ...]:
+    """The same without where they run and on which shapes: fewer, for who asks for the time of all alone."""
+    return _kernels(noted, by_place=False)
+
+
+def together(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
+    """Equal ones of several parts of a model as one."""
+    found: dict[Kernel, int] = {}
+    for kernel in kernels:
+        one = kernel._replace(times=0)
+        found[one] = found.get(one, 0) + kernel.times
+    return tuple(one._replace(times=times) for one, times in found.items())
+
+
+def _kernels(noted: Noted, *, by_place: bool) -> tuple[Kernel, ...]:
+    counts: dict[int, tuple[int, int, int]] = {}
     for number, flops, again, head in noted.counted:
-        one = counts.setdefault(number, [0, 0, 0])
-        one[0] += flops
-        one[1] += again
-        one[2] = head or one[2]
-    found: dict[tuple[Any, ...], int] = {}
-    known: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # by what a launch is seen to do: most are like one before
-    launches = noted.launches
-    for number, (start, operator, direction, path, operands) in enumerate(launches):
-        last = number + 1 == len(launches)
-        stop = noted.end if last else min(launches[number + 1][0], noted.end)
-        written, born = _written(noted, start, stop)
+        one = counts.get(number)
+        counts[number] = (flops, again, head) if one is None else (one[0] + flops, one[1] + again, head or one[2])
+    found: dict[tuple[int, int], int] = {}  # runs, by the number of a kernel and the unit
+    numbers: dict[Kernel, int] = {}
+    known: dict[tuple[Any, ...], int] = {}  # by what a launch is seen to do: most are like one before
+    stops = [min(launch[0], noted.end) for launch in noted.launches[1:]]
+    stops.append(noted.end)
+    path: Path | None = None
+    copies = unit = 0
+    for number, ((start, operator, direction, around, operands), stop) in enumerate(
+        zip(noted.launches, stops, strict=False)
+    ):
+        written, born = _written(noted, start, stop) if start < stop else (NOTHING, 0)
         count = counts.get(number)
         if not born and count is None and not _is_in_place(operator) and operator not in COLLECTIVES:
             continue
-        unit = path[0][0] if path else 0
-        seen = (operator, direction, unit, written, born, None if count is None else tuple(count), *operands)
-        key = known.get(seen)
-        if key is None:
-            key = known[seen] = _key(seen, operands, noted.batch)
-        found[key] = found.get(key, 0) + _copies(path)
-    return tuple(Kernel._make((*key, times)) for key, times in found.items())
-
-
-def classes_of(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
-    """Those that take the same time together, wherever they run: fewer, for who asks for the time of all alone."""
-    found: dict[Kernel, int] = {}
-    for kernel in kernels:
-        one = kernel._replace(unit=0, shapes=(), times=0)
-        found[one] = found.get(one, 0) + kernel.times
-    return tuple(one._replace(times=times) for one, times in found.items())
+        if around is not path:
+            path, copies = around, _copies(around)
+            unit = around[0][0] if around and by_place else 0
+        seen = (operator, direction, written, born, count, *operands)
+        kernel = known.get(seen)
+        if kernel is None:
+            made = _kernel(seen, operands, noted.batch, by_place=by_place)
+            kernel = known[seen] = numbers.setdefault(made, len(numbers))
+        key = (kernel, unit)
+        found[key] = found.get(key, 0) + copies
+    kernels = list(numbers)
+    return tuple(kernels[kernel]._replace(unit=unit, times=times) for (kernel, unit), times in found.items())
 
 
 def _is_in_place(operator: str) -> bool:
     return operator.endswith("_") or operator in IN_PLACE
 
 
-def _key(seen: tuple[Any, ...], operands: Sequence[Operand], batch: int) -> tuple[Any, ...]:
-    """All of a kernel but how often it runs."""
-    operator, direction, unit, written, born, count = seen[:6]
+def _kernel(seen: tuple[Any, ...], operands: Sequence[Operand], batch: int, *, by_place: bool) -> Kernel:
+    """A kernel that does not yet say in which unit and how often it runs."""
+    operator, direction, written, born, count = seen[:5]
     read = _of(operands, batch)
     order = 2 if written[2] else max((batched for _, _, batched, _ in operands), default=0)
     flops, again, head = count or (0, 0, 0)
     if not born and _is_in_place(operator):
         written = _of(operands[:1], batch)
-    return (
+    return Kernel(
         operator,
         direction,
         _kind(operator, flops, head),
-        unit,
+        0,
         _dtype(operator, operands),
         head,
         max(born, 1),
@@ -169,7 +185,8 @@ def _key(seen: tuple[Any, ...], operands: Sequence[Operand], batch: int) -> tupl
         _at_order(again, order, batch),
         read,
         written,
-        tuple(operand[0] for operand in operands[:3]),
+        tuple(operand[0] for operand in operands[:3]) if by_place else (),
+        0,
     )
 
 

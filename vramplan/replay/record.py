@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from vramplan.replay.kernels import Counted, Kernel, Launch, Launches, Noted, classes_of, kernels_of
+from vramplan.replay.kernels import Counted, Kernel, Launch, Launches, Noted, classes_of, kernels_of, together
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
 from vramplan.replay.tree import Moment, Nesting, both_signs, climb, flattened, locate, tally
@@ -100,6 +100,7 @@ class Record:
         """Drop what is kept of answers: the sizes of the last micro-batch, and a few figures of each."""
         self._sizes: dict[int, list[int]] = {}
         self._peaks: dict[int, dict[str, int]] = {}
+        self._tops: dict[int, int] = {}
         self._stranded: dict[tuple[int, bool], int] = {}
         self._worst: dict[int, tuple[str, Moment]] = {}
         self.envelope: Any = None  # of every micro-batch above 1: vramplan/replay/envelope.py
@@ -120,28 +121,28 @@ class Record:
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
         """What forward, recomputation and backward ran, of every part of the model that the device has."""
-        own = self._kernels()
-        return own + tuple(kernel for other in self.beside for kernel in other.kernels)
+        return kernels_of(self._noted()) + tuple(kernel for other in self.beside for kernel in other.kernels)
 
     @cached_property
     def kernel_classes(self) -> tuple[Kernel, ...]:
         """The same, whichever unit they run in."""
-        return classes_of(self.kernels)
+        own = classes_of(self._noted())
+        if not self.beside:
+            return own
+        return together((*own, *(kernel for other in self.beside for kernel in other.kernel_classes)))
 
-    def _kernels(self) -> tuple[Kernel, ...]:
+    def _noted(self) -> Noted:
         scratch = (index for index, name in enumerate(self.categories) if name == "workspace")
-        return kernels_of(
-            Noted(
-                self.batch,
-                self.launches,
-                self.counted,
-                self.events,
-                self.fixed,
-                self.per_sample,
-                frozenset(scratch) | self.elsewhere | self.relabelled | self._left_before,
-                {index: self.sized[index] for index in self.not_affine if index in self.sized},
-                next((position for position, name in self.phases if name == "step"), len(self.events)),
-            )
+        return Noted(
+            self.batch,
+            self.launches,
+            self.counted,
+            self.events,
+            self.fixed,
+            self.per_sample,
+            frozenset(scratch) | self.elsewhere | self.relabelled | self._left_before,
+            {index: self.sized[index] for index in self.not_affine if index in self.sized},
+            next((position for position, name in self.phases if name == "step"), len(self.events)),
         )
 
     @cached_property
@@ -211,7 +212,10 @@ class Record:
 
     def peak_bytes(self, batch: int) -> int:
         """Peak bytes of the iteration."""
-        return max(self.peaks(batch).values())
+        found = self._tops.get(batch)
+        if found is None:
+            found = self._tops[batch] = max(self.peaks(batch).values())
+        return found
 
     def left_before_bytes(self, batch: int) -> int:
         """How much less the peak of a first iteration is, which finds nothing that the one before has left."""

@@ -107,7 +107,8 @@ class Gathering(Observer):
 
     def recorded(self, inputs: Sequence[Tensor | None], fn: Any) -> Any:
         """An operator is about to run: its module's parameters have to be there, now and in its backward."""
-        members = tuple(self._number(one) for one in members_of(inputs))
+        found = members_of(inputs)
+        members = tuple([self._number(one) for one in found]) if found else ()
         self._reach(members)
         sums: Tensor | None = None
         if len(members) == LINEAR and not self.policy.bias_first and inputs[1] is not None and inputs[1].storage:
@@ -117,10 +118,12 @@ class Gathering(Observer):
                 self.after[bias] = weight
 
         # a module whose inputs need no gradients is never told that its backward is over (release_backward_leftovers)
-        is_told = any(one is not None and one.storage is not None and one.node is not None for one in inputs)
+        is_told = not members or any(
+            one is not None and one.storage is not None and one.node is not None for one in inputs
+        )
 
         def backward_fn(grad: Any, saved: Any) -> Any:
-            if members and not is_told:
+            if not is_told:
                 self.leaving = ()
             if self.recomputed:
                 self.is_over = True

@@ -43,6 +43,7 @@ LACKED = (
 class ModdedJob(JobBehaviour):
     """One script for one model, of each record its own."""
 
+    refuses_micro_batches = True
     models_hint = RECORDS
     lacks = MappingProxyType(dict.fromkeys(LACKED, LEAVE))
 

@@ -24,9 +24,12 @@ __all__ = (
     "find",
     "inside",
     "named_by_flag",
+    "nullable_last",
+    "of_one_runtime",
     "panel_of",
     "parameters",
     "profile_fields",
+    "switches_of_zero",
 )
 
 TABLE = (
@@ -63,6 +66,24 @@ def named_by_flag(name: str) -> Option | None:
 def inside(group: str = "") -> dict[str, Option]:
     """The rows of a mapping by their names in it: of `parallel`, of `adapter`, or of the job itself."""
     return {option.name: option for option in TABLE if option.group == group}
+
+
+@cache
+def nullable_last(group: str = "") -> tuple[tuple[str, Option], ...]:
+    """The rows of `inside` with their names, those whose null is a choice of its own last."""
+    return tuple(sorted(inside(group).items(), key=lambda one: one[1].nullable))
+
+
+@cache
+def of_one_runtime() -> tuple[Option, ...]:
+    """The rows that belong to one runtime each."""
+    return tuple(option for option in TABLE if option.only is not None)
+
+
+@cache
+def switches_of_zero() -> frozenset[str]:
+    """The names in `parallel` that belong to a stage of ZeRO."""
+    return frozenset(name for name, option in inside("parallel").items() if not set(ZERO).isdisjoint(option.sharding))
 
 
 def panel_of(option: Option) -> str:

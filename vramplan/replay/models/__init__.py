@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -11,6 +12,7 @@ from vramplan.values.model import ModelShape
 Obstacle = tuple[str, str]  # a key of a model and a message
 
 
+@cache
 def family(name: str) -> Any:
     """The class that builds and runs a family's forward pass: `FORWARD` of its module.
 

@@ -19,11 +19,15 @@ from vramplan.replay.sharding.flat_parameter import FlatParameters
 from vramplan.replay.sharding.fully_shard import FullyShard
 from vramplan.replay.sharding.redistribution import Redistribution
 from vramplan.replay.sharding.replicated import Replicated
-from vramplan.replay.sharding.units import REDUCED, SHARDS, WHOLE, Policy, root_weights
+from vramplan.replay.sharding.units import REDUCED, SHARDS, WHOLE, Policy, Weight, root_weights
 from vramplan.replay.techniques import Shards
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP
+
+MOST_ROOTS = 64  # models whose parameters in no block are kept, of a few numbers each
+
+_known_roots: dict[Setup, tuple[Weight, ...]] = {}
 
 
 class Way(NamedTuple):
@@ -85,4 +89,15 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
     # where gradients are summed in their own element type, they are those of the parameters
     if accumulated != WHOLE or policy.reduce is not None or engine is not FullyShard:
         tape.dismiss(Accumulation)
-    return engine(tape, policy, root_weights(recipe, tape.role(Trained), policy), redistribute)
+    return engine(tape, policy, _roots(setup, tape, recipe, policy), redistribute)
+
+
+def _roots(setup: Setup, tape: Tape, recipe: Recipe, policy: Policy) -> tuple[Weight, ...]:
+    """`root_weights`, which iterations have in common that differ in their checkpoints or in accumulating."""
+    key = setup._replace(segments=(), accumulating=False)
+    found = _known_roots.get(key)
+    if found is None:
+        if len(_known_roots) >= MOST_ROOTS:
+            _known_roots.clear()
+        found = _known_roots[key] = tuple(root_weights(recipe, tape.role(Trained), policy))
+    return found

@@ -1,0 +1,99 @@
+"""A job's iteration on one device that holds everything, and what it says of the memory of every way to share.
+
+What shares a model or its states adds copies and buffers, and takes no activation away: so one plain replay bounds what
+others, which take ten times as long, need at least.
+"""
+
+from __future__ import annotations
+
+from vramplan.planner.checkpoints import OPTIMAL
+from vramplan.planner.replays import Replays
+from vramplan.planner.setups import setup_of
+from vramplan.replay.envelope import envelope_of
+from vramplan.replay.kernels import Kernel
+from vramplan.replay.record import Record, State
+from vramplan.replay.setup import Setup
+from vramplan.tuples import NamedTuple
+from vramplan.values.job import Job
+from vramplan.values.parallel import DDP, Split
+
+ROUNDED_BYTES = 1 << 16  # by which rounding each tensor to blocks may move what a sample adds
+HALF_BYTES = 2  # of a weight in the narrowest type that is trained
+WHOLE_WEIGHTS = (DDP, "zero1", "zero2")  # ways to share that leave each device all weights
+ANY = 1 << 40  # micro-batches that no device has room for
+
+
+class Plain(NamedTuple):
+    """What bounds ask of a plain replay."""
+
+    kernel_classes: tuple[Kernel, ...]  # none where no time is asked
+    states: tuple[State, ...]
+    parameters: int
+    reached_parameters: int
+    sample_bytes: int  # what grows with each sample at the moment when that is most, without states
+
+    @property
+    def static_bytes(self) -> int:
+        """States of a micro-batch of one sample."""
+        return sum(state.at(1) for state in self.states)
+
+
+def plain_of(record: Record, kernels: tuple[Kernel, ...] = ()) -> Plain:
+    """The same of the record of `plain_setup`; `kernels` are its classes, where a bound of the time is asked."""
+    inputs = sum(state.per_sample_bytes * state.copies for state in record.states)
+    each = max(per_sample for _, per_sample in envelope_of(record).lines) - inputs
+    return Plain(kernels, tuple(record.states), record.parameters, record.reached_parameters, each)
+
+
+def plain_setup(job: Job, *, whole: bool = False) -> Setup:
+    """The iteration of a job on a device that holds the whole model and its states, operator by operator.
+
+    `whole`: as the job runs it, compiled or not, and of the part of a replica that its program cuts by a plan.
+    """
+    strategy = job.activation_checkpointing
+    alone = job._replace(sharding=None, split=None, data_parallel_size=1, offload=())
+    if not whole:
+        alone = alone._replace(planned=None, compile=False)
+    return setup_of(alone, "none" if strategy is None or strategy == OPTIMAL else strategy, accumulates=False)
+
+
+def parts_of(job: Job) -> int:
+    """The devices that share one replica of the model."""
+    return (job.split or Split()).devices
+
+
+def cuts_of(job: Job) -> int:
+    """Into how many parts the program cuts the plain iteration of a job, `whole` as it is."""
+    return 1 if job.planned is not None else parts_of(job)
+
+
+def least_bytes(job: Job, plain: Plain) -> int:
+    """What is alive on the device all the time at least: of states that devices share, each has a part."""
+    devices = job.data_parallel_size * parts_of(job)
+    kind = None if job.sharding is None else job.sharding.kind
+    weights = whole = 0
+    if "parameters" not in job.offload:
+        weights = sum(state.at(1) for state in plain.states if state.category == "weights")
+        weights = min(weights, HALF_BYTES * plain.parameters)
+        whole = weights if kind in WHOLE_WEIGHTS and parts_of(job) == 1 else 0
+    rest = weights if job.offload else plain.static_bytes
+    return whole + (rest - whole) // devices
+
+
+def samples_within(job: Job, plain: Plain, limit_bytes: int) -> int:
+    """The largest micro-batch that may have room beside the states: so much of each sample is there at some moment.
+
+    0 where not even one may. Activations and their gradients are the same where weights and states are shared. A stage
+    of a pipeline has less, but each saves what its blocks save, and one of them has the moment: all stages together
+    have no less.
+    """
+    if job.offload_activations:
+        return ANY
+    each = plain.sample_bytes // cuts_of(job)
+    return max(0, (limit_bytes - least_bytes(job, plain)) // max(1, each - ROUNDED_BYTES))
+
+
+def most_within(job: Job, strategy: str, limit_bytes: int, replays: Replays) -> int:
+    """The same of a job under a strategy."""
+    setup = plain_setup(job._replace(activation_checkpointing=strategy), whole=True)
+    return samples_within(job, plain_of(replays.record(setup, 2)), limit_bytes)
