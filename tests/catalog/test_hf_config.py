@@ -194,6 +194,10 @@ def test_bert_heads(write) -> None:
         ({"model_type": "gemma3_text", "layer_types": ["full_attention", "sliding_attention"]}, "layer_types: only"),
         ({"model_type": "gemma3_text", "sliding_window": None}, "sliding_window: null is not modelled"),
         ({"model_type": "gemma3n"}, "'gemma3n' is not modelled"),
+        ({"model_type": "gpt_neo", "attention_types": [[["global", "local"], 2]]}, "4 kinds of 24 blocks"),
+        ({"model_type": "gpt_neo", "attention_types": [[["sparse"], 24]]}, "only global and local are known"),
+        ({"model_type": "gpt_neo", "attention_types": ["local"]}, "attention_types: expected a list of pairs"),
+        ({"model_type": "glm4_moe", "output_router_logits": True}, "output_router_logits: true is not modelled"),
         ({"model_type": "gemma3_text", "rope_scaling": {"rope_type": "dynamic"}}, "rope_scaling: dynamic is not mod"),
         ({"model_type": "falcon", "num_attention_heads": 1, "multi_query": False}, "multi_query: false is not mod"),
         ({"model_type": "falcon", "num_ln_in_parallel_attn": 2}, "num_ln_in_parallel_attn: 2 is not modelled (it is 1"),
@@ -380,3 +384,20 @@ def test_a_path_a_folder_and_a_hub_name_are_accepted_as_a_model(write, tmp_path:
     assert models.find_model("config.json", base_dir=path.parent)[0].layers == 32
     with pytest.raises(InputError, match="no such file"):
         models.find_model(str(tmp_path))
+
+
+def test_the_heads_of_glm_4_5_are_those_that_the_file_says(write) -> None:
+    keys = {"model_type": "glm4_moe", "num_hidden_layers": 3, "first_k_dense_replace": 2}
+    shape, _ = read_hf_config(write({**keys, "head_dim": 96, "partial_rotary_factor": 0.5, "use_qk_norm": True}))
+    assert (shape.head_size, shape.qk_norm, shape.partial_rotary_factor) == (96, True, 0.5)
+    assert shape.experts is not None
+    assert shape.experts.dense_layers == (0, 1)
+    assert read_hf_config(write({**keys, "num_attention_heads": 32, "hidden_size": 2048}))[0].head_size == 64
+
+
+def test_windows_of_gpt_neo_are_masks_of_one_size(write) -> None:
+    keys = {"model_type": "gpt_neo", "num_layers": 4, "window_size": 64}
+    some, _ = read_hf_config(write({**keys, "attention_types": [[["global", "local"], 2]]}))
+    every, _ = read_hf_config(write({**keys, "attention_types": [[["local"], 4]]}))
+    assert some == every
+    assert (some.layers, some.sliding_window, some.intermediate_size) == (4, None, 8192)

@@ -52,6 +52,14 @@ QWEN25_VL: dict[str, Any] = {
     "model_type": "qwen2_5_vl",
     "vision_config": {"hidden_size": 1280, "out_hidden_size": 3584, "intermediate_size": 3420, "window_size": 56},
 }
+QWEN3_VL: dict[str, Any] = {
+    "architectures": ["Qwen3VLForConditionalGeneration"],
+    "model_type": "qwen3_vl",
+    "text_config": {"hidden_size": 2560, "num_hidden_layers": 36, "head_dim": 128, "model_type": "qwen3_vl_text"}
+    | {"rope_scaling": {"mrope_interleaved": True, "mrope_section": [24, 20, 20], "rope_type": "default"}},
+    "vision_config": {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "out_hidden_size": 2560}
+    | {"deepstack_visual_indexes": [5, 11, 17], "num_position_embeddings": 2304, "model_type": "qwen3_vl"},
+}
 GEMMA3: dict[str, Any] = {
     "architectures": ["Gemma3ForConditionalGeneration"],
     "model_type": "gemma3",
@@ -110,6 +118,15 @@ def test_qwen25_vl_has_windows(tmp_path: Path) -> None:
     assert (shape.vision_hidden_size, shape.vision_window, shape.vision_full_layers) == (1280, 56, (7, 15, 23, 31))
 
 
+def test_qwen3_vl_gives_results_of_some_vision_blocks_to_the_first_blocks_of_the_text(tmp_path: Path) -> None:
+    shape = read(tmp_path, QWEN3_VL)
+    assert (shape.hidden_size, shape.head_size, shape.vision_hidden_size, shape.qk_norm) == (2560, 128, 1024, True)
+    assert (shape.vision_deepstack_layers, shape.vision_positions) == ((5, 11, 17), 2304)
+    assert shape.stacks == (6, 6, 6, 6, 1, 1, 1, 33)
+    plain = read(tmp_path, {**QWEN3_VL, "vision_config": {"depth": 24, "deepstack_visual_indexes": []}})
+    assert plain.stacks == (24, 36)
+
+
 def test_gemma_3_pools_its_patches_to_tokens_and_bounds_no_logits(tmp_path: Path) -> None:
     shape = read(tmp_path, GEMMA3)
     assert (shape.family, shape.vision_merge, shape.image_tokens) == ("gemma3_images", 4, 64)
@@ -122,6 +139,8 @@ def test_gemma_3_pools_its_patches_to_tokens_and_bounds_no_logits(tmp_path: Path
         ({**QWEN2_VL, "use_sliding_window": True}, "use_sliding_window: true is not modelled"),
         ({**QWEN2_VL, "vision_config": {"hidden_size": 1536}}, "tokens of 1536 elements in a text of 3584"),
         ({**QWEN25_VL, "vision_config": {"window_size": 14}}, "less than a square of 28"),
+        ({**QWEN3_VL, "vision_config": {"deepstack_visual_indexes": [8, 27]}}, "there is no block 27 of 27"),
+        ({**QWEN3_VL, "vision_config": {"num_position_embeddings": 2300}}, "2300 are no square"),
         ({**GEMMA3, "vision_config": {"image_size": 448}}, "vision_use_head: a head that pools"),
         ({**GEMMA3, "vision_config": {"model_type": "clip_vision_model"}}, "vision_config.model_type"),
     ],

@@ -187,6 +187,10 @@ def models(
     if "vision_window" in kind.defaults:
         fields["vision_window"] = draw(st.sampled_from([48, 112]))
         fields["vision_full_layers"] = draw(st.sampled_from([(), (0,), (fields["vision_layers"] - 1,)]))
+    if "vision_deepstack_layers" in kind.defaults:
+        taken = st.sets(st.integers(0, fields["vision_layers"] - 1), max_size=layers)
+        fields["vision_deepstack_layers"] = tuple(sorted(draw(taken)))
+        fields["vision_positions"] = draw(st.sampled_from([1, 36]))
     if "experts.count" in kind.defaults:
         fields |= draw(experts(model_type, layers))
         if equal:
@@ -220,7 +224,7 @@ def experts(draw: st.DrawFn, model_type: str, layers: int) -> dict[str, Any]:
     }
     if model_type == "qwen2_moe":
         fields["experts.shared_intermediate_size"] = draw(st.sampled_from([20, 128]))
-    if model_type.startswith("deepseek"):
+    if model_type.startswith("deepseek") or model_type == "glm4_moe":
         fields["experts.shared"] = draw(st.integers(1, 2))
         fields["experts.groups"] = draw(st.sampled_from([1, 2] + [None] * (model_type == "deepseek_v2")))
         fields["experts.active_groups"] = fields["experts.groups"] and 1

@@ -66,7 +66,7 @@ configurations:
 | `suite.json` | well-known models of the shared suite: gpt2, llama, bert |
 | `random.json` | the same families |
 | `families.json` | further language models, well-known ones too |
-| `more_families.json` | olmo2, olmo3, smollm3, starcoder2, olmoe, gpt_oss, llama4_text |
+| `more_families.json` | olmo2, olmo3, smollm3, starcoder2, olmoe, gpt_oss, llama4_text, glm4_moe, gpt_neo |
 | `attention.json` | sliding windows, masks, scaled rotary positions; glm, glm4, falcon, chatglm |
 | `seq2seq.json` | t5, bart, roberta |
 | `moe.json` | mixtures of experts |

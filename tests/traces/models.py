@@ -37,7 +37,17 @@ FILM = {
     "temporal_patch_size": 2,
 }
 
-EXPERTS = ("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "olmoe", "gpt_oss", "llama4_text")
+EXPERTS = (
+    "mixtral",
+    "qwen2_moe",
+    "qwen3_moe",
+    "deepseek_v2",
+    "deepseek_v3",
+    "olmoe",
+    "gpt_oss",
+    "llama4_text",
+    "glm4_moe",
+)
 """The types with mixtures of experts."""
 
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -74,6 +84,15 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3_moe": {**GROUPED, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48},
     "deepseek_v2": {**LATENT, "first_k_dense_replace": 1, "topk_method": "greedy", "n_group": None, "topk_group": None},
     "deepseek_v3": {**LATENT, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1},
+    "glm4_moe": {**GROUPED, "head_dim": 16, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1}
+    | {"moe_intermediate_size": 48, "first_k_dense_replace": 1, "use_qk_norm": True},
+    "gpt_neo": {
+        **TEXT,
+        "num_layers": 5,
+        "num_heads": 6,
+        "intermediate_size": 160,
+        "attention_types": [[["global"], 5]],
+    },
     "t5": {"vocab_size": 1003, "d_model": 96, "d_kv": 16, "d_ff": 160, "num_layers": 5, "num_decoder_layers": 4}
     | {"num_heads": 6, "decoder_start_token_id": 0, "pad_token_id": 0},
     "bart": {"vocab_size": 1003, "max_position_embeddings": 128, "d_model": 96, "pad_token_id": 1}
@@ -100,6 +119,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "text_config": {"model_type": "qwen2_5_vl_text", **GROUPED, "rope_parameters": AXES},
         "vision_config": {**FILM, "hidden_size": 64, "out_hidden_size": 96, "intermediate_size": 144}
         | {"window_size": 56, "fullatt_block_indexes": [1, 4]},
+    },
+    "qwen3_vl": {
+        "image_token_id": 1002,
+        "text_config": {"model_type": "qwen3_vl_text", **GROUPED, "head_dim": 16, "rope_parameters": AXES},
+        "vision_config": {**FILM, "hidden_size": 64, "out_hidden_size": 96, "intermediate_size": 144}
+        | {"num_position_embeddings": 36, "deepstack_visual_indexes": [1, 4]},
     },
     "gemma3": {
         "image_token_index": 1002,

@@ -68,6 +68,9 @@ FAMILY_OF = {
     "qwen2_vl": "qwen2_vl",
     "qwen2_5_vl": "qwen2_5_vl",
     "gemma3": "gemma3_images",
+    "qwen3_vl": "qwen3_vl",
+    "glm4_moe": "glm4_moe",
+    "gpt_neo": "gpt_neo",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -109,6 +112,8 @@ NEUTRAL: dict[str, Any] = {
     "vision_frames": None,
     "vision_window": None,
     "vision_full_layers": (),
+    "vision_positions": None,
+    "vision_deepstack_layers": (),
     "projection_size": None,
     "decoder_layers": None,
     "activation_dropout": 0.0,

@@ -28,8 +28,8 @@ RECURRENT = (
     "`accelerate estimate-memory` gives the weights and Adam's states of any model of the hub"
 )
 VISION_LANGUAGE = (
-    "of models that take images and text together LLaVA, Qwen2-VL, Qwen2.5-VL and Gemma 3 are modelled; give the "
-    "config.json of the text part, or the text model of the same size"
+    "of models that take images and text together LLaVA, Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Gemma 3 are modelled; give "
+    "the config.json of the text part, or the text model of the same size"
 )
 GGUF = "vramplan plans training only, and a GGUF file is for serving: try gguf-parser, or llama.cpp's llama-fit-params"
 CLOSED = "its weights are not public; models that can be trained are listed by `vramplan models`"

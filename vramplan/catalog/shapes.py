@@ -88,6 +88,8 @@ FIELDS: dict[str, str] = {
     "vision_frames": COUNT,
     "vision_window": COUNT,
     "vision_full_layers": BLOCKS,
+    "vision_positions": COUNT,
+    "vision_deepstack_layers": BLOCKS,
     "projection_size": COUNT,
     "decoder_layers": COUNT,
     "activation_dropout": RATIO,

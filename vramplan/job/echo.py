@@ -269,6 +269,8 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "vision_frames": model.vision_frames,
         "vision_window": model.vision_window,
         "vision_full_layers": list(model.vision_full_layers),
+        "vision_positions": model.vision_positions,
+        "vision_deepstack_layers": list(model.vision_deepstack_layers),
         "projection_size": model.projection_size,
         "sliding_window_start": model.sliding_window_start,
         "new_decoder_architecture": model.new_decoder_architecture,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from math import isqrt, prod
 from typing import Any
 
@@ -27,9 +28,12 @@ def batch_of(job: Job, model: Any, device: str) -> dict[str, Any]:
         images = (size, shape.channels, job.image_size, job.image_size)
         given["pixel_values"] = torch.randn(*images, device=device, dtype=dtype_in(model))
     if shape.takes_text:
-        tokens = torch.randint(1, shape.vocabulary_size, (size, job.sequence_length), device=device)
-        if shape.image_tokens:
-            tokens[:, : shape.image_tokens] = model.config.image_token_id
+        if shape.any_image_size:  # the code asks which of them stand for images
+            tokens = known([_of_images(job, model) for _ in range(size)], device)
+        else:
+            tokens = torch.randint(1, shape.vocabulary_size, (size, job.sequence_length), device=device)
+            if shape.image_tokens:
+                tokens[:, : shape.image_tokens] = model.config.image_token_id
         given["input_ids"] = tokens
         if shape.vision_merge is not None and shape.vision_frames is None:
             kinds = torch.zeros_like(tokens)
@@ -62,6 +66,13 @@ def images_in_patches(job: Job, model: Any, device: str) -> dict[str, Any]:
         "image_grid_thw": known([[1, edge, edge]] * size, device),
         "mm_token_type_ids": known([kinds] * size, device),
     }
+
+
+def _of_images(job: Job, model: Any) -> list[int]:
+    """The tokens of a text that begins with those of its image."""
+    images = job.model.image_tokens
+    words = random.choices(range(1, job.model.vocabulary_size - 2), k=job.sequence_length - images)
+    return [model.config.image_token_id] * images + words
 
 
 def _label(job: Job, given: dict[str, Any], device: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from math import sqrt
 from typing import Any
 
+from vramplan.measure.known import true_of
 from vramplan.replay.recorder import rounded
 from vramplan.replay.tensors import round_up
 
@@ -75,7 +76,7 @@ def masked_places(_: Any, indices: Any) -> int:
     mask = indices[0]
     if mask is None or mask.dtype is not torch.bool:
         return 0
-    places: int = mask.numel() * mask.dim()
+    places: int = true_of(mask) * mask.dim()
     return places * 8
 
 

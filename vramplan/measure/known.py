@@ -39,6 +39,17 @@ def number(x: Any) -> Any:
         return twin.item()
 
 
+def true_of(mask: Any) -> int:
+    """At how many places a mask is true; at all of them where that is not known."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    twin = TWINS[0].get(mask) if TWINS else None
+    if twin is None:
+        return int(mask.numel())
+    with unset_fake_temporarily():
+        return int(twin.sum())
+
+
 def of_numbers(plain: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.tensor`, which reads numbers off tensors that are in its list, past all that follows operators."""
 
@@ -52,15 +63,31 @@ def of_numbers(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 def run(func: Any, args: Any, kwargs: Any, plain: Callable[..., Any]) -> Any:
     """What an operator gives: with a twin where all that it is given has one, and of the size that these say."""
+    constant = _taken_to_device(func, args, kwargs)
     if not TWINS:
         return plain(*args, **kwargs)
-    twin = _twin(func, args, kwargs)
+    twin = _twin(func, args, kwargs) if constant is None else constant
     out = _sized(func, args, twin)
     if out is None:
         out = plain(*args, **kwargs)
     if twin is not None:
         _pair(out, twin)
     return out
+
+
+def _taken_to_device(func: Any, args: Any, kwargs: Any) -> Any:
+    """The numbers of a list in the code that becomes a tensor of the device; None of all else.
+
+    A mode without data that believes in CUDA would compute the real tensor there, which is not.
+    """
+    import torch
+
+    if func is not torch.ops.aten._to_copy.default or torch.device(kwargs.get("device") or "cpu").type == "cpu":
+        return None
+    found = getattr(args[0], "constant", None)
+    if found is not None:
+        args[0].constant = None
+    return found
 
 
 def _twin(func: Any, args: Any, kwargs: Any) -> Any:
@@ -73,6 +100,8 @@ def _twin(func: Any, args: Any, kwargs: Any) -> Any:
         has = type(one) is torch.Tensor and not one.is_floating_point() and one.device.type == "cpu"
         return one if has else TWINS[0].get(one)
 
+    if func is torch.ops.aten.copy_.default:  # of what was there nothing stays
+        return TWINS[0].get(args[1])
     given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
     if any(numbers(one) is None for one in given):
         return None

@@ -13,6 +13,8 @@ from torch.utils._pytree import tree_leaves
 from vramplan.measure import known
 from vramplan.replay.recorder import rounded
 
+ACCUMULATE = 3  # the argument of index_put that says that values are added
+
 
 class Storages(TorchDispatchMode):  # type: ignore[misc]
     """Follows every storage that an operator makes on a device, in blocks of 512 bytes as the caching allocator does.
@@ -107,7 +109,7 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
         """Run the operator and count what it leaves."""
         aten = self._torch.ops.aten
         self.settle()
-        if self.phase == "backward" and not self._torch.is_grad_enabled():
+        if self.phase == "backward" and not self._torch.is_grad_enabled() and not _replaces(func, args):
             func = self._in_place.get(func, func)
         composed = self._composed.get(func)
         if composed is not None:
@@ -132,3 +134,13 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
         scratch = self._scratch.get(func)
         self._level(self.now_bytes + (rounded(scratch(*args)) if scratch is not None else 0))
         return out
+
+
+def _replaces(func: Any, args: Any) -> bool:
+    """Whether what is there goes: the gradient of what was written into, a copy in which zeros are put.
+
+    Source: tools/autograd/derivatives.yaml, index_put_.
+    """
+    import torch
+
+    return func is torch.ops.aten.index_put.default and not (len(args) > ACCUMULATE and args[ACCUMULATE])

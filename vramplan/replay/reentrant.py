@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vramplan.replay.autograd import walk
 from vramplan.replay.observers import Observer
-from vramplan.replay.recorder import Leaf, Saved
+from vramplan.replay.precision import Precision
+from vramplan.replay.recorder import Leaf, Saved, Tape
+from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
-from vramplan.replay.tensors import Tensor
+from vramplan.replay.tensors import Parameter, Tensor
 
 
 class ReentrantCheckpoints(Technique, Observer):
@@ -18,13 +20,27 @@ class ReentrantCheckpoints(Technique, Observer):
     walks_others = False
     records_in_backward = True
 
+    def __init__(self, setup: Setup, tape: Tape, precision: Precision) -> None:
+        super().__init__(setup, tape, precision)
+        self.outside: list[Parameter] = []
+
     def before_model(self) -> None:
         """Segments that are checkpointed run so from now on."""
         self.tape.observe(self)
 
     def checkpointed(self, function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
-        """A segment runs."""
-        return reentrant_checkpoint(function, *inputs)
+        """A segment runs. One that is given nothing that needs a gradient is not in the graph, whatever it trains."""
+        parameters = self.tape.parameters
+        before = len(parameters)
+        out = reentrant_checkpoint(function, *inputs)
+        result: Any = out
+        if (result[0] if type(result) is tuple else result).node is None:
+            self.outside += parameters[before:]
+        return out
+
+    def never_walked(self) -> Sequence[Parameter]:
+        """The weights of the segments that backward does not come to."""
+        return self.outside
 
     def passed_by_name(self, tensor: Tensor) -> None:
         """The function that backward runs again holds it."""

@@ -63,7 +63,7 @@ class Segment:
             out = {started}
             for one, (args, kwargs) in zip(self.blocks, calls):
 {step}
-            return out
+            return {given_back}
 
         return checkpoint(run, hidden, **self.options)
 
@@ -102,10 +102,18 @@ def python(code: PlacementCode) -> str:
         segments="\n".join(_segments(code)),
         reentrant=code.reentrant,
         handed="hidden" if code.returned == 1 else f"(hidden, {', '.join(['None'] * (code.returned - 1))})",
+        given_back=_given_back(code),
         started="hidden" if code.returned == 1 else "(hidden,)",
         step="\n".join(" " * 16 + line for line in _step(code)),
     )
     return f"{title}\n\n{text}"
+
+
+def _given_back(code: PlacementCode) -> str:
+    """What a checkpoint returns: of several blocks the hidden state alone, unless they hand more to the next."""
+    if code.returned == 1 or code.carried:
+        return "out"
+    return f"out if len(self.blocks) == 1 else (out[0], {', '.join(['None'] * (code.returned - 1))})"
 
 
 def _segments(code: PlacementCode) -> list[str]:

@@ -106,6 +106,8 @@ class ModelShape(NamedTuple):
     vision_frames: int | None = None  # Qwen2-VL: images of a film that a patch takes in; one image is repeated
     vision_window: int | None = None  # Qwen2.5-VL: pixels of an edge of the windows that most vision blocks look at
     vision_full_layers: tuple[int, ...] = ()  # Qwen2.5-VL: vision blocks that look at the whole image, from 0
+    vision_positions: int | None = None  # Qwen3-VL: learned positions, interpolated to the patches of an image
+    vision_deepstack_layers: tuple[int, ...] = ()  # Qwen3-VL: vision blocks whose results the first text blocks get too
     projection_size: int | None = None  # CLIP: elements of the vectors that images and texts are compared by
     decoder_layers: int | None = None  # encoder-decoder models: `layers` is the encoder's
     activation_dropout: float = 0.0  # BART: inside the feed-forward layer
@@ -120,7 +122,14 @@ class ModelShape(NamedTuple):
         # where no patches are merged, the block after the one that is used is apart: nobody asks for its result
         if self.image_tokens and self.vision_merge is None:
             return (self.vision_layers - 1, 1, self.layers)
+        if self.vision_deepstack_layers:  # between the blocks something else runs
+            return self._between_deepstack(self.vision_layers)
         return (self.vision_layers, self.layers)
+
+    def _between_deepstack(self, vision_layers: int) -> tuple[int, ...]:
+        ends = [block + 1 for block in self.vision_deepstack_layers]
+        images = [end - start for start, end in zip([0, *ends], [*ends, vision_layers], strict=True)]
+        return (*images, *[1] * len(ends), self.layers - len(ends))
 
     @property
     def vision_head_size(self) -> int:

@@ -44,25 +44,28 @@ _FIXED: dict[str, Any] = {
 }
 
 
-def _deepseek(fields: Fields, values: dict[str, Any], dense: int, layers: int) -> None:
-    """What both say: the first blocks are dense, and one key is the bias of three projections.
+def first_dense(fields: Fields, values: dict[str, Any], dense: int, layers: int) -> None:
+    """The first blocks are dense; `dense` and `layers` are those of the class, where the file says nothing."""
+    if fields.given("first_k_dense_replace"):
+        dense = fields.integer("first_k_dense_replace", minimum=0) or 0
+    values["experts.dense_layers"] = tuple(range(min(dense, values.get("layers") or layers)))
 
-    `dense` and `layers` are those of the class, where the file says nothing.
-    """
+
+def _deepseek(fields: Fields, values: dict[str, Any], dense: int, layers: int) -> None:
+    """What both say: the first blocks are dense, and one key is the bias of three projections."""
     router_losses(fields, values)
     values["output_bias"] = values.get("qkv_bias")
     if fields.present("q_lora_rank") and not fields.given("q_lora_rank"):
         values["latent_attention.query_rank"] = None
-    if fields.given("first_k_dense_replace"):
-        dense = fields.integer("first_k_dense_replace", minimum=0) or 0
-    values["experts.dense_layers"] = tuple(range(min(dense, values.get("layers") or layers)))
+    first_dense(fields, values, dense, layers)
     if (fields.integer("pretraining_tp") or 1) > 1:
         fields.refuse("pretraining_tp", "sliced projections are not modelled", hint="set it to 1: it trains the same")
     if (fields.integer("moe_layer_freq") or 1) > 1:
         fields.refuse("moe_layer_freq", "is not known to the code of Transformers")
 
 
-def _groups(fields: Fields, values: dict[str, Any]) -> None:
+def groups(fields: Fields, values: dict[str, Any]) -> None:
+    """Experts are chosen within so many groups of them, of which each token sees so many."""
     for key, field in (("n_group", "groups"), ("topk_group", "active_groups")):
         if fields.given(key):
             values[f"experts.{field}"] = fields.integer(key)
@@ -70,7 +73,7 @@ def _groups(fields: Fields, values: dict[str, Any]) -> None:
 
 def _v3(fields: Fields, values: dict[str, Any]) -> None:
     _deepseek(fields, values, 3, 61)
-    _groups(fields, values)
+    groups(fields, values)
     if fields.given("rope_interleave"):
         values["latent_attention.interleaved"] = fields.boolean("rope_interleave")
 
@@ -79,7 +82,7 @@ def _v2(fields: Fields, values: dict[str, Any]) -> None:
     _deepseek(fields, values, 0, 32)
     method = fields.text("topk_method") or "greedy"
     if method == "group_limited_greedy":
-        _groups(fields, values)
+        groups(fields, values)
     elif method != "greedy":
         fields.refuse("topk_method", f"{shown(method)} is not modelled (modelled: greedy, group_limited_greedy)")
 

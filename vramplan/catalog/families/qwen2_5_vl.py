@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.catalog.config_classes import BLOCKS, COUNT, FLAG, Keys, ModelType, tower
+from vramplan.catalog.config_classes import BLOCKS, COUNT, FLAG, Keys, ModelType
 from vramplan.catalog.families import qwen2_vl
-from vramplan.catalog.families.clip import read_inside
-from vramplan.catalog.families.qwen2_vl import BESIDE_IMAGES, IMAGE_SIZE, TEXT_DEFAULTS, TEXT_KEYS
+from vramplan.catalog.families.qwen2_vl import BESIDE_IMAGES, IMAGE_SIZE, TEXT_DEFAULTS, TEXT_KEYS, Parts
 from vramplan.catalog.fields import Fields
 from vramplan.values.model import ModelShape
 
@@ -21,23 +20,15 @@ VISION_KEYS: Keys = {
 }
 
 
+PARTS = Parts("qwen2_5_vl", TEXT_KEYS, VISION_KEYS, "out_hidden_size")
+
+
 def _qwen2_5_vl(fields: Fields, values: dict[str, Any]) -> None:
-    qwen2_vl.read_text(fields, values)
-    inside = read_inside(fields, "vision_config", VISION_KEYS, values)
-    if inside is not None:
-        qwen2_vl.same_width(inside, "out_hidden_size", values)
+    PARTS.read(fields, values)
 
 
 def _written(shape: ModelShape) -> dict[str, Any]:
-    special = {"image_token_id": shape.vocabulary_size - 1, "video_token_id": shape.vocabulary_size - 2}
-    vision = {**tower("qwen2_5_vl_vision", shape, VISION_KEYS), "out_hidden_size": shape.hidden_size}
-    vision["fullatt_block_indexes"] = list(shape.vision_full_layers)
-    axes = {"rope_parameters": qwen2_vl.axes_of(shape)}
-    return {
-        "text_config": {**tower("qwen2_5_vl_text", shape, TEXT_KEYS), **axes},
-        "vision_config": vision,
-        **special,
-    }
+    return PARTS.written(shape, fullatt_block_indexes=list(shape.vision_full_layers))
 
 
 def contradictions(values: Mapping[str, Any]) -> list[tuple[str, str]]:

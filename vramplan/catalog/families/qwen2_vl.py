@@ -10,6 +10,7 @@ from vramplan.catalog.config_classes import COUNT, FLAG, TEXT, Keys, ModelType, 
 from vramplan.catalog.families.clip import read_all, read_inside
 from vramplan.catalog.families.llama import DEFAULTS, FIXED, KEYS
 from vramplan.catalog.fields import Fields
+from vramplan.tuples import NamedTuple
 from vramplan.values.model import ModelShape
 
 IMAGE_SIZE = 448  # pixels of an edge where nobody says it: any size is possible
@@ -26,30 +27,48 @@ VISION_KEYS: Keys = {
 TEXT_KEYS: Keys = {key: one for key, one in KEYS.items() if key not in ("head_dim", "tie_word_embeddings")}
 
 
-def read_text(fields: Fields, values: dict[str, Any]) -> None:
-    """The keys of the text, in a configuration of their own or, as files of the hub have them, beside the other's."""
-    read_all(fields, TEXT_KEYS, values)
-    inside = read_inside(fields, "text_config", TEXT_KEYS, values)
-    for one in (fields, inside):
-        if one is not None and one.boolean("use_sliding_window"):
-            one.refuse("use_sliding_window", "true is not modelled beside images")
+class Parts(NamedTuple):
+    """The two configurations of a model type that puts images among text, in one."""
+
+    name: str  # of the model type; those of its configurations are made of it
+    text: Keys
+    vision: Keys
+    width: str  # which key of the vision configuration says how wide a token of an image is
+
+    def read(self, fields: Fields, values: dict[str, Any]) -> Fields | None:
+        """Read both; returns that of the images, if there is one."""
+        self._read_text(fields, values)
+        vision = read_inside(fields, "vision_config", self.vision, values)
+        if vision is not None and vision.given(self.width):
+            said, width = vision.integer(self.width), values.get("hidden_size")
+            if said is not None and width is not None and said != width:
+                vision.refuse(self.width, f"tokens of {said} elements in a text of {width} make no network")
+        return vision
+
+    def _read_text(self, fields: Fields, values: dict[str, Any]) -> None:
+        """In a configuration of its own or, as files of the hub have it, beside that of the images."""
+        read_all(fields, self.text, values)
+        inside = read_inside(fields, "text_config", self.text, values)
+        for one in (fields, inside):
+            if one is not None and one.boolean("use_sliding_window"):
+                one.refuse("use_sliding_window", "true is not modelled beside images")
+
+    def written(self, shape: ModelShape, **vision: Any) -> dict[str, Any]:
+        """Both, as `config.json` writes them, with more of the images."""
+        text = {**tower(f"{self.name}_text", shape, self.text), "rope_parameters": axes_of(shape)}
+        images = {**tower(f"{self.name}_vision", shape, self.vision), self.width: shape.hidden_size, **vision}
+        special = {"image_token_id": shape.vocabulary_size - 1, "video_token_id": shape.vocabulary_size - 2}
+        return {"text_config": text, "vision_config": images, **special}
+
+
+PARTS = Parts("qwen2_vl", TEXT_KEYS, VISION_KEYS, "hidden_size")
 
 
 def _qwen2_vl(fields: Fields, values: dict[str, Any]) -> None:
-    read_text(fields, values)
-    inside = read_inside(fields, "vision_config", VISION_KEYS, values)
-    if inside is None:
-        return
-    same_width(inside, "hidden_size", values)
-    ratio = inside.integer("mlp_ratio", minimum=1) if inside.given("mlp_ratio") else RATIO
-    values["vision_intermediate_size"] = (ratio or RATIO) * values.get("vision_hidden_size", WIDTH)
-
-
-def same_width(vision: Fields, key: str, values: dict[str, Any]) -> None:
-    """Tokens of images have to be as wide as those of text."""
-    said, width = vision.integer(key) if vision.given(key) else None, values.get("hidden_size")
-    if said is not None and width is not None and said != width:
-        vision.refuse(key, f"tokens of {said} elements in a text of {width} make no network")
+    inside = PARTS.read(fields, values)
+    if inside is not None:
+        ratio = inside.integer("mlp_ratio", minimum=1) if inside.given("mlp_ratio") else RATIO
+        values["vision_intermediate_size"] = (ratio or RATIO) * values.get("vision_hidden_size", WIDTH)
 
 
 WIDTH, RATIO = 1280, 4
@@ -59,13 +78,7 @@ def _written(shape: ModelShape) -> dict[str, Any]:
     width, inner = shape.vision_hidden_size, shape.vision_intermediate_size
     assert width is not None
     assert inner is not None
-    vision = {**tower("qwen2_vl_vision", shape, VISION_KEYS), "mlp_ratio": inner // width}
-    special = {"image_token_id": shape.vocabulary_size - 1, "video_token_id": shape.vocabulary_size - 2}
-    return {
-        "text_config": {**tower("qwen2_vl_text", shape, TEXT_KEYS), "rope_parameters": axes_of(shape)},
-        "vision_config": {**vision, "hidden_size": shape.hidden_size},
-        **special,
-    }
+    return PARTS.written(shape, mlp_ratio=inner // width)
 
 
 def axes_of(shape: ModelShape) -> dict[str, Any]:

@@ -355,8 +355,14 @@ def block_returns(name: str) -> int | None:
 
 
 def block_lists(shape: ModelShape) -> tuple[str, ...]:
-    """How the name of the list of blocks ends in the original, for each stack that has blocks: `block_lists`."""
+    """How the name of the list of blocks ends in the original, for each stack that has blocks.
+
+    The family says so: `block_lists`, or `lists_of(shape)` where the stacks are as many as the shape says.
+    """
+    asked = vars(family(shape.family)).get("lists_of")
     names: tuple[str, ...] = getattr(family(shape.family), "block_lists", ("layers",))
+    if asked is not None:
+        names = asked.__func__(shape)
     return tuple(name for name, layers in zip(names, shape.stacks, strict=True) if layers)
 
 

@@ -8,6 +8,8 @@ as they do there.
 
 from __future__ import annotations
 
+from typing import Any
+
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.experts import GatedMLP, GroupedExperts, Look, Routed, experts_of
 from vramplan.replay.models.gpt2 import mask_of
@@ -169,7 +171,7 @@ class Router:
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         self.experts = experts_of(recipe)
-        self.by_sigmoid = recipe.shape.transformers_model_type == "deepseek_v3"
+        self.by_sigmoid = recipe.shape.transformers_model_type != "deepseek_v2"
         self.weight = tape.parameter(
             "gate.weight", (self.experts.routed, recipe.shape.hidden_size), recipe.weight_dtype
         )
@@ -270,11 +272,13 @@ class MoE:
 class Block:
     """DeepseekV3DecoderLayer, DeepseekV2DecoderLayer."""
 
+    attention: type[Any] = Attention
+
     def __init__(
         self, tape: Tape, recipe: Recipe, dense: bool, mask: Tensor | None, position_ids: Tensor, positions: Positions
     ) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.self_attn = Attention(tape, recipe)
+        self.self_attn = self.attention(tape, recipe)
         self.mlp = GatedMLP(tape, recipe, recipe.shape.intermediate_size) if dense else MoE(tape, recipe)
         self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
         self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
@@ -300,6 +304,7 @@ class DeepSeek(Llama):
     head_losses = HEAD_LOSSES_WITHOUT_HALF
     takes_padding = True
     takes_packing = True
+    block: type[Block] = Block
 
     @staticmethod
     def adapted_experts(shape: ModelShape) -> dict[str, str]:
@@ -312,11 +317,15 @@ class DeepSeek(Llama):
         The bias has the dtype of the weights, as after `model.to(dtype)`.
         """
         shape, experts = self.recipe.shape, experts_of(self.recipe)
-        frequencies = [4 * (latent_of(self.recipe).rotary_size // 2)] * 2
-        if shape.transformers_model_type != "deepseek_v3":
+        frequencies = [4 * (self.turned() // 2)] * 2
+        if shape.transformers_model_type == "deepseek_v2":
             return frequencies
         itemsize = self.recipe.weight_dtype.itemsize
         return [*frequencies, *[itemsize * experts.routed] * (shape.layers - len(experts.dense_layers))]
+
+    def turned(self) -> int:
+        """Elements of each head that rotary positions turn."""
+        return latent_of(self.recipe).rotary_size
 
     def model(self, input_ids: Tensor) -> Tensor:
         """DeepseekV3Model.forward, DeepseekV2Model.forward."""
@@ -326,12 +335,12 @@ class DeepSeek(Llama):
         mask = mask_of(_embeds, recipe)
         hidden = _embeds
         of_numbers = recipe.shape.transformers_model_type == "deepseek_v2"
-        size = latent_of(recipe).rotary_size
+        size = self.turned()
         positions = complex_rotary(position_ids, size) if of_numbers else self.rotary(hidden, size)
         dense = frozenset(experts_of(recipe).dense_layers)
 
         def block(i: int) -> Block:
-            return Block(tape, recipe, i in dense, mask, position_ids, positions)
+            return self.block(tape, recipe, i in dense, mask, position_ids, positions)
 
         hidden = run_blocks(tape, recipe.segments, block, hidden, make_up=lambda i: i in dense)
         hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)

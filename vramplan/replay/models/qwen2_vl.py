@@ -95,12 +95,15 @@ class VisionAttention:
 class VisionMlp:
     """VisionMlp."""
 
+    names = ("fc1", "fc2")
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, width, dtype = recipe.shape, vision_width(recipe), recipe.weight_dtype
         assert shape.vision_intermediate_size is not None
         assert shape.vision_activation is not None
-        self.fc1 = Linear(tape, "fc1", width, shape.vision_intermediate_size, dtype, bias=True)
-        self.fc2 = Linear(tape, "fc2", shape.vision_intermediate_size, width, dtype, bias=True)
+        first, second = self.names
+        self.fc1 = Linear(tape, first, width, shape.vision_intermediate_size, dtype, bias=True)
+        self.fc2 = Linear(tape, second, shape.vision_intermediate_size, width, dtype, bias=True)
         self.act = ACTIVATIONS[shape.vision_activation]
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from math import prod
 
 from vramplan.replay.operators.basic import add_in_place
 from vramplan.replay.operators.views import Grads, view
-from vramplan.replay.recorder import Saved, rounded
+from vramplan.replay.recorder import Saved, Tape, rounded
 from vramplan.replay.tensors import BOOL, INT64, Parameter, Tensor
 
 
@@ -136,3 +136,53 @@ def average_pool(x: Tensor, size: int) -> Tensor:
     node = tape.record("avg_pool2d", (x,), backward, (x,))
     shape = (*whole[:2], whole[2] // size, whole[3] // size)
     return tape.new("avg_pool2d", shape, x.dtype, True, None, node)
+
+
+def of_places(x: Tensor, places: Tensor, rows: int) -> Tensor:
+    """`x[places]` of x [B, S, H] and a mask [B, S] that is true at so many places: new, [rows, H].
+
+    While it runs the numbers of the places are there, 16 bytes each.
+    Saves `places`: the gradient goes to those places.
+    Backward: 1 new of the full size, zeros with the gradient added in place; what sorting needs is left out.
+    Source: tools/autograd/derivatives.yaml, index.Tensor; aten/src/ATen/native/IndexingUtils.h, expandTensors.
+    """
+    tape, whole = x.tape, x.shape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.new("index_put", whole, grad.dtype, True),)
+
+    node = tape.record("index", (x,), backward, (places,))
+    found = tape.new("index", (rows, whole[-1]), x.dtype, True, None, node)
+    _numbers_of_places(tape, rows)
+    return found
+
+
+def in_places(x: Tensor, places: Tensor, values: Tensor) -> Tensor:
+    """`x[places] = values` of x [B, S, H], a mask [B, S] and values [rows, H]: the storage of x.
+
+    Saves `places`: the gradient of x is zero there, that of the values is what is there.
+    Backward: zeros as large as the values, and a copy of the gradient that they are put into; then the gradient at the
+    places, whose numbers are there meanwhile.
+    Source: tools/autograd/derivatives.yaml, index_put_; aten/src/ATen/native/TensorAdvancedIndexing.cpp, index_put.
+    """
+    tape, whole, rows = x.tape, x.shape, values.shape
+    need_x, need_values = x.node is not None, values.node is not None
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        first = second = None
+        if need_x:
+            zeros = tape.new("zeros", rows, grad.dtype, True)
+            first = tape.new("index_put", whole, grad.dtype, True)
+            del zeros
+        if need_values:
+            second = tape.new("index", rows, grad.dtype, True)
+            _numbers_of_places(tape, rows[0])
+        return (first, second)
+
+    return x.alias(whole, x.strides, tape.record("index_put_", (x, values), backward, (places,)))
+
+
+def _numbers_of_places(tape: Tape, rows: int) -> None:
+    each = rows // tape.batch
+    tape.workspace("index", lambda samples: rounded(16 * each * samples), 16 * each)

@@ -60,6 +60,10 @@ class Technique:
         """What is on the device during the whole iteration; `buffers` are the bytes of those of the model."""
         return []
 
+    def never_walked(self) -> Sequence[Parameter]:
+        """Of weights that backward records: those that it does not come to."""
+        return ()
+
     def annotate(self, record: Record) -> None:
         """Note in the record what else there is to say."""
 

@@ -6,67 +6,71 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4635 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4737 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
   images, liger, litgpt, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers, padding,
   pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
   sharded_activations, sharded_bits, sharded_more, smoothing, suite, tiled, titan, titan_replicas, torchtune, turns,
   vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under
-  litgpt, llama under torchtitan, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, mpt under
-  llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama
-  under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry,
-  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
+  llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt,
+  mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert,
+  bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4,
+  llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: selective | 285 | fully_shard_more, losses, more_families, replicated, selective,
+  selective_more, seq2seq, sharded_more | bart, bert, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5,
+  vit, xlm-roberta | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral, neox,
+  opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-layer | 126 | liger, losses, more_families, replicated, selective, seq2seq,
+  tiled, titan, titan_replicas, zero | bert, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mistral, phi3,
+  qwen2, qwen3, roberta, smollm3 | bert, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, phi3, roberta
+activation_checkpointing: selective-op | 431 | fully_shard_more, liger, losses, masks, more_families, selective,
+  selective_more, seq2seq, sharded_more, tiled, titan, titan_replicas, turns | bart, bert, bloom, deepseek_v2,
+  deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under
+  torchtitan, mistral, mixtral, mpt, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, t5,
+  vit, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  llama, llama under torchtitan, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
+adapter: dora | 151 | adapted, adapters, adapters_more, fully_shard_more, images, liger, more_families, pairs,
+  pairs_beside, quantized, tiled, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
+  gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llava, mistral, mixtral,
+  mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta,
+  smollm3, t5, vit | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm,
+  glm4, gpt2, gpt_neo, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen_moe, roberta, t5, vit
+adapter: ia3 | 164 | adapted, adapters, adapters_more, fully_shard_more, images, liger, more_families, pairs,
+  pairs_beside, quantized, tiled, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
+  gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava,
+  mistral, mixtral, mpt, olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta, smollm3,
+  starcoder2, t5, vit | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl,
+  qwen_moe, roberta, starcoder2, t5, vit
+adapter: lora | 1241 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
+  liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_activations,
+  sharded_bits, sharded_more, tiled, torchtune, zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2,
+  deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox
+  under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt,
+  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
-activation_checkpointing: selective | 280 | losses, selective, selective_more, seq2seq, sharded_more | bart, bert,
-  deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi,
-  phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, deepseek, gemma, gemma2,
-  gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-layer | 119 | liger, losses, selective, seq2seq, tiled, titan, titan_replicas |
-  bert, gpt2, llama, llama under torchtitan, mistral, phi3, qwen2, qwen3, roberta, smollm3 | bert, gpt2, llama, llama
-  under torchtitan, phi3, roberta
-activation_checkpointing: selective-op | 424 | liger, losses, masks, selective, selective_more, seq2seq,
-  sharded_more, tiled, titan, titan_replicas, turns | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma,
-  gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt, olmo2, opt,
-  phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, t5, vit, xlm-roberta | bart, bert, bloom, deepseek,
-  falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under torchtitan, mixtral, mpt, neox, olmo2, opt, phi,
-  phi3, qwen_moe, roberta, t5, vit
-adapter: dora | 149 | adapted, adapters, adapters_more, fully_shard_more, images, liger, more_families, pairs,
-  pairs_beside, quantized, tiled, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
-  gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llava, mistral, mixtral, mpt, olmo2,
-  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta, smollm3, t5, vit |
-  bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss,
-  llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta, t5, vit
-adapter: ia3 | 160 | adapted, adapters, adapters_more, fully_shard_more, images, liger, more_families, pairs,
-  pairs_beside, quantized, tiled, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
-  gemma, gemma2, gemma3, gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt,
-  olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta, smollm3, starcoder2, t5, vit |
-  bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_oss, llama,
-  llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
-adapter: lora | 1214 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
-  liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations, sharded_bits,
-  sharded_more, tiled, torchtune, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under
-  litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe,
-  opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta,
-  smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: modules_to_save | 132 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox,
   llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit, xlm-roberta
   | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, resnet, roberta, vit
-adapter: over experts | 27 | adapters_more, liger | deepseek_v2, deepseek_v3, mixtral, qwen3_moe | deepseek, mixtral,
-  qwen_moe
-checkpoint_reentrant: true | 296 | checkpoints, images, liger, pairs, tiled, turns | bert, gemma, gemma2, gemma3,
-  gemma3_text, glm4, gpt2, gpt_neox, llama, mistral, mixtral, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl,
-  qwen3, qwen3_moe, smollm3 | bert, gemma, gemma2, gemma3, gemma3_images, glm4, gpt2, llama, mixtral, neox, olmo2,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
+adapter: over experts | 28 | adapters_more, liger, more_families | deepseek_v2, deepseek_v3, glm4_moe, mixtral,
+  qwen3_moe | deepseek, glm4_moe, mixtral, qwen_moe
+checkpoint_reentrant: true | 306 | checkpoints, images, liger, more_families, pairs, replicated, tiled, turns | bert,
+  gemma, gemma2, gemma3, gemma3_text, glm4, glm4_moe, gpt2, gpt_neox, llama, mistral, mixtral, olmo3, opt, phi, phi3,
+  qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, smollm3 | bert, gemma, gemma2, gemma3, gemma3_images, glm4,
+  glm4_moe, gpt2, llama, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
@@ -77,13 +81,14 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 614 | adapters, frozen, fully_shard_more, hosted, images, liger, lora_parts, masks, more_families,
-  pairs, pairs_beside, quantized, tiled, turns, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2,
-  deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text,
-  llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
-  falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox,
-  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts | 640 | adapters, frozen, fully_shard_more, hosted, images, liger, lora_parts, masks, more_families,
+  pairs, pairs_beside, quantized, replicated, tiled, turns, zero_adapters | bart, bert, bloom, chatglm, clip,
+  deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -91,30 +96,32 @@ grad_scaler: true | 50 | galore, liger, precisions, tiled | bert, deepseek_v3, g
   gpt2, gpt_oss, llama, mistral, mixtral, qwen2, qwen3_moe, smollm3 | bert, deepseek, gemma, gemma2, gemma3, glm4,
   gpt2, gpt_oss, llama, mixtral, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 332 | evaluation, evaluation_more, fully_shard_more, liger, losses_more, pairs, smoothing | bart,
-  bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
-  llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta |
-  bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox,
-  opt, phi, phi3, qwen_moe, roberta, t5, vit
+label_smoothing | 335 | evaluation, evaluation_more, fully_shard_more, images, liger, losses_more, more_families,
+  pairs, smoothing | bart, bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_moe, qwen3_vl, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2,
+  gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta,
+  t5, vit
 liger_kernels | 92 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm4, gpt_oss,
   llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, smollm3 | deepseek, gemma,
   gemma2, gemma3, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen_moe
-loss: chunked | 536 | heads, liger, litgpt, losses, losses_more, sharded_more, torchtune, turns | bloom, deepseek_v2,
-  deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama,
-  llama under litgpt, llama under torchtune, mistral, mixtral, mpt, neox under litgpt, olmo2, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2,
-  gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under
-  litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe
+loss: chunked | 540 | heads, images, liger, litgpt, losses, losses_more, more_families, sharded_more, torchtune,
+  turns | bloom, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, mistral, mixtral, mpt,
+  neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_vl | bloom,
+  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
+  llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt,
+  phi3, qwen3_vl, qwen_moe
 loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 loss: fp32-logits | 49 | losses, returned, titan, titan_replicas | bert, llama, llama under torchtitan | bert, llama,
   llama under torchtitan
-loss: fused | 216 | fully_shard_more, heads, liger, losses, losses_more, quantized | bloom, deepseek_v2, deepseek_v3,
-  falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_moe, smollm3 | bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  mixtral, mpt, neox, opt, phi3, qwen_moe
+loss: fused | 218 | fully_shard_more, heads, images, liger, losses, losses_more, more_families, quantized | bloom,
+  deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, llama, mistral,
+  mixtral, mpt, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_vl, smollm3 | bloom, deepseek, falcon, gemma,
+  gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen3_vl, qwen_moe
 loss: half-logits | 56 | half_logits | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mpt, opt,
   phi, phi3, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, neox, opt, phi, phi3
 loss: orpo | 1 | preference | llama | llama
@@ -123,17 +130,19 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 30 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 256 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, liger, master,
-  optimizers, precisions, sharded_bits, sharded_more, tiled, titan, titan_replicas, turns | bert, bloom, deepseek_v3,
-  gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under torchtitan, mistral, olmo2, olmo3,
-  phi, qwen2, qwen3, qwen3_moe, smollm3, vit | bert, bloom, deepseek, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
-  llama, llama under torchtitan, neox, olmo2, phi, qwen_moe, vit
-offload: activations | 477 | checkpoints, flat_adapters, flat_host, host_activations, hosted, images, liger, pairs,
-  selective_more, sharded_activations, tiled | bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3,
-  gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, mistral, mixtral, mpt, olmo3, olmoe, opt, phi,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta, smollm3, vit, xlm-roberta | bert, bloom,
-  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox,
-  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta, vit
+max_gradient_norm | 261 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images, liger, master,
+  more_families, optimizers, precisions, sharded_bits, sharded_more, tiled, titan, titan_replicas, turns | bert,
+  bloom, deepseek_v3, gemma, gemma2, gemma3_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under
+  torchtitan, mistral, olmo2, olmo3, phi, qwen2, qwen3, qwen3_moe, qwen3_vl, smollm3, vit | bert, bloom, deepseek,
+  gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under torchtitan, neox, olmo2, phi,
+  qwen3_vl, qwen_moe, vit
+offload: activations | 492 | checkpoints, flat_adapters, flat_host, host_activations, hosted, images, liger,
+  more_families, pairs, selective_more, sharded_activations, tiled | bert, bloom, deepseek_v2, deepseek_v3, falcon,
+  gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text,
+  mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
+  qwen3_vl, roberta, smollm3, vit, xlm-roberta | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -145,19 +154,21 @@ offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_m
 offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more, zero_adapters, zero_offload |
   bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta,
   t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adafactor | 139 | adapted, adapters_more, checkpoints, frozen, halves, moe, optimizers, precisions,
-  quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, gpt2, llama, llava, mistral, mixtral,
-  qwen2, qwen2_moe, qwen3_moe, vit | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen_moe, vit
-optimizer: adam | 107 | adapted, adapters_more, frozen, halves, hosted, images, liger, master, more_families,
-  optimizers, precisions, random, tiled, turns, vision | bert, clip, gemma2, gpt2, gpt_oss, llama, llama4_text, llava,
-  mistral, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3, smollm3, starcoder2, vit | bert, clip,
-  gemma2, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, starcoder2, vit
-optimizer: adamw-8bit | 26 | flat_parameter, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama, mistral,
-  opt, qwen2 | bert, gpt2, gpt_oss, llama, opt
+optimizer: adafactor | 146 | adapted, adapters_more, checkpoints, frozen, halves, images, moe, more_families,
+  optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, glm4_moe, gpt2,
+  gpt_neo, llama, llava, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, qwen3_vl, vit | bert, clip, deepseek,
+  glm4_moe, gpt2, gpt_neo, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
+optimizer: adam | 121 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
+  more_families, optimizers, precisions, random, tiled, turns, vision | bert, clip, gemma2, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl,
+  smollm3, starcoder2, vit | bert, clip, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, olmo2, olmoe,
+  phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
+optimizer: adamw-8bit | 29 | flat_parameter, images, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama,
+  mistral, opt, qwen2, qwen3_vl | bert, gpt2, gpt_oss, llama, opt, qwen3_vl
 optimizer: adamw-8bit-paged | 18 | flat_parameter, liger, optimizers | bert, gpt2, llama, llama4_text, mistral,
   qwen2, qwen3 | bert, gpt2, llama, llama4
-optimizer: adamw-paged | 16 | flat_parameter, liger, optimizers | bert, gpt2, llama, mistral, olmo3, qwen2 | bert,
-  gpt2, llama, olmo2
+optimizer: adamw-paged | 18 | flat_parameter, images, liger, optimizers | bert, gpt2, llama, mistral, olmo3, qwen2,
+  qwen3_vl | bert, gpt2, llama, olmo2, qwen3_vl
 optimizer: galore-adamw | 141 | galore | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
   gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe,
   qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, falcon, gemma, gemma2, gemma3,
@@ -170,30 +181,33 @@ optimizer: lion | 19 | flat_parameter, liger, optimizers, precisions | bert, gpt
 optimizer: lomo | 16 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 optimizer: muon | 65 | liger, modded, modded_compiled, optimizers, precisions, steps | bert, gpt2, llama, mistral,
   modded_nanogpt under modded-nanogpt, phi3, qwen2 | bert, gpt2, llama, modded_nanogpt under modded-nanogpt, phi3
-optimizer: rmsprop | 258 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted, images, master,
-  moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, tiled, vision | bart, bert,
-  bloom, clip, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, gpt2, gpt_neox, gpt_oss, llama,
-  llama4_text, llava, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek,
-  gemma, gemma2, gemma3, gemma3_images, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt,
-  phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 426 | adapted, adapters_more, attention, checkpoints, families, frozen, halves, hosted, images,
-  liger, master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, suite, tiled,
-  vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text,
-  glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
-  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
-  gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+optimizer: rmsprop | 272 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more, halves, hosted,
+  images, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated, resnet, seq2seq,
+  tiled, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4_moe,
+  gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
   qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd-momentum | 473 | adapted, adapters, adapters_more, checkpoints, families, frozen, halves, hosted,
-  images, litgpt, master, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq,
-  suite, torchtune, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3_text, glm, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text,
-  llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta |
-  bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_oss,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd | 438 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
+  hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
+  resnet, seq2seq, suite, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma,
+  gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava,
+  mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
+  llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
+  starcoder2, t5, vit
+optimizer: sgd-momentum | 488 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
+  halves, hosted, images, litgpt, master, moe, more_families, optimizers, pairs, precisions, quantized, random,
+  resnet, seq2seq, suite, torchtune, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt,
+  gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt,
+  llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta,
+  smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune,
+  llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer_in_backward: true | 105 | checkpoints, galore, liger, optimizers, precisions, steps, tiled | bert, gemma2,
   gemma3_text, gpt2, gpt_oss, llama, mistral, olmo2, qwen2, qwen3, smollm3 | bert, gemma2, gemma3, gpt2, gpt_oss,
   llama, olmo2
@@ -201,12 +215,13 @@ optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen
 packing: true | 90 | liger, losses_more, masks | deepseek_v2, deepseek_v3, gemma2, gemma3_text, gpt2, gpt_neox,
   llama, llama4_text, mistral, mixtral, olmo2, olmo3, olmoe, qwen2, qwen3, qwen3_moe, smollm3, starcoder2 | deepseek,
   gemma2, gemma3, gpt2, llama, llama4, mixtral, neox, olmo2, olmoe, qwen_moe, starcoder2
-padding: right | 346 | fully_shard_more, images, liger, losses_more, masks, padding, pairs, pairs_beside, preference
-  | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox,
-  gpt_oss, llama, llama4_text, mistral, mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, roberta, smollm3, starcoder2, t5, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma2, gemma3,
-  gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, phi3, qwen2_vl, qwen_moe,
-  roberta, starcoder2, t5
+padding: right | 356 | fully_shard_more, images, liger, losses_more, masks, more_families, padding, pairs,
+  pairs_beside, preference, replicated, zero | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma2, gemma3,
+  gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, mistral, mixtral, mpt,
+  olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, smollm3, starcoder2, t5,
+  xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, phi3, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2,
+  t5
 parallel.fsdp_version: 1 | 172 | flat_adapters, flat_host, flat_parameter, foundry, sharded_activations | bert,
   bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mpt under llm-foundry, opt, phi, phi3,
   qwen2, qwen3, roberta, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, mpt under llm-foundry, neox, opt,
@@ -214,16 +229,17 @@ parallel.fsdp_version: 1 | 172 | flat_adapters, flat_host, flat_parameter, found
 parallel.replicas | 39 | flat_adapters, flat_host, flat_parameter, replicas, sharded_activations, sharded_more,
   titan_replicas | gemma, gpt2, gpt_neox, llama, llama under torchtitan, mistral, opt, phi3, qwen2 | gemma, gpt2,
   llama, llama under torchtitan, neox, opt, phi3
-parallel.sharding: ddp | 66 | modded, modded_compiled, replicated, sharded_activations, sharded_bits | bert, gemma,
-  gpt2, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3 | bert, gemma, gpt2, llama,
-  modded_nanogpt under modded-nanogpt, opt, phi3
-parallel.sharding: fsdp | 561 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+parallel.sharding: ddp | 78 | modded, modded_compiled, replicated, sharded_activations, sharded_bits | bert, gemma,
+  glm4_moe, gpt2, gpt_neo, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl |
+  bert, gemma, glm4_moe, gpt2, gpt_neo, llama, modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
+parallel.sharding: fsdp | 578 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt, replicas, sharded_activations, sharded_bits, sharded_more, titan, titan_replicas,
-  torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under
-  litgpt, llama under torchtitan, llama under torchtune, mistral, mixtral, mpt under llm-foundry, neox under litgpt,
-  opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, vit | bert, bloom, falcon under
-  litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
-  mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, vit
+  torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral, mixtral, mpt under llm-foundry,
+  neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_vl, roberta, vit |
+  bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt,
+  llama under torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi,
+  phi under litgpt, phi3, qwen3_vl, qwen_moe, roberta, vit
 parallel.sharding: fsdp-grad-op | 210 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   host_activations, replicas, sharded_activations, sharded_bits, sharded_more | bert, bloom, gemma, gemma2,
   gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
@@ -235,73 +251,77 @@ parallel.sharding: zero1 | 46 | host_activations, zero, zero_adapters | bert, bl
 parallel.sharding: zero2 | 47 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma3_text, glm, gpt2,
   gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit | bert, bloom, gemma,
   gemma3, glm, gpt2, llama, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-parallel.sharding: zero3 | 107 | host_activations, zero, zero_adapters, zero_offload | bert, bloom, gemma2,
-  gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta, t5, vit | bert, bloom,
-  gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
+parallel.sharding: zero3 | 112 | host_activations, zero, zero_adapters, zero_offload | bert, bloom, gemma2,
+  gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, qwen3_vl,
+  roberta, t5, vit | bert, bloom, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen3_vl,
+  roberta, t5, vit
 parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-precision: amp | 2992 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 3041 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, litgpt,
   lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside,
   precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more,
   seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, tiled, turns, vision | bart, bert,
   bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text,
-  glm, glm4, gpt2, gpt2 under nanogpt, gpt_neox, gpt_oss, llama, llama under litgpt, llama4_text, llava, mistral,
-  mixtral, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta
-  | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
-  glm, glm4, gpt2, gpt2 under nanogpt, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, mpt under
-  llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
+  glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama4_text,
+  llava, mistral, mixtral, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3,
+  starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma,
+  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, llama, llama under
+  litgpt, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 311 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+precision: fsdp | 315 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan, titan_replicas | bert, bloom,
-  gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt under
-  llm-foundry, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta | bert, bloom, gemma, gemma2, gemma3, glm,
-  gpt2, llama, llama under torchtitan, mixtral, mpt under llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
-precision: mixed | 1484 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
+  gemma, gemma2, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under torchtitan, mistral, mixtral,
+  mpt under llm-foundry, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta | bert, bloom, gemma, gemma2,
+  gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mixtral, mpt under llm-foundry, neox, opt, phi,
+  phi3, qwen_moe, roberta
+precision: mixed | 1522 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
   generation, generation_more, heads, host_activations, hosted, images, losses, losses_more, master, moe,
-  more_families, padding, pairs, pairs_beside, preference, random, resnet, selective, selective_more, seq2seq,
-  smoothing, suite, vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2,
-  deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text,
-  llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
-  falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox,
-  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-precision: pure | 2460 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+  more_families, padding, pairs, pairs_beside, preference, random, replicated, resnet, selective, selective_more,
+  seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip,
+  deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+precision: pure | 2496 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, litgpt, lora_parts, losses,
   losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside,
   precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more,
   seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, tiled, torchtune, turns, vision | bart,
   bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text,
-  llava, mistral, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2,
-  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, resnet,
-  roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
-  under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox, neox under
-  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2,
-  t5, vit
+  gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under
+  torchtune, llama4_text, llava, mistral, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry,
+  neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm,
+  clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, modded_nanogpt under
+  modded-nanogpt, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 86 | adapters, liger, pairs, pairs_beside, quantized | bart, bert, bloom, gemma, gemma2,
-  gemma3_text, glm, glm4, gpt2, gpt_oss, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen3, t5,
-  xlm-roberta | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt,
-  phi, phi3, roberta, t5
-quantization: nf4 | 174 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized, sharded_bits,
+quantization: int8 | 88 | adapters, images, liger, pairs, pairs_beside, quantized | bart, bert, bloom, gemma, gemma2,
+  gemma3_text, glm, glm4, gpt2, gpt_oss, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen3, qwen3_vl,
+  t5, xlm-roberta | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt,
+  opt, phi, phi3, qwen3_vl, roberta, t5
+quantization: nf4 | 177 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized, sharded_bits,
   sharded_more, tiled | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
   llama, llama under litgpt, llava, mistral, mixtral, mpt, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen3, roberta, t5, xlm-roberta | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  llama, llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta,
+  qwen3, qwen3_vl, roberta, t5, xlm-roberta | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm,
+  glm4, gpt2, llama, llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt,
+  phi3, qwen3_vl, roberta, t5
+quantization: nf4-double | 112 | adapters, flat_adapters, images, liger, litgpt, more_families, pairs, quantized,
+  sharded_bits, sharded_more, tiled | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2,
+  gpt_neo, gpt_neox, llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3,
+  qwen2, qwen3, qwen3_vl, roberta, t5 | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
+  gpt_neo, llama, llama under litgpt, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_vl, roberta,
   t5
-quantization: nf4-double | 109 | adapters, flat_adapters, liger, litgpt, pairs, quantized, sharded_bits,
-  sharded_more, tiled | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
-  llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3, qwen2, qwen3, roberta,
-  t5 | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt, mixtral,
-  mpt, neox, neox under litgpt, olmo2, opt, phi, phi3, roberta, t5
 trained_blocks: badam | 15 | turns | gemma, gpt_neox, mistral, opt, phi, phi3, qwen2, qwen3 | gemma, llama, neox,
   opt, phi, phi3
 trained_blocks: lisa | 20 | turns | gemma, gpt_neox, llama, mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma,
@@ -313,26 +333,28 @@ weight_dtype: 16 bits | 729 | adapters, adapters_more, flat_adapters, fully_shar
   qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
   chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral,
   mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: dora | 90 | adapted, adapters, adapters_more, fully_shard_more, images,
+activation_checkpointing: full + adapter: dora | 92 | adapted, adapters, adapters_more, fully_shard_more, images,
   more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
-  gemma3, glm, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen_moe,
-  roberta, t5, vit
-activation_checkpointing: full + adapter: ia3 | 102 | adapted, adapters, adapters_more, fully_shard_more, images,
+  gemma3, glm, gpt2, gpt_neo, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen_moe, roberta, t5, vit
+activation_checkpointing: full + adapter: ia3 | 105 | adapted, adapters, adapters_more, fully_shard_more, images,
   more_families, pairs, pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon,
-  gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt,
-  phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 761 | adapted, adapters, adapters_more, flat_adapters,
-  fully_shard_more, images, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, sharded_activations,
-  sharded_bits, sharded_more, torchtune, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
-  under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, mixtral, mpt, neox,
+  olmo2, olmoe, opt, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + adapter: lora | 781 | adapted, adapters, adapters_more, flat_adapters,
+  fully_shard_more, images, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated,
+  sharded_activations, sharded_bits, sharded_more, torchtune, zero_adapters | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt,
+  olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 77 | adapted, adapters, adapters_more, fully_shard_more,
   pairs, pairs_beside, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
   mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
-activation_checkpointing: full + adapter: over experts | 17 | adapters_more | deepseek, mixtral, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 277 | checkpoints, images, liger, pairs | bert, gemma,
-  gemma2, gemma3, gemma3_images, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
+activation_checkpointing: full + adapter: over experts | 18 | adapters_more, more_families | deepseek, glm4_moe,
+  mixtral, qwen_moe
+activation_checkpointing: full + checkpoint_reentrant: true | 287 | checkpoints, images, liger, more_families, pairs,
+  replicated | bert, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, llama, neox, olmo2, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
 activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimizers, precisions | bert, gpt2, llama,
@@ -340,26 +362,29 @@ activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimiz
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 363 | adapters, frozen, fully_shard_more, hosted, images, liger,
-  lora_parts, more_families, pairs, pairs_beside, quantized, turns, zero_adapters | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral,
-  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + frozen: parts | 385 | adapters, frozen, fully_shard_more, hosted, images, liger,
+  lora_parts, more_families, pairs, pairs_beside, quantized, replicated, turns, zero_adapters | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 18 | galore, precisions | bert, gpt2, llama
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
-activation_checkpointing: full + label_smoothing | 194 | evaluation, evaluation_more, losses_more, pairs, smoothing |
-  bart, bert, bloom, chatglm, deepseek, falcon, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi,
-  phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: full + label_smoothing | 197 | evaluation, evaluation_more, images, losses_more,
+  more_families, pairs, smoothing | bart, bert, bloom, chatglm, deepseek, falcon, gemma2, gemma3, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + liger_kernels | 6 | liger | glm4, gpt_oss, olmo2, qwen_moe
-activation_checkpointing: full + loss: chunked | 292 | heads, litgpt, losses, losses_more, sharded_more, torchtune |
-  bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt,
-  llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe
+activation_checkpointing: full + loss: chunked | 296 | heads, images, litgpt, losses, losses_more, more_families,
+  sharded_more, torchtune | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi,
+  phi under litgpt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: cpo | 1 | preference | llama
 activation_checkpointing: full + loss: dpo | 181 | losses_more, pairs, preference | deepseek, falcon, gemma, gemma2,
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 activation_checkpointing: full + loss: fp32-logits | 26 | losses, returned, titan | bert, llama, llama under
   torchtitan
-activation_checkpointing: full + loss: fused | 123 | heads, losses, losses_more, quantized | bloom, deepseek, falcon,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
+activation_checkpointing: full + loss: fused | 125 | heads, images, losses, losses_more, more_families, quantized |
+  bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral, mpt, neox, opt, phi3,
+  qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: half-logits | 26 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, mpt, neox, opt, phi, phi3
 activation_checkpointing: full + loss: orpo | 1 | preference | llama
@@ -367,28 +392,31 @@ activation_checkpointing: full + loss: reward | 5 | preference | llama
 activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 9 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + max_gradient_norm | 133 | flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, galore, liger, master, optimizers, precisions, sharded_bits, sharded_more, tiled, titan,
-  titan_replicas, turns | bert, bloom, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, olmo2, phi, vit
-activation_checkpointing: full + offload: activations | 242 | checkpoints, flat_adapters, flat_host,
-  host_activations, hosted, images, liger, pairs, sharded_activations | bert, bloom, deepseek, falcon, gemma, gemma2,
-  gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen_moe, roberta, vit
+activation_checkpointing: full + max_gradient_norm | 137 | flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, galore, images, liger, master, more_families, optimizers, precisions, sharded_bits, sharded_more,
+  tiled, titan, titan_replicas, turns | bert, bloom, gemma, gemma2, glm4_moe, gpt2, gpt_neo, llama, llama under
+  torchtitan, neox, olmo2, phi, qwen3_vl, vit
+activation_checkpointing: full + offload: activations | 256 | checkpoints, flat_adapters, flat_host,
+  host_activations, hosted, images, liger, more_families, pairs, sharded_activations | bert, bloom, deepseek, falcon,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, mixtral, mpt,
+  neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + offload: gradients | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: optimizer | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
-activation_checkpointing: full + optimizer: adafactor | 93 | adapted, adapters_more, checkpoints, frozen, halves,
-  moe, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek, gpt2, llama, llava, mixtral,
-  qwen_moe, vit
-activation_checkpointing: full + optimizer: adam | 64 | adapted, adapters_more, halves, images, master,
-  more_families, optimizers, precisions, random, turns, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava,
-  olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, starcoder2, vit
-activation_checkpointing: full + optimizer: adamw-8bit | 17 | flat_parameter, optimizers, precisions | gpt2, llama
+activation_checkpointing: full + optimizer: adafactor | 98 | adapted, adapters_more, checkpoints, frozen, halves,
+  images, moe, more_families, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek,
+  glm4_moe, gpt2, gpt_neo, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
+activation_checkpointing: full + optimizer: adam | 75 | adapted, adapters_more, fully_shard_more, halves, images,
+  master, more_families, optimizers, precisions, random, turns, vision | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
+activation_checkpointing: full + optimizer: adamw-8bit | 20 | flat_parameter, images, optimizers, precisions | gpt2,
+  llama, qwen3_vl
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
-activation_checkpointing: full + optimizer: adamw-paged | 7 | flat_parameter, optimizers | bert, gpt2, llama
+activation_checkpointing: full + optimizer: adamw-paged | 9 | flat_parameter, images, optimizers | bert, gpt2, llama,
+  qwen3_vl
 activation_checkpointing: full + optimizer: galore-adamw | 92 | galore | bart, bert, bloom, clip, deepseek, falcon,
   gemma, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + optimizer: lamb | 7 | optimizers | bert, gpt2, llama
@@ -396,40 +424,41 @@ activation_checkpointing: full + optimizer: lars | 4 | optimizers | bert, llama
 activation_checkpointing: full + optimizer: lion | 10 | flat_parameter, optimizers | bert, llama
 activation_checkpointing: full + optimizer: lomo | 10 | optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: muon | 16 | optimizers, precisions | bert, gpt2, llama
-activation_checkpointing: full + optimizer: rmsprop | 130 | adapted, adapters_more, checkpoints, families, frozen,
-  halves, hosted, images, master, moe, more_families, optimizers, precisions, quantized, random, seq2seq, vision |
-  bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox,
-  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd | 282 | adapted, adapters_more, attention, checkpoints, families,
-  frozen, halves, hosted, images, master, moe, more_families, optimizers, pairs, precisions, quantized, random,
-  seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images,
-  glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl,
-  qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd-momentum | 289 | adapted, adapters, adapters_more, checkpoints,
-  families, frozen, halves, hosted, images, litgpt, master, moe, more_families, optimizers, precisions, quantized,
-  random, seq2seq, torchtune, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, glm, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt,
-  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, roberta,
+activation_checkpointing: full + optimizer: rmsprop | 138 | adapted, adapters_more, checkpoints, families, frozen,
+  halves, hosted, images, master, moe, more_families, optimizers, precisions, quantized, random, replicated, seq2seq,
+  vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
+  llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
   starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd | 293 | adapted, adapters_more, attention, checkpoints, families,
+  frozen, fully_shard_more, halves, hosted, images, master, moe, more_families, optimizers, pairs, precisions,
+  quantized, random, replicated, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
+  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt,
+  neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd-momentum | 297 | adapted, adapters, adapters_more, checkpoints,
+  families, frozen, fully_shard_more, halves, hosted, images, litgpt, master, moe, more_families, optimizers,
+  precisions, quantized, random, seq2seq, torchtune, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints, galore, optimizers, precisions |
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 38 | liger, losses_more | gpt2, llama, qwen_moe
-activation_checkpointing: full + padding: right | 208 | fully_shard_more, images, losses_more, masks, padding, pairs,
-  pairs_beside, preference | bart, bert, deepseek, falcon, gemma3_images, glm, glm4, gpt2, llama, mixtral, qwen2_vl,
-  qwen_moe, roberta, t5
+activation_checkpointing: full + padding: right | 214 | fully_shard_more, images, losses_more, masks, more_families,
+  padding, pairs, pairs_beside, preference, replicated, zero | bart, bert, deepseek, falcon, gemma3_images, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, llama, mixtral, qwen2_vl, qwen_moe, roberta, t5
 activation_checkpointing: full + parallel.fsdp_version: 1 | 118 | flat_adapters, flat_host, flat_parameter, foundry,
   sharded_activations | bert, bloom, gemma, gemma2, glm, gpt2, llama, mpt under llm-foundry, neox, opt, phi, phi3,
   roberta, vit
 activation_checkpointing: full + parallel.replicas | 26 | flat_adapters, flat_host, flat_parameter, replicas,
   sharded_activations, sharded_more, titan_replicas | gemma, gpt2, llama, llama under torchtitan, opt
-activation_checkpointing: full + parallel.sharding: ddp | 14 | replicated, sharded_activations, sharded_bits | bert,
-  gpt2, llama, opt, phi3
-activation_checkpointing: full + parallel.sharding: fsdp | 313 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.sharding: ddp | 22 | replicated, sharded_activations, sharded_bits | bert,
+  glm4_moe, gpt2, gpt_neo, llama, opt, phi3, qwen3_vl
+activation_checkpointing: full + parallel.sharding: fsdp | 321 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt, replicas, sharded_activations, sharded_bits, sharded_more,
-  titan, titan_replicas, torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama
-  under litgpt, llama under torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under
-  litgpt, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, vit
+  titan, titan_replicas, torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2,
+  gpt_neo, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mixtral, mpt under llm-foundry,
+  neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 98 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more | bert,
   gemma, gemma2, glm, gpt2, llama, neox, opt, phi, roberta, vit
@@ -437,49 +466,49 @@ activation_checkpointing: full + parallel.sharding: zero1 | 30 | host_activation
   gemma2, glm, gpt2, llama, mixtral, opt, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + parallel.sharding: zero2 | 26 | host_activations, zero, zero_adapters | bert, bloom,
   gemma3, gpt2, llama, neox, opt, phi, qwen_moe, t5
-activation_checkpointing: full + parallel.sharding: zero3 | 58 | host_activations, zero, zero_adapters, zero_offload
-  | bert, bloom, gemma2, gemma3, glm, gpt2, llama, neox, opt, roberta, t5
+activation_checkpointing: full + parallel.sharding: zero3 | 61 | host_activations, zero, zero_adapters, zero_offload
+  | bert, bloom, gemma2, gemma3, glm, glm4_moe, gpt2, llama, neox, opt, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 10 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1613 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: amp | 1650 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, images, liger,
   litgpt, lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
   preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits,
   sharded_more, smoothing, suite, turns, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under
-  litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava,
-  mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+  litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
+  litgpt, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 169 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + precision: fsdp | 170 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan,
-  titan_replicas | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, llama under torchtitan, mixtral, mpt under
-  llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
-activation_checkpointing: full + precision: mixed | 777 | adapters, attention, checkpoints, compile, evaluation,
+  titan_replicas | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, gpt_neo, llama, llama under torchtitan, mixtral, mpt
+  under llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
+activation_checkpointing: full + precision: mixed | 802 | adapters, attention, checkpoints, compile, evaluation,
   evaluation_more, families, frozen, heads, host_activations, hosted, images, losses, losses_more, master, moe,
-  more_families, padding, pairs, pairs_beside, preference, random, seq2seq, smoothing, suite, vision, zero,
-  zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1328 | adapted, adapters, adapters_more, attention, checkpoints,
+  more_families, padding, pairs, pairs_beside, preference, random, replicated, seq2seq, smoothing, suite, vision,
+  zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + precision: pure | 1353 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, litgpt, lora_parts,
   losses, losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
-  quantized, random, replicas, returned, seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite,
-  tiled, torchtune, turns, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4,
-  llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+  quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_more,
+  smoothing, suite, tiled, torchtune, turns, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under
+  litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
+  litgpt, llama under torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
-activation_checkpointing: full + quantization: int8 | 54 | adapters, pairs, pairs_beside, quantized | bart, bert,
-  bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, opt, phi, phi3, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 119 | adapters, flat_adapters, litgpt, pairs, pairs_beside,
-  quantized, sharded_bits, sharded_more | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral,
-  mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, t5
-activation_checkpointing: full + quantization: nf4-double | 62 | adapters, flat_adapters, litgpt, pairs, quantized,
-  sharded_bits, sharded_more | bart, bloom, gemma, glm, glm4, gpt2, llama, llama under litgpt, mixtral, mpt, neox,
-  opt, phi, phi3, roberta
+activation_checkpointing: full + quantization: int8 | 56 | adapters, images, pairs, pairs_beside, quantized | bart,
+  bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, opt, phi, phi3, qwen3_vl, roberta, t5
+activation_checkpointing: full + quantization: nf4 | 122 | adapters, flat_adapters, images, litgpt, pairs,
+  pairs_beside, quantized, sharded_bits, sharded_more | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
+  llama, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, t5
+activation_checkpointing: full + quantization: nf4-double | 65 | adapters, flat_adapters, images, litgpt,
+  more_families, pairs, quantized, sharded_bits, sharded_more | bart, bloom, gemma, glm, glm4, gpt2, gpt_neo, llama,
+  llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, roberta
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
 activation_checkpointing: full + trained_blocks: lisa | 3 | turns | gemma, llama, phi
 activation_checkpointing: full + weight_dtype: 16 bits | 446 | adapters, adapters_more, flat_adapters,
@@ -492,15 +521,18 @@ activation_checkpointing: selective + loss: fp32-logits | 4 | losses | bert
 activation_checkpointing: selective + loss: fused | 7 | losses | gpt2, llama
 activation_checkpointing: selective + offload: activations | 20 | selective_more | bert, gemma, gemma2, gemma3, gpt2,
   llama, neox, opt, phi, phi3
-activation_checkpointing: selective + parallel.sharding: fsdp | 6 | sharded_more | gemma, gpt2, llama, opt, phi3
+activation_checkpointing: selective + parallel.sharding: ddp | 1 | replicated | glm4_moe
+activation_checkpointing: selective + parallel.sharding: fsdp | 7 | fully_shard_more, sharded_more | gemma, glm4_moe,
+  gpt2, llama, opt, phi3
 activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 2 | sharded_more | llama, neox
 activation_checkpointing: selective + precision: amp | 86 | losses, selective, selective_more, seq2seq, sharded_more
   | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe,
   roberta, t5, vit
-activation_checkpointing: selective + precision: fsdp | 4 | sharded_more | gpt2, llama, neox, opt
-activation_checkpointing: selective + precision: mixed | 71 | losses, selective, selective_more, seq2seq | bart,
-  bert, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta, t5,
-  vit
+activation_checkpointing: selective + precision: fsdp | 5 | fully_shard_more, sharded_more | glm4_moe, gpt2, llama,
+  neox, opt
+activation_checkpointing: selective + precision: mixed | 74 | losses, more_families, replicated, selective,
+  selective_more, seq2seq | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral,
+  neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective + precision: pure | 80 | losses, selective, selective_more, sharded_more | bart,
   bert, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta, t5,
   vit
@@ -513,18 +545,24 @@ activation_checkpointing: selective-layer + loss: fused | 7 | losses | gpt2, lla
 activation_checkpointing: selective-layer + loss: tiled | 1 | tiled | phi3
 activation_checkpointing: selective-layer + loss: vocab-parallel | 3 | titan, titan_replicas | llama under torchtitan
 activation_checkpointing: selective-layer + max_gradient_norm | 4 | titan | llama under torchtitan
+activation_checkpointing: selective-layer + optimizer: adam | 1 | more_families | glm4_moe
+activation_checkpointing: selective-layer + optimizer: rmsprop | 1 | more_families | gpt_neo
+activation_checkpointing: selective-layer + optimizer: sgd-momentum | 1 | more_families | gpt_neo
 activation_checkpointing: selective-layer + packing: true | 1 | liger | llama
 activation_checkpointing: selective-layer + padding: right | 1 | liger | llama
 activation_checkpointing: selective-layer + parallel.replicas | 1 | titan_replicas | llama under torchtitan
+activation_checkpointing: selective-layer + parallel.sharding: ddp | 1 | replicated | gpt_neo
 activation_checkpointing: selective-layer + parallel.sharding: fsdp | 5 | titan, titan_replicas | llama under
   torchtitan
+activation_checkpointing: selective-layer + parallel.sharding: zero3 | 1 | zero | gpt_neo
 activation_checkpointing: selective-layer + parallel.tensor | 3 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-layer + precision: amp | 30 | liger, losses, selective | bert, gpt2, llama
+activation_checkpointing: selective-layer + precision: amp | 32 | liger, losses, more_families, selective | bert,
+  glm4_moe, gpt2, gpt_neo, llama
 activation_checkpointing: selective-layer + precision: fsdp | 5 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-layer + precision: mixed | 39 | losses, selective, seq2seq | bert, gpt2, llama,
-  roberta
-activation_checkpointing: selective-layer + precision: pure | 29 | liger, losses, selective, tiled | bert, gpt2,
-  llama, phi3
+activation_checkpointing: selective-layer + precision: mixed | 42 | losses, more_families, replicated, selective,
+  seq2seq, zero | bert, gpt2, gpt_neo, llama, roberta
+activation_checkpointing: selective-layer + precision: pure | 31 | liger, losses, more_families, selective, tiled |
+  bert, glm4_moe, gpt2, gpt_neo, llama, phi3
 activation_checkpointing: selective-op + adapter: dora | 3 | liger | llama, mixtral, olmo2
 activation_checkpointing: selective-op + adapter: ia3 | 2 | liger | gemma3
 activation_checkpointing: selective-op + adapter: lora | 1 | liger | llama
@@ -541,26 +579,27 @@ activation_checkpointing: selective-op + max_gradient_norm | 12 | liger, titan, 
   torchtitan, olmo2
 activation_checkpointing: selective-op + offload: activations | 29 | liger, selective_more | bert, bloom, gemma,
   gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi, phi3
-activation_checkpointing: selective-op + optimizer: rmsprop | 2 | seq2seq | roberta
+activation_checkpointing: selective-op + optimizer: rmsprop | 3 | more_families, seq2seq | glm4_moe, roberta
+activation_checkpointing: selective-op + optimizer: sgd-momentum | 3 | more_families | glm4_moe, gpt_neo
 activation_checkpointing: selective-op + packing: true | 2 | liger | gemma3, mixtral
 activation_checkpointing: selective-op + padding: right | 2 | liger | mixtral, olmo2
 activation_checkpointing: selective-op + parallel.replicas | 3 | sharded_more, titan_replicas | llama, llama under
   torchtitan
-activation_checkpointing: selective-op + parallel.sharding: fsdp | 20 | sharded_more, titan, titan_replicas | gemma,
-  gpt2, llama, llama under torchtitan, opt, phi3
+activation_checkpointing: selective-op + parallel.sharding: fsdp | 21 | fully_shard_more, sharded_more, titan,
+  titan_replicas | gemma, gpt2, gpt_neo, llama, llama under torchtitan, opt, phi3
 activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 2 | sharded_more | llama, neox
 activation_checkpointing: selective-op + parallel.tensor | 8 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-op + precision: amp | 125 | liger, losses, masks, selective, selective_more,
-  seq2seq, sharded_more, turns | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: fsdp | 18 | sharded_more, titan, titan_replicas | gpt2, llama,
-  llama under torchtitan, neox, opt
-activation_checkpointing: selective-op + precision: mixed | 127 | losses, selective, selective_more, seq2seq | bart,
-  bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
-  qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 106 | liger, losses, masks, selective, selective_more,
-  seq2seq, sharded_more, tiled | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + precision: amp | 127 | liger, losses, masks, more_families, selective,
+  selective_more, seq2seq, sharded_more, turns | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + precision: fsdp | 19 | fully_shard_more, sharded_more, titan, titan_replicas
+  | gpt2, gpt_neo, llama, llama under torchtitan, neox, opt
+activation_checkpointing: selective-op + precision: mixed | 128 | losses, more_families, selective, selective_more,
+  seq2seq | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, mixtral, mpt,
+  neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + precision: pure | 108 | liger, losses, masks, more_families, selective,
+  selective_more, seq2seq, sharded_more, tiled | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-op + quantization: int8 | 1 | liger | gemma3
 activation_checkpointing: selective-op + quantization: nf4-double | 1 | liger | mixtral
 activation_checkpointing: selective-op + trained_blocks: lisa | 1 | turns | mixtral
@@ -580,20 +619,21 @@ adapter: dora + max_gradient_norm | 2 | liger | glm4, olmo2
 adapter: dora + offload: activations | 4 | images, liger | gemma3_images, glm4, gpt_oss, qwen2_5_vl
 adapter: dora + optimizer: adafactor | 4 | adapters_more | clip, mixtral, qwen_moe
 adapter: dora + optimizer: adam | 2 | adapted, more_families | llava, olmoe
-adapter: dora + optimizer: rmsprop | 11 | adapted, adapters_more, images, more_families | clip, gemma3_images,
-  gpt_oss, mixtral, olmo2, qwen2_5_vl, qwen2_vl, qwen_moe, t5, vit
+adapter: dora + optimizer: rmsprop | 12 | adapted, adapters_more, images, more_families | clip, gemma3_images,
+  gpt_neo, gpt_oss, mixtral, olmo2, qwen2_5_vl, qwen2_vl, qwen_moe, t5, vit
 adapter: dora + optimizer: sgd | 14 | adapted, adapters_more, more_families | bart, chatglm, clip, deepseek, falcon,
   llama, mixtral, qwen_moe, vit
-adapter: dora + optimizer: sgd-momentum | 14 | adapters, adapters_more, more_families, quantized | clip, deepseek,
-  gemma, gemma3, gpt2, llama, olmoe, phi3, vit
+adapter: dora + optimizer: sgd-momentum | 15 | adapters, adapters_more, more_families, quantized | clip, deepseek,
+  gemma, gemma3, gpt2, gpt_neo, llama, olmoe, phi3, vit
 adapter: dora + optimizer_in_backward: true | 1 | liger | gpt_oss
 adapter: dora + packing: true | 1 | liger | mixtral
 adapter: dora + padding: right | 7 | liger, pairs | bert, gpt2, llama, mixtral, olmo2
 adapter: dora + parallel.sharding: fsdp | 4 | fully_shard_more | llama
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
-adapter: dora + precision: amp | 66 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
+adapter: dora + precision: amp | 67 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
   more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma2, glm,
-  glm4, gpt2, gpt_oss, llama, llava, mixtral, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen_moe, roberta, t5, vit
+  glm4, gpt2, gpt_neo, gpt_oss, llama, llava, mixtral, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen_moe, roberta, t5,
+  vit
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
 adapter: dora + precision: mixed | 1 | zero_adapters | llama
 adapter: dora + precision: pure | 59 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
@@ -615,13 +655,14 @@ adapter: ia3 + label_smoothing | 2 | pairs | gpt2, llama
 adapter: ia3 + liger_kernels | 2 | liger | gemma3
 adapter: ia3 + loss: dpo | 6 | pairs | gpt2, llama, phi3
 adapter: ia3 + loss: tiled | 1 | tiled | neox
-adapter: ia3 + offload: activations | 10 | images, pairs | bert, gemma3_images, gpt2, llama, opt
+adapter: ia3 + offload: activations | 11 | images, more_families, pairs | bert, gemma3_images, glm4_moe, gpt2, llama,
+  opt
 adapter: ia3 + optimizer: adafactor | 5 | adapted, adapters_more | clip, mixtral, qwen_moe, vit
-adapter: ia3 + optimizer: adam | 4 | adapters_more, more_families | llama4, olmo2, starcoder2, vit
+adapter: ia3 + optimizer: adam | 6 | adapters_more, more_families | glm4_moe, llama4, olmo2, starcoder2, vit
 adapter: ia3 + optimizer: rmsprop | 8 | adapted, adapters_more, more_families | deepseek, gpt_oss, llama4, mixtral,
   qwen_moe, t5, vit
-adapter: ia3 + optimizer: sgd | 14 | adapted, adapters_more, more_families | chatglm, clip, deepseek, falcon, glm,
-  llama, llama4, olmoe, qwen_moe, vit
+adapter: ia3 + optimizer: sgd | 15 | adapted, adapters_more, more_families | chatglm, clip, deepseek, falcon, glm,
+  gpt_neo, llama, llama4, olmoe, qwen_moe, vit
 adapter: ia3 + optimizer: sgd-momentum | 17 | adapted, adapters, adapters_more, more_families, quantized | bart,
   bert, deepseek, gemma, gpt2, llama, llama4, mixtral, mpt, phi, phi3, roberta, t5
 adapter: ia3 + packing: true | 1 | liger | gemma3
@@ -629,10 +670,10 @@ adapter: ia3 + padding: right | 5 | pairs | bert, gpt2, llama
 adapter: ia3 + parallel.sharding: fsdp | 4 | fully_shard_more | llama
 adapter: ia3 + parallel.sharding: zero1 | 1 | zero_adapters | llama
 adapter: ia3 + parallel.sharding: zero3 | 1 | zero_adapters | llama
-adapter: ia3 + precision: amp | 91 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
+adapter: ia3 + precision: amp | 95 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
   more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
-  gemma3, gemma3_images, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe,
-  starcoder2, t5, vit
+  gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3,
+  qwen2_vl, qwen_moe, starcoder2, t5, vit
 adapter: ia3 + precision: fsdp | 1 | fully_shard_more | llama
 adapter: ia3 + precision: mixed | 2 | zero_adapters | llama
 adapter: ia3 + precision: pure | 40 | adapted, adapters, adapters_more, fully_shard_more, images, more_families,
@@ -646,9 +687,10 @@ adapter: ia3 + weight_dtype: 16 bits | 17 | adapters, more_families, pairs, quan
 adapter: lora + adapter: modules_to_save | 101 | adapted, adapters, adapters_more, fully_shard_more, pairs,
   zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt,
   phi, phi3, qwen_moe, resnet, roberta, vit
-adapter: lora + adapter: over experts | 27 | adapters_more, liger | deepseek, mixtral, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 73 | images, liger, pairs | bert, gemma, gemma2, gemma3, glm4, gpt2,
-  llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl
+adapter: lora + adapter: over experts | 28 | adapters_more, liger, more_families | deepseek, glm4_moe, mixtral,
+  qwen_moe
+adapter: lora + checkpoint_reentrant: true | 79 | images, liger, more_families, pairs, replicated | bert, gemma,
+  gemma2, gemma3, glm4, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
@@ -671,56 +713,63 @@ adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adap
 adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
   t5
 adapter: lora + offload: parameters | 25 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, t5
-adapter: lora + optimizer: adafactor | 12 | adapters_more, quantized | clip, deepseek, llava, mixtral, qwen_moe
-adapter: lora + optimizer: adam | 10 | adapted, adapters_more, images, liger, more_families | clip, gpt_oss, llama,
-  llava, qwen2_5_vl
-adapter: lora + optimizer: adamw-paged | 1 | liger | olmo2
-adapter: lora + optimizer: rmsprop | 36 | adapted, adapters_more, more_families, quantized | bart, clip, deepseek,
-  llava, mixtral, qwen_moe, resnet, roberta, starcoder2, t5, vit
-adapter: lora + optimizer: sgd | 48 | adapted, adapters_more, quantized | bart, chatglm, clip, deepseek, falcon, glm,
-  glm4, llava, mixtral, qwen_moe, resnet, roberta, vit
-adapter: lora + optimizer: sgd-momentum | 141 | adapted, adapters, adapters_more, images, litgpt, more_families,
+adapter: lora + optimizer: adafactor | 13 | adapters_more, images, quantized | clip, deepseek, llava, mixtral,
+  qwen3_vl, qwen_moe
+adapter: lora + optimizer: adam | 11 | adapted, adapters_more, images, liger, more_families | clip, gpt_oss, llama,
+  llava, qwen2_5_vl, qwen3_vl
+adapter: lora + optimizer: adamw-8bit | 3 | images | qwen3_vl
+adapter: lora + optimizer: adamw-paged | 3 | images, liger | olmo2, qwen3_vl
+adapter: lora + optimizer: rmsprop | 38 | adapted, adapters_more, more_families, quantized | bart, clip, deepseek,
+  glm4_moe, gpt_neo, llava, mixtral, qwen_moe, resnet, roberta, starcoder2, t5, vit
+adapter: lora + optimizer: sgd | 49 | adapted, adapters_more, images, quantized | bart, chatglm, clip, deepseek,
+  falcon, glm, glm4, llava, mixtral, qwen3_vl, qwen_moe, resnet, roberta, vit
+adapter: lora + optimizer: sgd-momentum | 144 | adapted, adapters, adapters_more, images, litgpt, more_families,
   quantized, torchtune | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
-  glm, gpt2, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmoe,
-  opt, phi, phi under litgpt, phi3, qwen_moe, resnet, roberta, t5
+  glm, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5
 adapter: lora + packing: true | 2 | liger | gemma3, llama
 adapter: lora + padding: right | 32 | liger, pairs | bert, gpt2, gpt_oss, llama, olmo2
 adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
-adapter: lora + parallel.sharding: ddp | 8 | sharded_bits | gemma, gpt2, llama, opt, phi3
-adapter: lora + parallel.sharding: fsdp | 165 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
-  sharded_bits, sharded_more, torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama,
-  llama under litgpt, llama under torchtune, mixtral, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
-  roberta
+adapter: lora + parallel.sharding: ddp | 10 | replicated, sharded_bits | gemma, glm4_moe, gpt2, gpt_neo, llama, opt,
+  phi3
+adapter: lora + parallel.sharding: fsdp | 166 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
+  sharded_bits, sharded_more, torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, gpt_neo,
+  llama, llama under litgpt, llama under torchtune, mixtral, neox, neox under litgpt, opt, phi, phi under litgpt,
+  phi3, roberta
 adapter: lora + parallel.sharding: fsdp-grad-op | 40 | flat_adapters, fully_shard_more, sharded_bits | gemma, gemma2,
   gpt2, llama
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
 adapter: lora + parallel.sharding: zero2 | 6 | zero_adapters | bert, gpt2, llama, opt
-adapter: lora + parallel.sharding: zero3 | 26 | zero_adapters | bert, gemma2, gpt2, llama, opt, t5
-adapter: lora + precision: amp | 544 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + parallel.sharding: zero3 | 27 | zero, zero_adapters | bert, gemma2, gpt2, gpt_neo, llama, opt, t5
+adapter: lora + precision: amp | 556 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   sharded_activations, sharded_bits, tiled | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox
-  under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt,
+  neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta,
+  starcoder2, t5, vit
 adapter: lora + precision: fsdp | 65 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | bert, bloom,
   gemma, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, phi, phi3
-adapter: lora + precision: mixed | 36 | zero_adapters | bert, gemma2, gpt2, llama, opt, t5
-adapter: lora + precision: pure | 445 | adapted, adapters, adapters_more, compile_more, flat_adapters,
-  fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
+adapter: lora + precision: mixed | 37 | zero, zero_adapters | bert, gemma2, gpt2, gpt_neo, llama, opt, t5
+adapter: lora + precision: pure | 456 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+  fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated,
   sharded_activations, sharded_bits, sharded_more, tiled, torchtune | bart, bert, bloom, chatglm, clip, deepseek,
-  falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt, llama under
-  torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
+  litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 78 | adapters, liger, pairs, pairs_beside, quantized | bart, bert, bloom, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt, phi, phi3, roberta, t5
-adapter: lora + quantization: nf4 | 163 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized,
+adapter: lora + quantization: int8 | 80 | adapters, images, liger, pairs, pairs_beside, quantized | bart, bert,
+  bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt, phi, phi3, qwen3_vl,
+  roberta, t5
+adapter: lora + quantization: nf4 | 166 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized,
   sharded_bits, sharded_more, tiled | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, t5
-adapter: lora + quantization: nf4-double | 98 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
-  sharded_bits, sharded_more, tiled | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3, roberta, t5
+  llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl,
+  roberta, t5
+adapter: lora + quantization: nf4-double | 101 | adapters, flat_adapters, images, liger, litgpt, more_families,
+  pairs, quantized, sharded_bits, sharded_more, tiled | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm,
+  glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_vl,
+  roberta, t5
 adapter: lora + weight_dtype: 16 bits | 202 | adapters, adapters_more, flat_adapters, fully_shard_more, liger, pairs,
   quantized, sharded_bits, sharded_more, tiled | bart, bert, bloom, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2,
   llama, llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -752,41 +801,43 @@ adapter: modules_to_save + weight_dtype: 16 bits | 15 | adapters, adapters_more 
 adapter: over experts + liger_kernels | 1 | liger | deepseek
 adapter: over experts + max_gradient_norm | 1 | liger | deepseek
 adapter: over experts + optimizer: adafactor | 3 | adapters_more | deepseek, mixtral, qwen_moe
-adapter: over experts + optimizer: rmsprop | 4 | adapters_more | deepseek, mixtral
+adapter: over experts + optimizer: rmsprop | 5 | adapters_more, more_families | deepseek, glm4_moe, mixtral
 adapter: over experts + optimizer: sgd | 6 | adapters_more | deepseek, mixtral
 adapter: over experts + optimizer: sgd-momentum | 1 | adapters_more | qwen_moe
 adapter: over experts + precision: amp | 15 | adapters_more | deepseek, mixtral, qwen_moe
-adapter: over experts + precision: pure | 6 | adapters_more | deepseek, mixtral, qwen_moe
+adapter: over experts + precision: pure | 7 | adapters_more, more_families | deepseek, glm4_moe, mixtral, qwen_moe
 adapter: over experts + weight_dtype: 16 bits | 6 | adapters_more | deepseek, mixtral, qwen_moe
 checkpoint_reentrant: true + ema: true | 4 | liger, tiled | gemma2, glm4, llama, qwen_moe
-checkpoint_reentrant: true + frozen: parts | 55 | images, liger, pairs, turns | bert, gemma, gemma2, gemma3, gpt2,
-  llama, neox, opt, phi, phi3, qwen2_vl
+checkpoint_reentrant: true + frozen: parts | 56 | images, liger, more_families, pairs, turns | bert, gemma, gemma2,
+  gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl
 checkpoint_reentrant: true + grad_scaler: true | 1 | liger | glm4
 checkpoint_reentrant: true + label_smoothing | 6 | pairs | bert, gpt2, llama
 checkpoint_reentrant: true + liger_kernels | 12 | liger | gemma2, glm4, llama, olmo2, qwen_moe
 checkpoint_reentrant: true + loss: chunked | 1 | turns | gemma
 checkpoint_reentrant: true + loss: dpo | 36 | pairs | gemma3, gpt2, llama, phi
-checkpoint_reentrant: true + loss: fused | 2 | liger | glm4, llama
+checkpoint_reentrant: true + loss: fused | 3 | liger, more_families | glm4, glm4_moe, llama
 checkpoint_reentrant: true + loss: tiled | 3 | tiled | gemma2, glm4, mixtral
 checkpoint_reentrant: true + max_gradient_norm | 3 | liger | gemma2, glm4, llama
 checkpoint_reentrant: true + offload: activations | 25 | checkpoints, liger, pairs, tiled | gemma, gemma2, gemma3,
   glm4, gpt2, llama, neox, opt, phi, phi3, qwen_moe
-checkpoint_reentrant: true + optimizer: adafactor | 18 | checkpoints | bert, gpt2, llama
+checkpoint_reentrant: true + optimizer: adafactor | 19 | checkpoints, more_families | bert, glm4_moe, gpt2, llama
 checkpoint_reentrant: true + optimizer: adam | 3 | images, liger | llama, qwen2_5_vl
 checkpoint_reentrant: true + optimizer: adamw-paged | 1 | liger | llama
 checkpoint_reentrant: true + optimizer: rmsprop | 4 | checkpoints | gemma, llama, opt
-checkpoint_reentrant: true + optimizer: sgd | 20 | checkpoints | bert, gemma3, gpt2, llama, neox, phi
+checkpoint_reentrant: true + optimizer: sgd | 21 | checkpoints, images | bert, gemma3, gpt2, llama, neox, phi,
+  qwen3_vl
 checkpoint_reentrant: true + optimizer: sgd-momentum | 5 | checkpoints, images | gemma3, gemma3_images, llama, neox,
   phi3
 checkpoint_reentrant: true + optimizer_in_backward: true | 12 | checkpoints | bert, gpt2, llama
 checkpoint_reentrant: true + packing: true | 1 | liger | qwen_moe
 checkpoint_reentrant: true + padding: right | 33 | images, liger, pairs | bert, gemma3_images, gpt2, llama
-checkpoint_reentrant: true + precision: amp | 123 | checkpoints, images, liger, pairs, tiled, turns | bert, gemma,
-  gemma2, gemma3, glm4, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
-checkpoint_reentrant: true + precision: mixed | 29 | checkpoints, pairs | bert, gemma, gemma2, gemma3, gpt2, llama,
-  neox, opt, phi, phi3
-checkpoint_reentrant: true + precision: pure | 100 | checkpoints, images, liger, pairs, tiled | bert, gemma, gemma2,
-  gemma3, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen2_vl
+checkpoint_reentrant: true + parallel.sharding: ddp | 1 | replicated | glm4_moe
+checkpoint_reentrant: true + precision: amp | 126 | checkpoints, images, liger, pairs, tiled, turns | bert, gemma,
+  gemma2, gemma3, glm4, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+checkpoint_reentrant: true + precision: mixed | 31 | checkpoints, more_families, pairs | bert, gemma, gemma2, gemma3,
+  glm4_moe, gpt2, llama, neox, opt, phi, phi3
+checkpoint_reentrant: true + precision: pure | 105 | checkpoints, images, liger, more_families, pairs, replicated,
+  tiled | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 14 | pairs, tiled | gpt2, llama, mixtral, opt, phi3
 checkpoint_reentrant: true + quantization: nf4-double | 3 | liger, pairs | llama
@@ -849,33 +900,39 @@ frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
 frozen: parts + loss: fused | 8 | quantized | gpt2, llama
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
 frozen: parts + max_gradient_norm | 12 | fully_shard_more, liger, turns | bert, gpt2, llama, neox, phi
-frozen: parts + offload: activations | 34 | hosted, liger, pairs, tiled | bert, bloom, gemma3, gpt2, gpt_oss, llama,
-  llama4, olmoe, opt, phi, phi3
-frozen: parts + optimizer: adafactor | 12 | frozen | clip, deepseek, llava, mixtral, qwen_moe, vit
-frozen: parts + optimizer: adam | 7 | frozen, more_families, turns | clip, llama4, llava, olmo2, phi
-frozen: parts + optimizer: rmsprop | 30 | frozen | bart, clip, deepseek, mixtral, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + optimizer: sgd | 36 | frozen, liger, more_families, tiled | bart, chatglm, deepseek, glm, glm4,
-  gpt_oss, llama, llava, mixtral, resnet, roberta, starcoder2, t5, vit
+frozen: parts + offload: activations | 40 | hosted, images, liger, more_families, pairs, tiled | bert, bloom, gemma3,
+  gpt2, gpt_neo, gpt_oss, llama, llama4, olmoe, opt, phi, phi3, qwen3_vl
+frozen: parts + optimizer: adafactor | 13 | frozen, more_families | clip, deepseek, gpt_neo, llava, mixtral,
+  qwen_moe, vit
+frozen: parts + optimizer: adam | 13 | frozen, fully_shard_more, images, more_families, turns | clip, gpt_neo,
+  llama4, llava, olmo2, phi, qwen3_vl
+frozen: parts + optimizer: rmsprop | 34 | frozen, fully_shard_more, more_families | bart, clip, deepseek, glm4_moe,
+  gpt_neo, mixtral, qwen_moe, resnet, roberta, t5, vit
+frozen: parts + optimizer: sgd | 39 | frozen, fully_shard_more, images, liger, more_families, tiled | bart, chatglm,
+  deepseek, glm, glm4, glm4_moe, gpt_oss, llama, llava, mixtral, qwen3_vl, resnet, roberta, starcoder2, t5, vit
 frozen: parts + optimizer: sgd-momentum | 40 | adapters, frozen, images, more_families, quantized | bart, bert, clip,
   deepseek, gemma2, gemma3, gpt_oss, llama, mixtral, olmo2, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2
 frozen: parts + padding: right | 24 | pairs | bert, gpt2, llama
-frozen: parts + parallel.sharding: fsdp | 24 | fully_shard_more | bert, gpt2, llama, neox
+frozen: parts + parallel.sharding: ddp | 1 | replicated | qwen3_vl
+frozen: parts + parallel.sharding: fsdp | 28 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, neox, qwen3_vl
 frozen: parts + parallel.sharding: fsdp-grad-op | 11 | fully_shard_more | llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 157 | adapters, frozen, fully_shard_more, images, liger, lora_parts, masks,
+frozen: parts + precision: amp | 166 | adapters, frozen, fully_shard_more, images, liger, lora_parts, masks,
   more_families, pairs, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
-  gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
-frozen: parts + precision: mixed | 137 | adapters, frozen, hosted, more_families, pairs, pairs_beside, zero_adapters
-  | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama,
-  llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 197 | adapters, frozen, fully_shard_more, images, liger, lora_parts, masks,
-  more_families, pairs, pairs_beside, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, neox, olmo2, opt,
-  phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts + precision: mixed | 143 | adapters, frozen, hosted, images, more_families, pairs, pairs_beside,
+  zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe,
+  resnet, roberta, t5, vit
+frozen: parts + precision: pure | 205 | adapters, frozen, fully_shard_more, images, liger, lora_parts, masks,
+  more_families, pairs, pairs_beside, quantized, replicated, tiled, turns | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
+  llava, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2,
+  t5, vit
 frozen: parts + trained_blocks: badam | 11 | turns | gemma, llama, neox, phi, phi3
 frozen: parts + trained_blocks: lisa | 13 | turns | llama, mixtral, neox, olmo2, phi, phi3
 frozen: parts + weight_dtype: 16 bits | 13 | liger, more_families, pairs, turns | gpt2, gpt_oss, llama, llama4, neox,
@@ -919,12 +976,13 @@ label_smoothing + padding: right | 22 | losses_more, pairs | bert, deepseek, fal
   qwen_moe
 label_smoothing + parallel.sharding: fsdp | 6 | fully_shard_more | bert, gemma, gpt2, llama
 label_smoothing + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma, gpt2, llama
-label_smoothing + precision: amp | 105 | fully_shard_more, liger, losses_more, pairs, smoothing | bart, bert, bloom,
-  chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
-  qwen_moe, roberta, t5, vit
+label_smoothing + precision: amp | 106 | fully_shard_more, images, liger, losses_more, pairs, smoothing | bart, bert,
+  bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
+  qwen3_vl, qwen_moe, roberta, t5, vit
 label_smoothing + precision: fsdp | 3 | fully_shard_more | gemma, llama
-label_smoothing + precision: mixed | 95 | losses_more, pairs, smoothing | bart, bert, bloom, chatglm, deepseek,
-  falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
+label_smoothing + precision: mixed | 97 | losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm,
+  deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
+  phi3, qwen_moe, roberta, t5, vit
 label_smoothing + precision: pure | 92 | evaluation, evaluation_more, fully_shard_more, liger, losses_more, pairs,
   smoothing | bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral,
   mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
@@ -958,22 +1016,25 @@ liger_kernels + trained_blocks: lisa | 1 | turns | llama
 liger_kernels + weight_dtype: 16 bits | 9 | liger, tiled | gemma3, glm4, llama, olmo2
 loss: chunked + max_gradient_norm | 2 | liger | gpt_oss, olmo2
 loss: chunked + offload: activations | 2 | liger | glm4, llama
-loss: chunked + optimizer: sgd-momentum | 78 | litgpt, torchtune | falcon under litgpt, llama under litgpt, llama
-  under torchtune, neox under litgpt, phi under litgpt
+loss: chunked + optimizer: rmsprop | 1 | more_families | glm4_moe
+loss: chunked + optimizer: sgd-momentum | 79 | litgpt, more_families, torchtune | falcon under litgpt, gpt_neo, llama
+  under litgpt, llama under torchtune, neox under litgpt, phi under litgpt
 loss: chunked + packing: true | 3 | losses_more | gpt2, llama
 loss: chunked + padding: right | 10 | liger, losses_more | deepseek, falcon, glm, glm4, gpt_oss, mixtral, qwen_moe
 loss: chunked + parallel.sharding: fsdp | 75 | litgpt, sharded_more, torchtune | falcon under litgpt, gpt2, llama,
   llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt, phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
-loss: chunked + precision: amp | 164 | heads, liger, litgpt, losses, losses_more, sharded_more, turns | bloom,
-  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama under litgpt,
-  mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen_moe
+loss: chunked + precision: amp | 167 | heads, images, liger, litgpt, losses, losses_more, more_families,
+  sharded_more, turns | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under
+  litgpt, phi3, qwen3_vl, qwen_moe
 loss: chunked + precision: fsdp | 4 | sharded_more | llama
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 255 | heads, liger, litgpt, losses, losses_more, sharded_more, torchtune | bloom,
-  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt, llama
-  under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe
+loss: chunked + precision: pure | 256 | heads, liger, litgpt, losses, losses_more, more_families, sharded_more,
+  torchtune | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama,
+  llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
+  qwen_moe
 loss: chunked + quantization: int8 | 1 | liger | gpt_oss
 loss: chunked + quantization: nf4 | 11 | litgpt | falcon under litgpt, llama under litgpt, neox under litgpt, phi
   under litgpt
@@ -1002,6 +1063,7 @@ loss: fp32-logits + precision: mixed | 7 | losses | bert
 loss: fp32-logits + precision: pure | 20 | losses, returned | bert, llama
 loss: fused + max_gradient_norm | 5 | fully_shard_more | gemma, llama
 loss: fused + offload: activations | 1 | liger | glm4
+loss: fused + optimizer: adafactor | 1 | more_families | glm4_moe
 loss: fused + optimizer: sgd-momentum | 9 | quantized | gpt2, llama
 loss: fused + packing: true | 3 | losses_more | gpt2, llama
 loss: fused + padding: right | 16 | losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
@@ -1012,8 +1074,8 @@ loss: fused + precision: amp | 72 | fully_shard_more, heads, liger, losses, loss
 loss: fused + precision: fsdp | 2 | fully_shard_more | llama
 loss: fused + precision: mixed | 53 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
-loss: fused + precision: pure | 43 | fully_shard_more, heads, losses, quantized | bloom, gemma, gemma2, gemma3, gpt2,
-  llama, mpt, neox, opt, phi3
+loss: fused + precision: pure | 45 | fully_shard_more, heads, images, losses, more_families, quantized | bloom,
+  gemma, gemma2, gemma3, glm4_moe, gpt2, llama, mpt, neox, opt, phi3, qwen3_vl
 loss: fused + quantization: int8 | 4 | liger, quantized | glm4, llama
 loss: fused + quantization: nf4 | 9 | quantized | gpt2, llama
 loss: fused + weight_dtype: 16 bits | 9 | liger, losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
@@ -1041,7 +1103,8 @@ loss: vocab-parallel + parallel.replicas | 11 | titan_replicas | llama under tor
 loss: vocab-parallel + parallel.sharding: fsdp | 30 | titan, titan_replicas | llama under torchtitan
 loss: vocab-parallel + parallel.tensor | 30 | titan, titan_replicas | llama under torchtitan
 loss: vocab-parallel + precision: fsdp | 30 | titan, titan_replicas | llama under torchtitan
-max_gradient_norm + offload: activations | 7 | flat_adapters, flat_host, liger | bloom, glm4, gpt2, llama, olmo2
+max_gradient_norm + offload: activations | 8 | flat_adapters, flat_host, liger, more_families | bloom, glm4, gpt2,
+  gpt_neo, llama, olmo2
 max_gradient_norm + offload: gradients | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + offload: optimizer | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
@@ -1049,13 +1112,13 @@ max_gradient_norm + offload: optimizer | 17 | flat_adapters, flat_host, sharded_
 max_gradient_norm + offload: parameters | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + optimizer: adafactor | 5 | precisions | bert, llama
-max_gradient_norm + optimizer: adam | 3 | master | bert, llama
+max_gradient_norm + optimizer: adam | 4 | images, master | bert, llama, qwen3_vl
 max_gradient_norm + optimizer: adamw-8bit | 6 | precisions | bert, llama
 max_gradient_norm + optimizer: galore-adamw | 13 | galore | bert, gpt2, llama
 max_gradient_norm + optimizer: lion | 1 | precisions | llama
 max_gradient_norm + optimizer: muon | 1 | precisions | gpt2
 max_gradient_norm + optimizer: rmsprop | 4 | master, precisions | bert, gpt2, llama
-max_gradient_norm + optimizer: sgd | 12 | master, optimizers, precisions | bert, gpt2, llama
+max_gradient_norm + optimizer: sgd | 13 | images, master, optimizers, precisions | bert, gpt2, llama, qwen3_vl
 max_gradient_norm + optimizer: sgd-momentum | 6 | master, precisions | bert, gpt2, llama
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
 max_gradient_norm + packing: true | 1 | liger | llama
@@ -1074,9 +1137,10 @@ max_gradient_norm + precision: amp | 74 | flat_adapters, fully_shard_more, galor
   sharded_bits, tiled, turns | bert, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama, olmo2, vit
 max_gradient_norm + precision: fsdp | 75 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
   sharded_more, titan, titan_replicas | bert, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, phi
-max_gradient_norm + precision: mixed | 24 | master | bert, gpt2, llama
-max_gradient_norm + precision: pure | 58 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, liger,
-  optimizers, sharded_bits, tiled, turns | bert, bloom, gemma, gemma2, gpt2, llama, neox, phi, qwen_moe
+max_gradient_norm + precision: mixed | 26 | master, more_families | bert, glm4_moe, gpt2, gpt_neo, llama
+max_gradient_norm + precision: pure | 60 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore,
+  images, liger, optimizers, sharded_bits, tiled, turns | bert, bloom, gemma, gemma2, gpt2, llama, neox, phi,
+  qwen3_vl, qwen_moe
 max_gradient_norm + quantization: nf4 | 7 | flat_adapters, sharded_bits | gemma2, gpt2, llama
 max_gradient_norm + quantization: nf4-double | 10 | flat_adapters, liger, sharded_bits | glm4, llama, phi
 max_gradient_norm + trained_blocks: badam | 1 | turns | phi
@@ -1089,20 +1153,22 @@ offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + offload: parameters | 58 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
-offload: activations + optimizer: adam | 1 | hosted | olmoe
+offload: activations + optimizer: adafactor | 1 | more_families | gpt_neo
+offload: activations + optimizer: adam | 4 | hosted, more_families | gpt_neo, olmoe
 offload: activations + optimizer: adamw-8bit-paged | 1 | liger | llama
 offload: activations + optimizer: adamw-paged | 2 | liger | llama, olmo2
 offload: activations + optimizer: lion | 1 | liger | llama
 offload: activations + optimizer: muon | 1 | liger | phi3
-offload: activations + optimizer: rmsprop | 11 | checkpoints, hosted, images, tiled | bloom, gemma, gemma3_images,
-  llama, mixtral, mpt, neox, olmoe, qwen2_5_vl, qwen2_vl
-offload: activations + optimizer: sgd | 29 | checkpoints, hosted, images, liger | bert, deepseek, gemma2, gemma3,
-  gpt2, llama, opt, phi, qwen2_5_vl
+offload: activations + optimizer: rmsprop | 12 | checkpoints, hosted, images, tiled | bloom, gemma, gemma3_images,
+  llama, mixtral, mpt, neox, olmoe, qwen2_5_vl, qwen2_vl, qwen3_vl
+offload: activations + optimizer: sgd | 30 | checkpoints, hosted, images, liger, more_families | bert, deepseek,
+  gemma2, gemma3, gpt2, gpt_neo, llama, opt, phi, qwen2_5_vl
 offload: activations + optimizer: sgd-momentum | 9 | checkpoints, hosted, images | gemma3_images, mixtral, mpt, opt,
   qwen2_vl, qwen_moe
 offload: activations + optimizer_in_backward: true | 3 | liger | gemma2, gpt_oss, llama
 offload: activations + packing: true | 3 | liger | deepseek, llama4, qwen_moe
-offload: activations + padding: right | 27 | images, liger, pairs | bert, gpt2, llama, qwen2_vl
+offload: activations + padding: right | 29 | images, liger, more_families, pairs | bert, glm4_moe, gpt2, gpt_neo,
+  llama, qwen2_vl
 offload: activations + parallel.fsdp_version: 1 | 30 | flat_adapters, flat_host, sharded_activations | bert, bloom,
   gpt2, llama, neox, opt, phi3
 offload: activations + parallel.replicas | 4 | flat_host, sharded_activations | gpt2, llama
@@ -1117,17 +1183,19 @@ offload: activations + parallel.sharding: zero2 | 16 | host_activations | bert, 
   neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 35 | host_activations | bert, bloom, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-offload: activations + precision: amp | 113 | checkpoints, flat_host, host_activations, hosted, images, liger, pairs,
-  sharded_activations, tiled | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral,
-  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, vit
+offload: activations + precision: amp | 118 | checkpoints, flat_host, host_activations, hosted, images, liger,
+  more_families, pairs, sharded_activations, tiled | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, vit
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
-offload: activations + precision: mixed | 135 | checkpoints, host_activations, hosted, pairs, selective_more | bert,
-  bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe,
-  opt, phi, phi3, roberta, vit
-offload: activations + precision: pure | 142 | checkpoints, flat_host, host_activations, hosted, images, liger,
-  pairs, selective_more, sharded_activations, tiled | bert, bloom, deepseek, gemma, gemma2, gemma3, gemma3_images,
-  glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, vit
+offload: activations + precision: mixed | 140 | checkpoints, host_activations, hosted, images, more_families, pairs,
+  selective_more | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama,
+  llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
+offload: activations + precision: pure | 145 | checkpoints, flat_host, host_activations, hosted, images, liger,
+  more_families, pairs, selective_more, sharded_activations, tiled | bert, bloom, deepseek, gemma, gemma2, gemma3,
+  gemma3_images, glm4, gpt2, gpt_neo, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen2_vl, qwen3_vl, qwen_moe, vit
 offload: activations + quantization: int8 | 7 | liger, pairs | glm4, gpt2, llama
 offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
 offload: activations + quantization: nf4-double | 3 | liger | gemma2, glm4, olmo2
@@ -1208,10 +1276,12 @@ offload: parameters + quantization: nf4 | 6 | flat_adapters, sharded_more | llam
 offload: parameters + quantization: nf4-double | 2 | flat_adapters, sharded_more | llama
 offload: parameters + weight_dtype: 16 bits | 13 | flat_adapters, sharded_more | llama
 optimizer: adafactor + optimizer_in_backward: true | 8 | checkpoints, optimizers | bert, gpt2, llama
-optimizer: adafactor + precision: amp | 57 | adapted, adapters_more, checkpoints, frozen, halves, moe, optimizers,
-  precisions, random, suite, vision | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen_moe, vit
-optimizer: adafactor + precision: pure | 61 | adapters_more, checkpoints, frozen, moe, quantized, random, suite,
-  vision | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen_moe, vit
+optimizer: adafactor + precision: amp | 59 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
+  optimizers, precisions, random, suite, vision | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen3_vl,
+  qwen_moe, vit
+optimizer: adafactor + precision: pure | 65 | adapters_more, checkpoints, frozen, images, moe, more_families,
+  quantized, random, suite, vision | bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, llama, llava, mixtral, qwen3_vl,
+  qwen_moe, vit
 optimizer: adafactor + quantization: int8 | 1 | quantized | llava
 optimizer: adafactor + quantization: nf4 | 2 | quantized | llava
 optimizer: adafactor + quantization: nf4-double | 1 | quantized | mixtral
@@ -1219,13 +1289,15 @@ optimizer: adafactor + weight_dtype: 16 bits | 9 | adapters_more, halves, precis
   llama, mixtral, qwen_moe, vit
 optimizer: adam + optimizer_in_backward: true | 9 | optimizers, precisions, tiled | bert, gemma2, gpt2, llama
 optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
-optimizer: adam + padding: right | 1 | images | qwen2_vl
-optimizer: adam + precision: amp | 41 | adapted, adapters_more, frozen, halves, images, more_families, optimizers,
-  precisions, random, turns, vision | bert, clip, gpt2, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl,
-  starcoder2, vit
+optimizer: adam + padding: right | 3 | images, more_families | gpt_neo, qwen2_vl, qwen3_vl
+optimizer: adam + parallel.sharding: fsdp | 2 | fully_shard_more | gpt_neo, qwen3_vl
+optimizer: adam + precision: amp | 48 | adapted, adapters_more, frozen, fully_shard_more, halves, images,
+  more_families, optimizers, precisions, random, turns, vision | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
+  llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen3_vl, starcoder2, vit
 optimizer: adam + precision: mixed | 3 | master | bert, llama
-optimizer: adam + precision: pure | 39 | adapted, adapters_more, frozen, hosted, images, liger, more_families,
-  optimizers, precisions, random | bert, clip, gpt2, gpt_oss, llama, llava, olmo2, olmoe, qwen2_vl, starcoder2
+optimizer: adam + precision: pure | 45 | adapted, adapters_more, frozen, fully_shard_more, hosted, images, liger,
+  more_families, optimizers, precisions, random | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, olmo2,
+  olmoe, qwen2_vl, qwen3_vl, starcoder2
 optimizer: adam + quantization: int8 | 1 | liger | llama
 optimizer: adam + quantization: nf4-double | 1 | liger | llama
 optimizer: adam + trained_blocks: lisa | 1 | turns | phi
@@ -1235,9 +1307,13 @@ optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, lla
 optimizer: adamw-8bit + parallel.fsdp_version: 1 | 3 | flat_parameter | llama, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 1 | flat_parameter | opt
-optimizer: adamw-8bit + precision: amp | 15 | optimizers, precisions | bert, llama
+optimizer: adamw-8bit + precision: amp | 17 | images, optimizers, precisions | bert, llama, qwen3_vl
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
-optimizer: adamw-8bit + precision: pure | 6 | flat_parameter, liger, optimizers | gpt2, gpt_oss, llama
+optimizer: adamw-8bit + precision: pure | 7 | flat_parameter, images, liger, optimizers | gpt2, gpt_oss, llama,
+  qwen3_vl
+optimizer: adamw-8bit + quantization: int8 | 1 | images | qwen3_vl
+optimizer: adamw-8bit + quantization: nf4 | 1 | images | qwen3_vl
+optimizer: adamw-8bit + quantization: nf4-double | 1 | images | qwen3_vl
 optimizer: adamw-8bit + weight_dtype: 16 bits | 4 | precisions | bert, llama
 optimizer: adamw-8bit-paged + optimizer_in_backward: true | 2 | optimizers | llama
 optimizer: adamw-8bit-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | gpt2, llama
@@ -1247,10 +1323,11 @@ optimizer: adamw-8bit-paged + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-8bit-paged + precision: pure | 7 | liger, optimizers | bert, gpt2, llama
 optimizer: adamw-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | llama
 optimizer: adamw-paged + parallel.sharding: fsdp | 2 | flat_parameter | llama
-optimizer: adamw-paged + precision: amp | 4 | liger, optimizers | bert, llama
+optimizer: adamw-paged + precision: amp | 6 | images, liger, optimizers | bert, llama, qwen3_vl
 optimizer: adamw-paged + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-paged + precision: pure | 9 | flat_parameter, liger, optimizers | bert, gpt2, llama, olmo2
-optimizer: adamw-paged + quantization: nf4-double | 1 | liger | olmo2
+optimizer: adamw-paged + quantization: nf4 | 1 | images | qwen3_vl
+optimizer: adamw-paged + quantization: nf4-double | 2 | images, liger | olmo2, qwen3_vl
 optimizer: galore-adamw + optimizer_in_backward: true | 11 | galore | bert, gpt2, llama
 optimizer: galore-adamw + precision: amp | 59 | galore | bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm,
   glm4, gpt2, llama, llava, mixtral, opt, phi3, qwen_moe, vit
@@ -1278,15 +1355,18 @@ optimizer: muon + precision: pure | 44 | modded, modded_compiled, optimizers | b
 optimizer: muon + weight_dtype: 16 bits | 5 | precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_in_backward: true | 7 | optimizers, precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_state_dtype: fp32 | 6 | precisions | gpt2, llama
-optimizer: rmsprop + precision: amp | 132 | adapted, adapters_more, checkpoints, families, frozen, halves, hosted,
-  images, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, tiled, vision | bart,
-  bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, gpt2, gpt_oss, llama, llama4, llava, mixtral,
-  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: rmsprop + parallel.sharding: ddp | 1 | replicated | qwen3_vl
+optimizer: rmsprop + parallel.sharding: fsdp | 1 | fully_shard_more | glm4_moe
+optimizer: rmsprop + precision: amp | 139 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more,
+  halves, hosted, images, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated, resnet,
+  seq2seq, tiled, vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe,
+  resnet, roberta, starcoder2, t5, vit
 optimizer: rmsprop + precision: mixed | 4 | master | gpt2, llama
-optimizer: rmsprop + precision: pure | 83 | adapted, adapters_more, checkpoints, families, frozen, images, moe,
+optimizer: rmsprop + precision: pure | 88 | adapted, adapters_more, checkpoints, families, frozen, images, moe,
   more_families, optimizers, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip,
-  deepseek, gemma, gemma2, gemma3, gemma3_images, gpt2, gpt_oss, llama, mixtral, mpt, neox, olmo2, opt, phi, phi3,
-  qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  deepseek, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, mixtral, mpt, neox, olmo2,
+  opt, phi, phi3, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: rmsprop + quantization: int8 | 5 | quantized | bart, llava, t5
 optimizer: rmsprop + quantization: nf4 | 4 | quantized | roberta, t5
 optimizer: rmsprop + quantization: nf4-double | 4 | quantized | bart, mixtral, t5
@@ -1295,15 +1375,18 @@ optimizer: rmsprop + weight_dtype: 16 bits | 46 | adapters_more, halves, hosted,
   qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | bert, gpt2, llama
 optimizer: sgd + padding: right | 2 | images | gemma3_images
-optimizer: sgd + precision: amp | 204 | adapted, adapters_more, attention, checkpoints, families, frozen, halves,
-  images, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet, seq2seq, tiled, vision | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, llama,
-  llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen_moe, resnet, roberta, t5, vit
+optimizer: sgd + parallel.sharding: ddp | 1 | replicated | gpt_neo
+optimizer: sgd + parallel.sharding: fsdp | 2 | fully_shard_more | gpt_neo, qwen3_vl
+optimizer: sgd + precision: amp | 212 | adapted, adapters_more, attention, checkpoints, families, frozen,
+  fully_shard_more, halves, images, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
+  resnet, seq2seq, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt,
+  phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + precision: mixed | 7 | master | llama
-optimizer: sgd + precision: pure | 133 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
+optimizer: sgd + precision: pure | 134 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
   images, liger, moe, more_families, optimizers, quantized, random, resnet, seq2seq, suite, vision | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, llama, llama4, llava,
-  mixtral, mpt, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, llama,
+  llama4, llava, mixtral, mpt, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd + quantization: int8 | 3 | quantized | glm, llava
 optimizer: sgd + quantization: nf4 | 5 | quantized | glm, glm4, mixtral, roberta
 optimizer: sgd + quantization: nf4-double | 3 | quantized | glm, glm4, roberta
@@ -1312,20 +1395,21 @@ optimizer: sgd + weight_dtype: 16 bits | 60 | adapters_more, halves, more_famili
   opt, phi, phi3, qwen_moe, resnet, roberta, t5
 optimizer: sgd-momentum + optimizer_in_backward: true | 8 | optimizers, precisions | bert, gpt2, llama
 optimizer: sgd-momentum + optimizer_state_dtype: fp32 | 6 | precisions | bert, gpt2, llama
-optimizer: sgd-momentum + padding: right | 1 | images | gemma3_images
-optimizer: sgd-momentum + parallel.sharding: fsdp | 29 | litgpt, torchtune | falcon under litgpt, llama under litgpt,
-  llama under torchtune, neox under litgpt, phi under litgpt
-optimizer: sgd-momentum + precision: amp | 188 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + padding: right | 3 | fully_shard_more, images, more_families | gemma3_images, glm4_moe
+optimizer: sgd-momentum + parallel.sharding: fsdp | 32 | fully_shard_more, litgpt, torchtune | falcon under litgpt,
+  glm4_moe, gpt_neo, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt, qwen3_vl
+optimizer: sgd-momentum + precision: amp | 192 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   halves, hosted, images, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet,
-  seq2seq, suite, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gpt2,
-  gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  seq2seq, suite, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
-optimizer: sgd-momentum + precision: pure | 213 | adapted, adapters, adapters_more, checkpoints, families, frozen,
-  hosted, images, litgpt, moe, more_families, optimizers, precisions, quantized, random, resnet, seq2seq, torchtune,
-  vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, gpt2,
-  gpt_oss, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, t5, vit
+optimizer: sgd-momentum + precision: pure | 218 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+  fully_shard_more, hosted, images, litgpt, moe, more_families, optimizers, precisions, quantized, random, resnet,
+  seq2seq, torchtune, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, glm, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt,
+  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet,
+  roberta, t5, vit
 optimizer: sgd-momentum + quantization: gptq-int4 | 14 | quantized | bloom, gemma2, gemma3, glm, llama, phi, phi3
 optimizer: sgd-momentum + quantization: int8 | 6 | adapters, quantized | bloom, gemma3, llama, mpt, phi
 optimizer: sgd-momentum + quantization: nf4 | 14 | adapters, quantized | gemma, gemma2, gpt2, llama, opt, roberta
@@ -1350,14 +1434,16 @@ packing: true + precision: pure | 26 | liger, losses_more, masks | deepseek, gem
 packing: true + quantization: int8 | 1 | liger | gemma3
 packing: true + quantization: nf4-double | 1 | liger | mixtral
 packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
-padding: right + parallel.sharding: fsdp | 5 | fully_shard_more | bert, gpt2, llama
+padding: right + parallel.sharding: ddp | 2 | replicated | glm4_moe, gpt_neo
+padding: right + parallel.sharding: fsdp | 7 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama
 padding: right + parallel.sharding: fsdp-grad-op | 3 | fully_shard_more | gpt2, llama
-padding: right + precision: amp | 105 | fully_shard_more, images, liger, losses_more, masks, padding, pairs,
-  preference | bert, deepseek, falcon, gemma2, gemma3_images, glm, glm4, gpt2, gpt_oss, llama, llama4, mixtral, mpt,
-  neox, olmo2, qwen2_vl, qwen_moe, roberta
+padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
+padding: right + precision: amp | 109 | fully_shard_more, images, liger, losses_more, masks, more_families, padding,
+  pairs, preference, replicated | bert, deepseek, falcon, gemma2, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, qwen2_vl, qwen3_vl, qwen_moe, roberta
 padding: right + precision: fsdp | 2 | fully_shard_more | gpt2, llama
-padding: right + precision: mixed | 78 | losses_more, padding, pairs, pairs_beside, preference | bert, deepseek,
-  falcon, glm, glm4, gpt2, llama, mixtral, qwen_moe, roberta
+padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
+  deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
 padding: right + precision: pure | 111 | fully_shard_more, images, liger, losses_more, masks, padding, pairs,
   pairs_beside, preference | bart, bert, bloom, deepseek, falcon, gemma3, gemma3_images, glm, glm4, gpt2, llama,
   llama4, mixtral, olmo2, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5
@@ -1388,25 +1474,26 @@ parallel.replicas + precision: fsdp | 23 | flat_adapters, flat_host, flat_parame
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
-parallel.sharding: ddp + precision: amp | 15 | replicated, sharded_activations, sharded_bits | bert, gemma, gpt2,
-  llama, phi3
-parallel.sharding: ddp + precision: pure | 42 | modded, modded_compiled, replicated, sharded_activations,
-  sharded_bits | bert, gpt2, llama, modded_nanogpt under modded-nanogpt, opt
+parallel.sharding: ddp + precision: amp | 18 | replicated, sharded_activations, sharded_bits | bert, gemma, glm4_moe,
+  gpt2, gpt_neo, llama, phi3, qwen3_vl
+parallel.sharding: ddp + precision: mixed | 4 | replicated | glm4_moe, gpt_neo, qwen3_vl
+parallel.sharding: ddp + precision: pure | 45 | modded, modded_compiled, replicated, sharded_activations,
+  sharded_bits | bert, glm4_moe, gpt2, gpt_neo, llama, modded_nanogpt under modded-nanogpt, opt, qwen3_vl
 parallel.sharding: ddp + quantization: nf4 | 4 | sharded_bits | gemma, llama, opt
 parallel.sharding: ddp + quantization: nf4-double | 4 | sharded_bits | gpt2, llama, phi3
 parallel.sharding: fsdp + parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 98 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp + precision: amp | 102 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_more | bert, bloom, gemma, gemma2,
-  gemma3, glm, gpt2, llama, llama under litgpt, mixtral, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
-  roberta, vit
-parallel.sharding: fsdp + precision: fsdp | 256 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+  gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt, opt, phi, phi
+  under litgpt, phi3, qwen3_vl, roberta, vit
+parallel.sharding: fsdp + precision: fsdp | 260 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan, titan_replicas
-  | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, llama under torchtitan, mixtral, mpt under llm-foundry,
-  neox, opt, phi, phi3, qwen_moe, roberta
-parallel.sharding: fsdp + precision: pure | 154 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  | bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mixtral, mpt
+  under llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
+parallel.sharding: fsdp + precision: pure | 157 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, host_activations, litgpt, replicas, sharded_activations, sharded_bits, sharded_more, torchtune |
-  bert, bloom, falcon under litgpt, gemma, gemma2, gpt2, llama, llama under litgpt, llama under torchtune, mixtral,
-  neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen_moe, roberta, vit
+  bert, bloom, falcon under litgpt, gemma, gemma2, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under
+  torchtune, mixtral, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, roberta, vit
 parallel.sharding: fsdp + quantization: nf4 | 25 | flat_adapters, sharded_bits, sharded_more | bert, gemma, gemma2,
   gemma3, gpt2, llama, opt, phi3
 parallel.sharding: fsdp + quantization: nf4-double | 24 | flat_adapters, sharded_bits, sharded_more | bloom, gemma,
@@ -1430,17 +1517,19 @@ parallel.sharding: zero1 + precision: mixed | 46 | host_activations, zero, zero_
   gemma2, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta, vit
 parallel.sharding: zero2 + precision: mixed | 47 | host_activations, zero, zero_adapters | bert, bloom, gemma,
   gemma3, glm, gpt2, llama, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-parallel.sharding: zero3 + precision: mixed | 107 | host_activations, zero, zero_adapters, zero_offload | bert,
-  bloom, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
+parallel.sharding: zero3 + precision: mixed | 112 | host_activations, zero, zero_adapters, zero_offload | bert,
+  bloom, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen3_vl, roberta, t5, vit
 parallel.tensor + precision: fsdp | 34 | titan, titan_replicas | llama under torchtitan
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 49 | adapters, liger, pairs, pairs_beside, quantized | bart, bert, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt, phi, roberta, t5
-precision: amp + quantization: nf4 | 79 | adapters, flat_adapters, pairs, pairs_beside, quantized, sharded_bits |
-  bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, roberta, t5
-precision: amp + quantization: nf4-double | 48 | adapters, flat_adapters, liger, pairs, quantized, sharded_bits,
-  tiled | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, roberta, t5
+precision: amp + quantization: int8 | 50 | adapters, images, liger, pairs, pairs_beside, quantized | bart, bert,
+  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt, phi, qwen3_vl, roberta, t5
+precision: amp + quantization: nf4 | 81 | adapters, flat_adapters, images, pairs, pairs_beside, quantized,
+  sharded_bits | bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi,
+  phi3, qwen3_vl, roberta, t5
+precision: amp + quantization: nf4-double | 51 | adapters, flat_adapters, images, liger, more_families, pairs,
+  quantized, sharded_bits, tiled | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, mixtral, neox, opt,
+  phi, phi3, qwen3_vl, roberta, t5
 precision: amp + trained_blocks: badam | 5 | turns | gemma, llama, neox
 precision: amp + trained_blocks: lisa | 10 | turns | llama, mixtral, phi, phi3
 precision: amp + weight_dtype: 16 bits | 682 | adapters, adapters_more, flat_adapters, fully_shard_more, galore,
@@ -1453,11 +1542,11 @@ precision: fsdp + weight_dtype: 16 bits | 47 | flat_adapters, fully_shard_more, 
   gemma3, glm, gpt2, llama, phi, phi3
 precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma2, glm, glm4, gpt2, llama, neox, opt,
   phi, phi3
-precision: pure + quantization: int8 | 29 | adapters, liger, pairs, quantized | bart, bert, bloom, gemma2, gemma3,
-  glm, glm4, gpt2, llama, llava, mpt, phi, phi3, t5
-precision: pure + quantization: nf4 | 65 | adapters, flat_adapters, litgpt, pairs, pairs_beside, quantized,
+precision: pure + quantization: int8 | 30 | adapters, images, liger, pairs, quantized | bart, bert, bloom, gemma2,
+  gemma3, glm, glm4, gpt2, llama, llava, mpt, phi, phi3, qwen3_vl, t5
+precision: pure + quantization: nf4 | 66 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized,
   sharded_bits, tiled | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under
-  litgpt, llava, mixtral, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta
+  litgpt, llava, mixtral, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
 precision: pure + quantization: nf4-double | 43 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
   sharded_bits, sharded_more | bart, bloom, falcon under litgpt, gemma, gemma2, glm4, gpt2, llama, llama under litgpt,
   mixtral, mpt, neox under litgpt, olmo2, opt, phi, roberta, t5
