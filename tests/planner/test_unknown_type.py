@@ -61,6 +61,16 @@ DECODERS: dict[str, dict[str, Any]] = {
     "olmoe": {**RMS, "num_experts": 8, "num_experts_per_tok": 2, **MHA},
     "gpt_oss": {**RMS, "num_local_experts": 8, "num_experts_per_tok": 2, "head_dim": 64, "sliding_window": 128},
     "qwen3_moe": {**RMS, **EXPERTS, "num_experts": 8, "head_dim": 64},
+    "glm4_moe": {
+        **RMS,
+        **EXPERTS,
+        "n_routed_experts": 8,
+        "n_shared_experts": 1,
+        "head_dim": 64,
+        "n_group": 1,
+        "topk_group": 1,
+        "first_k_dense_replace": 1,
+    },
     "qwen2_moe": {**RMS, **EXPERTS, "num_experts": 8, "shared_expert_intermediate_size": 512},
 }
 """The keys of `config.json` beside the sizes, of each model type that is a decoder with the usual keys."""
@@ -112,6 +122,7 @@ def test_every_decoder_with_the_usual_keys_is_left_out() -> None:
     usual = {name for name, kind in MODEL_TYPES.items() if {*NEEDED} <= {*kind.keys} and kind.tasks[0] == "lm"}
     elsewhere = {
         "gpt2",
+        "gpt_neo",
         "mpt",
         "opt",
         "deepseek_v2",

@@ -48,7 +48,7 @@ MODELS = (
     ),
     Scope(r"(.*/)?(.*mamba.*|rwkv.*|jamba.*|.*recurrentgemma.*|hyena.*|xlstm.*|zamba.*)", RECURRENT),
     Scope(
-        r"(.*/)?(?!qwen2(\.5)?-vl)(.*[-.\d]vl\b.*|.*-vision.*|paligemma.*|idefics.*|smolvlm.*|pixtral.*|blip.*|internvl.*"
+        r"(.*/)?(?!qwen(2(\.5)?|3)-vl-\d)(.*[-.\d]vl\b.*|.*-vision.*|paligemma.*|idefics.*|smolvlm.*|pixtral.*|blip.*|internvl.*"
         r"|.*-omni.*|florence.*|molmo.*)",
         VISION_LANGUAGE,
     ),
