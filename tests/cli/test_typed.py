@@ -73,6 +73,11 @@ def refused(*words: str) -> str:
         ((*PLAIN, "--gradient_checkpointing", "False"), (*PLAIN, "--checkpointing", "none")),
         ((*PLAIN, "--no-gradient-checkpointing"), (*PLAIN, "--checkpointing", "none")),
         ((*PLAIN, "--gc", "false", "--checkpointing", "sqrt"), (*PLAIN, "--checkpointing", "sqrt")),
+        (
+            ("tinyllama-1.1b", "-g", "h100", "--use_liger_kernel", "True"),
+            ("tinyllama-1.1b", "-g", "h100", "--loss", "fused", "--liger-kernels", "rms-norm,glu,rope"),
+        ),
+        ((*PLAIN, "--liger", "false"), PLAIN),
         ((*PLAIN, "--bf16", "False"), (*PLAIN, "--precision", "fp32")),
         ((*PLAIN, "--bf16", "False", "--fp16", "False"), (*PLAIN, "--precision", "fp32")),
         ((*PLAIN, "--bf16=false", "--fp16"), (*PLAIN, "--precision", "fp16")),

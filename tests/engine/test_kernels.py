@@ -38,19 +38,45 @@ ONE_BY_ONE = setup(
 )
 PADDED_BIAS = setup(model("t5", decoder_layers=1, head_size=8), sequence_length=5, attention="efficient")
 """Its bias is read once for all samples."""
+SMALL = setup(
+    model(
+        "qwen2_vl",
+        layers=1,
+        hidden_size=8,
+        attention_heads=1,
+        key_value_heads=1,
+        intermediate_size=24,
+        image_size=16,
+        patch_size=8,
+        channels=1,
+        vision_layers=1,
+        vision_hidden_size=8,
+        vision_attention_heads=1,
+        vision_intermediate_size=24,
+        vision_merge=1,
+        vision_frames=1,
+    ),
+    precision="amp-bf16",
+    sequence_length=5,
+    attention="flash",
+    optimizer_implementation="foreach",
+    image_size=16,
+)
+"""So few operations that what a division cuts off each kernel is seen in their sum."""
 
 
 @settings(max_examples=24, deadline=None)
 @given(setups(), st.sampled_from([1, 2, 3, 7]))
 @example(ONE_BY_ONE, 5)
 @example(PADDED_BIAS, 3)
+@example(SMALL, 3)
 def test_the_quick_replay_runs_the_kernels_of_every_block(setup: Setup, batch: int) -> None:
-    """To the operation, but for what a division of the representative micro-batch's figures cuts off."""
+    """To the operation, but for what a division of the representative micro-batch's figures cuts off each kernel."""
     short = sums(replay(setup, batch=min(batch, 2)), batch)
     literal = sums(replay(setup, batch=batch, direct=True), batch)
     assert {key for key, figures in short.items() if figures[0]} == {*literal}
     for key, (runs, flops, again, read) in literal.items():
         assert short[key][0] == runs
-        assert short[key][1:3] == pytest.approx((flops, again), rel=1e-5, abs=batch)
+        assert short[key][1:3] == pytest.approx((flops, again), rel=1e-5, abs=batch * runs)
         if not takes_samples_apart(setup.model.family):  # where pieces meet, a few bytes of them count as fixed
             assert short[key][3] == pytest.approx(read, rel=1e-4, abs=512)

@@ -24,6 +24,11 @@ STORED: dict[str, Any] = {"micro_batch_size": 2, "activation_checkpointing": "no
         ({"model": "gpt2"}, (), "liger_kernels changes nothing: Liger replaces no modules of gpt2"),
         ({"model": "mixtral-8x7b"}, ("rms-norm",), "glu of mixtral: the model's own code is counted, as the kernel"),
         ({"model": "deepseek-v2-lite"}, ("rms-norm",), "liger_kernels glu of deepseek_v2"),
+        (
+            {"model": "qwen2.5-vl-7b"},
+            (),
+            "of qwen2_5_vl: the model's own code is counted, as the kernels that Liger has",
+        ),
         ({"compile": True}, (), "liger_kernels is not modelled in a compiled model"),
         ({"loss": "dpo"}, (), "liger_kernels is not modelled beside a reference model"),
         ({"loss": "dpo", "dpo_reference": "precomputed"}, ("rms-norm", "glu"), None),

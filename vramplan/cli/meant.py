@@ -42,7 +42,6 @@ OPTIONS = {
         "sft",
     ),
     "--optimizer adamw-8bit": ("8bit-adam", "adam8bit", "8bit-optimizer", "bnb"),
-    "--loss fused, the loss of Liger": ("liger", "use-liger", "use-liger-kernel", "liger-kernel"),
     "`vramplan measure` runs real steps of a job": ("measure", "benchmark", "profile"),
     "--details shows every table": ("verbose", "v", "full", "all"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramplan.options.table.sections import ADAPTERS, CHECKPOINTING, DEVICES, MODEL, PRECISION, TUNING
+from vramplan.options.words import LIGER_KERNELS
 from vramplan.tuples import NamedTuple
 
 OUTPUT = "Output"
@@ -60,6 +61,11 @@ SHORTCUTS = (
     _switch(
         ("--flash-attention", "--flash-attn", "--flash-attention-2", "--use-flash-attention", "--flash"),
         ("--attention", "flash"),
+        MODEL,
+    ),
+    _switch(
+        ("--use-liger-kernel", "--liger", "--use-liger", "--liger-kernel", "--enable-liger-kernel"),
+        ("--loss", "fused", "--liger-kernels", ",".join(LIGER_KERNELS)),
         MODEL,
     ),
     Shortcut(

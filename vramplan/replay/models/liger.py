@@ -25,12 +25,14 @@ class Patch(NamedTuple):
 
 
 NOWHERE: tuple[str, ...] = ()
+NONE: tuple[str, ...] = ()
 FINAL = ("norm",)
 HEADS = ("q_norm", "k_norm")
 TANH = "gelu_pytorch_tanh"
 OWN_EXPERTS = "the kernel that Liger has for all experts together is not modelled"
 NEIGHBOURS = "Liger has no rotary positions that turn neighbours"
 CLAMPED = "Liger has no gated activation that is clamped"
+IMAGES = "the kernels that Liger has for models of images and text are not modelled"
 COMPLEX = "the kernel that Liger has for complex rotations is not modelled"
 
 PATCHES = {
@@ -44,6 +46,7 @@ PATCHES = {
     **dict.fromkeys(("mixtral", "qwen3_moe"), Patch((NORM, ROPE), OWN_EXPERTS)),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3"), Patch((NORM,), OWN_EXPERTS)),
     "llama4_text": Patch((NORM, GLU), COMPLEX, generates=True),
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3"), Patch(NONE, IMAGES)),
 }
 """By the model type of Transformers."""
 
