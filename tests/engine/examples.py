@@ -8,7 +8,7 @@ from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.step import Setup
-from vramplan.values.model import ModelShape
+from vramplan.values.model import LatentAttention, ModelShape
 
 SMALL = {
     "layers": 2,
@@ -52,3 +52,20 @@ def setup(of: ModelShape, **fields: Any) -> Setup:
         hold_outputs=False,
     )
     return plain._replace(**fields)
+
+
+PACKED_TURNS = setup(
+    model(
+        "deepseek_v2",
+        layers=1,
+        hidden_size=96,
+        attention_heads=1,
+        key_value_heads=1,
+        head_size=32,
+        latent_attention=LatentAttention(
+            query_rank=None, key_value_rank=16, plain_size=16, rotary_size=16, value_size=16, interleaved=True
+        ),
+    ),
+    packed=True,
+)
+"""The complex numbers that turn queries and keys grow with the micro-batch where sequences are packed."""

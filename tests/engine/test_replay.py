@@ -9,7 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups, without_checkpoints
-from tests.engine.examples import model, setup
+from tests.engine.examples import PACKED_TURNS, model, setup
 from tests.engine.unrolled import same_requests
 from vramplan.replay.checkpoints import MATMULS
 from vramplan.replay.envelope import Envelope
@@ -50,6 +50,7 @@ def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: 
 
 @DRAWS
 @given(setups(), BATCHES)
+@example(PACKED_TURNS, 3)
 def test_an_unrolled_replay_asks_for_what_the_replay_at_the_batch_does(setup: Setup, batch: int) -> None:
     same_requests(setup, batch)
 

@@ -34,6 +34,13 @@ WINDOWS = {"vision_window": 48, "vision_full_layers": ()}
 # what the images between the first and the last give, and what a model keeps of its samples, which is no buffer
 IMAGES = plain(model("qwen2_vl", **SMALL, **TOWER), sequence_length=5, attention="efficient", image_size=16)
 IMAGES_AVERAGED = plain(model("qwen2_5_vl", **SMALL, **TOWER, **WINDOWS), sequence_length=5, ema=True, image_size=16)
+# gradients of all images in a row of one head; and where images end, which is one number more than there are images
+IMAGES_IN_A_ROW = plain(
+    model("qwen2_vl", **SMALL, **TOWER | {"vision_hidden_size": 20, "vision_intermediate_size": 60, "vision_merge": 3}),
+    precision="mixed-fp16",
+    sequence_length=2,
+    image_size=16,
+)
 AGAIN = {"segments": (Segment(1, 1, True), Segment(1, 1, True)), "accumulating": True, "hold_outputs": True}
 IMAGES_TWICE = plain(model("qwen2_5_vl", **SMALL, **TOWER, **WINDOWS), sequence_length=45, image_size=16, **AGAIN)
 SIZES = {
@@ -119,6 +126,11 @@ def test_the_gradient_of_an_encoder_ends_in_the_decoder_block_before() -> None:
     lives_are_the_same(quick, direct, summed)
 
 
+def test_where_images_end_is_the_same() -> None:
+    quick, direct = Trace(IMAGES, 3), Trace(IMAGES, 3, direct=True)
+    lives_are_the_same(quick, direct, ["visual.cumsum"])
+
+
 def test_all_tokens_for_each_expert_grow_with_the_micro_batch() -> None:
     part = plain(model("llama4_text", layers=1), sequence_length=8, precision="amp-fp16", attention="flash")
     quick, direct = Trace(part, 3), Trace(part, 3, direct=True)
@@ -139,6 +151,7 @@ def lives_are_the_same(quick: Trace, direct: Trace, known: list[str]) -> None:
 @given(setups(), BATCHES, st.integers(0, 13))
 @example(IMAGES, 3, 0)
 @example(PADDED_STACKS, 1, 0)
+@example(IMAGES_IN_A_ROW, 3, 0)
 def test_every_operator_has_a_rule_and_every_saved_tensor_a_reason(setup: Setup, batch: int, block: int) -> None:
     trace = Trace(setup, batch)
     shown = sections(trace, rule_of, block % setup.model.blocks)

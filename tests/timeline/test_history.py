@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups
-from tests.engine.examples import model, setup
+from tests.engine.examples import PACKED_TURNS, model, setup
 from vramplan.planner.replays import Replays
 from vramplan.replay.history import history
 from vramplan.replay.record import Record
@@ -65,6 +65,7 @@ ONE_BY_ONE = model(
 @given(setups(), BATCHES)
 @example(setup(ONE_BY_ONE, sequence_length=5, attention="efficient", image_size=16), 2)
 @example(setup(ONE_BY_ONE, sequence_length=5, attention="efficient", image_size=16), 7)
+@example(PACKED_TURNS, 3)
 def test_it_is_the_history_of_the_replay_of_every_block(setup: Setup, batch: int) -> None:
     """Block, operator, level and components of every sample, to the byte; and what each phase begins and ends with."""
     short, whole = history(quick(setup, batch), batch), literal(setup, batch)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from vramplan.answers.explanation.copies import Copies, neighbour_of
-from vramplan.replay.models import is_sequence_first
+from vramplan.replay.models import is_sequence_first, takes_samples_apart
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.notes import Birth, Ref, Step, Weight
 from vramplan.replay.observers import Accumulation
@@ -27,6 +27,7 @@ class Trace:
     def __init__(self, setup: Setup, batch: int, *, direct: bool = False) -> None:
         self.setup, self.batch = setup, batch
         self.sequence_first = is_sequence_first(setup.model.family)
+        self.images_in_a_row = takes_samples_apart(setup.model.family)
         self.tape = TracedTape(batch if direct else min(batch, 2), direct=direct)
         self.record: Record = replay(setup, tape=self.tape)
         self.sizes = self.record.sizes(self.batch)
@@ -54,6 +55,11 @@ class Trace:
             return (shape[0], self.batch * self.setup.sequence_length, *shape[2:])
         if self.sequence_first and shape[:2] == (self.setup.sequence_length, self.tape.batch):
             return (shape[0], self.batch, *shape[2:])
+        if self.images_in_a_row and shape[0] == 1:
+            patches = self.setup.model.image_patches
+            if patches * self.tape.batch in shape[1:]:  # of all images, behind each other
+                place = shape.index(patches * self.tape.batch, 1)
+                return (*shape[:place], patches * self.batch, *shape[place + 1 :])
         if len(shape) > 1 and shape[0] % self.tape.batch:  # no number of samples: queries, keys and values, for example
             return (shape[0], shape[1] * self.batch // self.tape.batch, *shape[2:])
         return (shape[0] * self.batch // self.tape.batch, *shape[1:])

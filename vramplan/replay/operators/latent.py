@@ -152,10 +152,10 @@ def rotate_numbers(x: Tensor, turns: Tensor) -> Tensor:
     Backward: 1 new, beside a copy of the conjugates.
     Source: tools/autograd/derivatives.yaml, mul.Tensor; aten/src/ATen/native/MathBitsFallback.h.
     """
-    tape, shape = x.tape, turns.shape
+    tape, shape, batched = x.tape, turns.shape, turns.batched  # of packed sequences each token has turns of its own
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
-        conjugates = grad.tape.new("clone", shape, COMPLEX64, False)
+        conjugates = grad.tape.new("clone", shape, COMPLEX64, batched)
         result = grad.tape.like("mul", grad)
         del conjugates
         return (result,)

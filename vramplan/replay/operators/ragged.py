@@ -71,10 +71,9 @@ def ends_of_pieces(tape: Tape, pieces: int, operator: str = "cumsum") -> Tensor:
     Source: transformers 5.23, vision_utils.py, get_vision_cu_seqlens and get_vision_window_index.
     """
     ends = tape.new(operator, (pieces * tape.batch + 1,), INT32, False)
-    if not tape.direct:
-        index = len(tape.fixed) - 1
-        tape.fixed[index], tape.per_sample[index] = 0, INT32.itemsize * pieces
-        tape.sized[index] = lambda batch: rounded(INT32.itemsize * (pieces * batch + 1))
+    index = len(tape.fixed) - 1
+    fixed, each = (tape.fixed[index], 0) if tape.direct else (0, INT32.itemsize * pieces)
+    tape.resize(index, fixed, each, lambda batch: rounded(INT32.itemsize * (pieces * batch + 1)))
     return ends
 
 
