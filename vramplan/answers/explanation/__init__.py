@@ -91,7 +91,7 @@ def _peak(trace: Trace, held: tuple[State, ...], fit: FitResult) -> Top:
         for state in held
         for tensor in state.tensors
     ]
-    alive += [Alive(*key[:2], row[0], key[2], key[2] * row[0]) for key, row in rows.items() if row[0]]
+    alive += [Alive(*key[:2], row[0], key[2], key[2] * row[0]) for key, row in rows.items() if row[0] and key[2]]
     sums: dict[str, int] = {}
     for one in alive:
         sums[one.component] = sums.get(one.component, 0) + one.total_bytes

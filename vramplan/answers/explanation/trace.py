@@ -70,7 +70,7 @@ class Trace:
 
     def is_kept(self, birth: Birth) -> bool:
         """Whether the end of forward still holds it."""
-        return birth.born_at < self.record.saved_at <= birth.died_at
+        return bool(self.sizes[birth.index]) and birth.born_at < self.record.saved_at <= birth.died_at
 
     def is_at_peak(self, birth: Birth, block: int) -> bool:
         """Whether the tensor is alive at the peak: the copy in this block, if it is one of a block."""
@@ -97,6 +97,8 @@ class Trace:
         """Copies and bytes of storages, summed over the blocks."""
         groups: dict[str, list[int]] = {}
         for index, times in self.sums(copies).items():
+            if not self.sizes[index]:  # it stands for images beyond the second, of which there are none
+                continue
             group = groups.setdefault(self.group_of(self.births[index]), [0, 0])
             group[0] += times * self.births[index].copies
             group[1] += times * self.sizes[index]
