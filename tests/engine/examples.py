@@ -69,3 +69,22 @@ PACKED_TURNS = setup(
     packed=True,
 )
 """The complex numbers that turn queries and keys grow with the micro-batch where sequences are packed."""
+
+ONE_BY_ONE = model(
+    "qwen2_vl",
+    layers=1,
+    hidden_size=8,
+    attention_heads=1,
+    key_value_heads=1,
+    intermediate_size=24,
+    image_size=16,
+    patch_size=8,
+    channels=1,
+    vision_layers=1,
+    vision_hidden_size=8,
+    vision_attention_heads=1,
+    vision_intermediate_size=24,
+    vision_merge=1,
+    vision_frames=1,
+)
+"""Its vision encoder looks at one image after the other."""

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups
-from tests.engine.examples import model, setup
+from tests.engine.examples import ONE_BY_ONE, model, setup
 from vramplan.replay.kernels import at
 from vramplan.replay.models import takes_samples_apart
 from vramplan.replay.record import Record
@@ -31,7 +31,7 @@ def sums(record: Record, batch: int) -> Sums:
     return found
 
 
-ONE_BY_ONE = setup(
+WINDOWS = setup(
     model("qwen2_5_vl", image_size=64, patch_size=8, vision_hidden_size=8, vision_intermediate_size=24),
     sequence_length=80,
     image_size=64,
@@ -39,23 +39,7 @@ ONE_BY_ONE = setup(
 PADDED_BIAS = setup(model("t5", decoder_layers=1, head_size=8), sequence_length=5, attention="efficient")
 """Its bias is read once for all samples."""
 SMALL = setup(
-    model(
-        "qwen2_vl",
-        layers=1,
-        hidden_size=8,
-        attention_heads=1,
-        key_value_heads=1,
-        intermediate_size=24,
-        image_size=16,
-        patch_size=8,
-        channels=1,
-        vision_layers=1,
-        vision_hidden_size=8,
-        vision_attention_heads=1,
-        vision_intermediate_size=24,
-        vision_merge=1,
-        vision_frames=1,
-    ),
+    ONE_BY_ONE,
     precision="amp-bf16",
     sequence_length=5,
     attention="flash",
@@ -67,7 +51,7 @@ SMALL = setup(
 
 @settings(max_examples=24, deadline=None)
 @given(setups(), st.sampled_from([1, 2, 3, 7]))
-@example(ONE_BY_ONE, 5)
+@example(WINDOWS, 5)
 @example(PADDED_BIAS, 3)
 @example(SMALL, 3)
 def test_the_quick_replay_runs_the_kernels_of_every_block(setup: Setup, batch: int) -> None:

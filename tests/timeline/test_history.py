@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups
-from tests.engine.examples import PACKED_TURNS, model, setup
+from tests.engine.examples import ONE_BY_ONE, PACKED_TURNS, setup
 from vramplan.planner.replays import Replays
 from vramplan.replay.history import history
 from vramplan.replay.record import Record
@@ -39,26 +39,6 @@ def of_phase(made: History, name: str) -> list[tuple[Sample, dict[str, int]]]:
         for sample in made.samples
         if sample.phase == name
     ]
-
-
-ONE_BY_ONE = model(
-    "qwen2_vl",
-    layers=1,
-    hidden_size=8,
-    attention_heads=1,
-    key_value_heads=1,
-    intermediate_size=24,
-    image_size=16,
-    patch_size=8,
-    channels=1,
-    vision_layers=1,
-    vision_hidden_size=8,
-    vision_attention_heads=1,
-    vision_intermediate_size=24,
-    vision_merge=1,
-    vision_frames=1,
-)
-"""Its vision encoder looks at one image after the other."""
 
 
 @DRAWS

@@ -6,9 +6,8 @@ others, which take ten times as long, need at least.
 
 from __future__ import annotations
 
-from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.replays import Replays
-from vramplan.planner.setups import setup_of
+from vramplan.planner.setups import iteration_of
 from vramplan.replay.envelope import envelope_of
 from vramplan.replay.kernels import Kernel
 from vramplan.replay.record import Record, State
@@ -50,11 +49,10 @@ def plain_setup(job: Job, *, whole: bool = False) -> Setup:
 
     `whole`: as the job runs it, compiled or not, and of the part of a replica that its program cuts by a plan.
     """
-    strategy = job.activation_checkpointing
     alone = job._replace(sharding=None, split=None, data_parallel_size=1, offload=())
     if not whole:
         alone = alone._replace(planned=None, compile=False)
-    return setup_of(alone, "none" if strategy is None or strategy == OPTIMAL else strategy, accumulates=False)
+    return iteration_of(alone)
 
 
 def parts_of(job: Job) -> int:

@@ -25,7 +25,6 @@ class Patch(NamedTuple):
 
 
 NOWHERE: tuple[str, ...] = ()
-NONE: tuple[str, ...] = ()
 FINAL = ("norm",)
 HEADS = ("q_norm", "k_norm")
 TANH = "gelu_pytorch_tanh"
@@ -46,7 +45,7 @@ PATCHES = {
     **dict.fromkeys(("mixtral", "qwen3_moe"), Patch((NORM, ROPE), OWN_EXPERTS)),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3"), Patch((NORM,), OWN_EXPERTS)),
     "llama4_text": Patch((NORM, GLU), COMPLEX, generates=True),
-    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3"), Patch(NONE, IMAGES)),
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3"), Patch((), IMAGES)),
 }
 """By the model type of Transformers."""
 
