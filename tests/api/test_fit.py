@@ -62,6 +62,7 @@ def test_strict_is_the_option_strict() -> None:
 @settings(max_examples=8, deadline=None)
 @given(keys=draws.jobs())
 def test_a_job_has_the_answer_that_it_has_in_a_file(keys: dict[str, Any], tmp_path_factory: Any) -> None:
+    keys = {**keys, "allocator": "estimate"}  # else a gate looks closer than that only where it is in doubt
     file = write_jobs(tmp_path_factory.mktemp("jobs") / "jobs.json", keys)
     (row,) = run("check", file, "--format", "json", "--remedies").document["results"]
     answered = fit(name="job 0", **keys).to_dict()

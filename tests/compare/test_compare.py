@@ -28,7 +28,7 @@ def compared(*words: str, command: str = "compare") -> dict[str, Any]:
     return document
 
 
-def test_every_row_is_the_answer_of_fit() -> None:
+def test_every_row_is_the_answer_of_fit_with_an_estimated_allocator() -> None:
     document = compared(*WORDS)
     assert document["axes"] == ["gpu", "micro-batch"]
     assert [(cell["options"]["gpu"], cell["options"]["micro-batch"]) for cell in document["cells"]] == [
@@ -36,7 +36,9 @@ def test_every_row_is_the_answer_of_fit() -> None:
     ]
     for cell in document["cells"]:
         options = cell["options"]
-        alone = fit(model="gpt2", gpu=options["gpu"], sequence_length=256, micro_batch_size=int(options["micro-batch"]))
+        micro = int(options["micro-batch"])
+        keys = {"sequence_length": 256, "micro_batch_size": micro, "allocator": "estimate"}
+        alone = fit(model="gpt2", gpu=options["gpu"], **keys)
         assert cell["verdict"] == alone.verdict
         assert cell["device_bytes"] == alone.peak.device_bytes
         assert cell["largest_micro_batch_size"] == alone.recommended.largest_micro_batch_size
@@ -136,6 +138,7 @@ def test_the_jobs_of_a_file_are_rows(tmp_path: Path) -> None:
     assert names[-1] == "b"
     assert document["cells"][-1]["error"] is not None
     for cell in document["cells"][:4]:
-        alone = run("fit", "--job", f"{file}#{cell['options']['job']}", "--format", "json").document
+        one = f"{file}#{cell['options']['job']}"
+        alone = run("fit", "--job", one, "--allocator", "estimate", "--format", "json").document
         assert cell["device_bytes"] == alone["peak"]["device_bytes"]
     assert "have their own keys" in refused("compare", "--job", str(file), "-g", "t4").err

@@ -136,8 +136,8 @@ def test_no_run_is_faster_than_its_bounds_or_needs_less(
     answered = asked.Asked._answered
     looked = []
 
-    def checked(self: asked.Asked, one: dict[str, str], job: Job) -> Cell:
-        cell = answered(self, one, job)
+    def checked(self: asked.Asked, one: dict[str, str], job: Job, *, closer_from: int | None = None) -> Cell:
+        cell = answered(self, one, job, closer_from=closer_from)
         if cell.samples_per_second is not None:
             for bound in (self.least_in_all, self.least_without_sharing, self.least, self.least_of_all_kernels):
                 assert bound(job) * cell.samples_per_second <= 1 + 1e-9, (bound.__name__, one)

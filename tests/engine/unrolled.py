@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from vramplan.planner.reserving import records_of, stands_for
+from vramplan.planner.reserving import records_of
 from vramplan.replay.setup import Setup
-from vramplan.replay.step import replay
+from vramplan.replay.step import replay, stands_for
 
 
 def same_requests(setup: Setup, batch: int) -> None:

@@ -13,7 +13,7 @@ from vramplan.job import build_job, job_to_dict
 from vramplan.options import table, words
 from vramplan.values.job import Job
 
-HISTORY = {"assumptions", "global_batch_given", "case"}  # how the job came about, not what it is
+HISTORY = {"assumptions", "global_batch_given", "case", "allocator_offered"}  # how the job came about, not what it is
 
 
 def same(job: Job) -> None:

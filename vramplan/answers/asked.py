@@ -13,6 +13,7 @@ from vramplan.job import build_any_job
 from vramplan.job.lookup import Catalog
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.choose import accumulation_of
+from vramplan.planner.decision import ALWAYS
 from vramplan.planner.floor import floor_of
 from vramplan.planner.least import Work, arithmetic_of, least_seconds, most_samples, work_of
 from vramplan.planner.plain import Plain, cuts_of, least_bytes, parts_of, plain_of, plain_setup
@@ -53,6 +54,7 @@ class Asked:
         self.too_large: set[tuple[str, ...]] = set()  # the choices that decide the states, where these do not fit
         self.refusals: dict[tuple[str, ...], set[tuple[str, ...]]] = {}  # by the choices that they hang on
         self.simulated: dict[tuple[str, ...], Job] = {}  # by all choices: whose allocator was estimated up to now
+        self.looked_at: set[tuple[object, ...]] = set()  # the runs that are answered as `fit` does
         self.known: dict[tuple[str, ...], Job | str] = {}  # by all choices: the job, or why there is none
         self.plain: dict[tuple[Setup, int], Plain] = {}  # by micro-batch: 1, or 2 for all above
         self.works: dict[tuple[Setup, int], Work] = {}  # by the plain iteration, and the devices that share it
@@ -251,17 +253,26 @@ class Asked:
         """Whether the allocator of a run was estimated, although the program's is simulated."""
         return tuple(cell.options.values()) in self.simulated
 
+    def is_settled(self, cell: Cell) -> bool:
+        """Whether a run came from `settled`."""
+        return _run_of(cell) in self.looked_at
+
     def settled(self, cell: Cell) -> Cell | None:
-        """The same with its allocator simulated: at the batch that the estimate chose, else at the best of its own."""
-        job = self.simulated.pop(tuple(cell.options.values()))
+        """The same as `fit` answers it, which simulates the allocator of a program that has one, and of few events.
+
+        That is at the batch that the estimate chose, else at the best of its own.
+        """
+        options = tuple(cell.options.values())
+        job = self.simulated.pop(options) if options in self.simulated else self.found_job(cell)
         steps = cell.gradient_accumulation_steps
         pinned = job._replace(micro_batch_size=cell.micro_batch_size, gradient_accumulation_steps=steps)
         for tried in (pinned, job):
             try:
-                found = self._answered(cell.options, tried)
+                found = self._answered(cell.options, tried, closer_from=ALWAYS)
             except InputError:
                 continue
             if found.is_possible or tried is job:
+                self.looked_at.add(_run_of(found))
                 return found
         return None
 
@@ -275,5 +286,9 @@ class Asked:
         except InputError:
             return None
 
-    def _answered(self, one: Mapping[str, str], job: Job) -> Cell:
-        return cell_of(one, self.session.brief(job), self.prices)
+    def _answered(self, one: Mapping[str, str], job: Job, *, closer_from: int | None = None) -> Cell:
+        return cell_of(one, self.session.brief(job, closer_from=closer_from), self.prices)
+
+
+def _run_of(cell: Cell) -> tuple[object, ...]:
+    return (*cell.options.values(), cell.micro_batch_size, cell.gradient_accumulation_steps, cell.device_bytes)

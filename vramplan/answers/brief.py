@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vramplan.answers.components import parameters_of_all
 from vramplan.answers.fit import time_and_run
+from vramplan.planner.decision import looked_at
 from vramplan.planner.ladder import Rung
 from vramplan.planner.replays import Replays
 from vramplan.planner.timed import host_held
@@ -28,12 +29,12 @@ class Brief(NamedTuple):
     run: Run | None  # None where the job does not say how long it trains
 
 
-def brief(job: Job, replays: Replays) -> Brief:
+def brief(job: Job, replays: Replays, *, closer_from: int | None = None) -> Brief:
     """The verdict, the time and the length of a job; the same as the whole answer's. Raises UsageError as it does.
 
-    The largest micro-batch is that of the chosen strategy.
+    The largest micro-batch is that of the chosen strategy. `closer_from` is that of `decide`.
     """
-    decision = chosen_for(job, replays)
+    decision = looked_at(chosen_for(job, replays), closer_from, whole_ladder=False)
     judge, rung, judged = decision.judge, decision.choice.rung, decision.judged
     if not rung.largest_micro_batch_size:
         largest = judge.largest_micro_batch(rung.placement, rung.schedule.accumulates, judge.limits.device)

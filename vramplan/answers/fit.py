@@ -17,7 +17,7 @@ from vramplan.job import build_any_job
 from vramplan.job.echo import job_to_dict
 from vramplan.options.flags import flags_of
 from vramplan.planner.accumulation import Schedule
-from vramplan.planner.decision import Decision, decide
+from vramplan.planner.decision import ALWAYS, Decision, decide
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung, has_room
 from vramplan.planner.replays import Replays
@@ -101,7 +101,7 @@ def answered(
         found: FitResult = imported("vramplan.answers.solve:solved_keys")(keys, largest, profile_dirs, known, replays)
         return found
     job = build_any_job(keys, profile_dirs=profile_dirs)
-    return answer(job, known, replays, typed_keys(keys, profile_dirs))
+    return answer(job, known, replays, typed_keys(keys, profile_dirs), closer_from=ALWAYS)
 
 
 def asks_for_itself(keys: Mapping[str, Any]) -> bool:
@@ -116,16 +116,19 @@ def answer(
     larger_gpus: Callable[[], Iterable[Gpu]] = no_gpus,
     replays: Replays | None = None,
     typed: Callable[[], Typed] | None = None,
+    *,
+    closer_from: int | None = None,
 ) -> FitResult:
     """The whole answer about one job. Raises UsageError as `decide` does.
 
-    `larger_gpus` gives the known cards, and `typed` what the job was before defaults; they are called only where there
-    are remedies. `replays`: those of the answers before it, which are not made again
-    (`vramplan.answers.session.Session` keeps them).
+    `closer_from`: the allocator of a run of few events is simulated where the job leaves it open. `larger_gpus` gives
+    the known cards, and `typed` what the job was before defaults; they are called only where there are remedies.
+    `replays`: those of the answers before it, which are not made again (`vramplan.answers.session.Session` keeps them).
     """
     if isinstance(job, TextbookJob):
         return _by_textbook(job, replays)
-    return describe(decide(job, replays), larger_gpus, typed)
+    decision = decide(job, replays, closer_from=closer_from)
+    return describe(decision, larger_gpus, typed, closer_from=closer_from)
 
 
 def _by_textbook(job: TextbookJob, replays: Replays | None) -> FitResult:
@@ -149,8 +152,12 @@ def describe(
     typed: Callable[[], Typed] | None = None,
     *,
     with_remedies: bool = True,
+    closer_from: int | None = None,
 ) -> FitResult:
-    """A decision as the frozen values that are printed. Remedies, on a no or a tight, cost more than all the rest."""
+    """A decision as the frozen values that are printed. Remedies, on a no or a tight, cost more than all the rest.
+
+    They are looked at as closely as the answer was: `closer_from`, as in `decide`.
+    """
     job, judge, choice = decision
     rung, judged, record = choice.rung, decision.judged, decision.record
     total, trainable = parameters_of_all(job, record)
@@ -159,7 +166,7 @@ def describe(
     if rung.verdict != FITS and with_remedies:
         cards = larger_gpus()
         left_out = getattr(cards, "broken", ())
-        remedies = _remedies(decision, lambda: cards, typed)
+        remedies = _remedies(decision, lambda: cards, typed, closer_from=closer_from)
     added = None
     if has_room(rung, judge.usable_bytes) and with_remedies:
         added = judge.accumulation_bytes(rung.placement, rung.schedule)
@@ -237,10 +244,15 @@ def _stages(decision: Decision) -> tuple[StageRow, ...] | None:
 
 
 def _remedies(
-    decision: Decision, known: Callable[[], Iterable[Gpu]], typed: Callable[[], Typed] | None
+    decision: Decision,
+    known: Callable[[], Iterable[Gpu]],
+    typed: Callable[[], Typed] | None,
+    *,
+    closer_from: int | None,
 ) -> tuple[Remedy, ...]:
     """Those of a decision, each with its options."""
-    found: tuple[Remedy, ...] = imported("vramplan.answers.remedies:remedies_of")(decision, known, typed)
+    remedies_of = imported("vramplan.answers.remedies:remedies_of")
+    found: tuple[Remedy, ...] = remedies_of(decision, known, typed, closer_from=closer_from)
     return found
 
 

@@ -20,9 +20,7 @@ CHECKPOINTING, NOTHING, FULL = "checkpointing", "none", "fp32"
 STEPS = "gradient-accumulation-steps"
 WITHIN = 0.10  # of the rate of the fastest plan, in which the simple one lies
 MOST_PLANS = 200  # of those that fit, in the answer
-SETTLED = (
-    8  # of the fastest whose allocator is simulated, where the program's is; beside them the simple one and the front
-)
+SETTLED = 8  # of the fastest that are answered as `fit` does; beside them the simple one and the front
 
 
 def searched(
@@ -57,7 +55,7 @@ def searched(
                 before = len(found)
                 walk.go(flags_of)
                 found.sort(key=_rank)
-                walk.too_large += _settle(found, asked)
+                walk.too_large += _settle(found, asked, _shown)
         except KeyboardInterrupt:
             complete = False
             found.sort(key=_rank)
@@ -66,6 +64,9 @@ def searched(
     least = rate_of(found[0]) * (1 - walk.within) if found else 0.0
     found = [plan for plan in found if rate_of(plan) >= least]
     plans = _with_smaller(found, [plan for plan in walk.smaller if rate_of(plan) >= least])
+    if complete:
+        with asked.session.open():
+            _settle(plans, asked, _front)
     front = _front(plans)
     kept = {*range(MOST_PLANS), *front, *(() if not plans else (_simplest(plans),))}
     places = [place for place in range(len(plans)) if place in kept]
@@ -101,16 +102,20 @@ def _rank(plan: Plan) -> tuple[float, int, str]:
     return -rate_of(plan), plan.complexity, plan.flags
 
 
-def _settle(found: list[Plan], asked: Asked) -> int:
-    """Simulate the allocator of what a person looks at, and put it where it belongs then.
+def _shown(found: Sequence[Plan]) -> tuple[int, ...]:
+    """Places of the plans that a person looks at first."""
+    return (*range(min(SETTLED, len(found))), _simplest(found), *_front(found)[-SETTLED:])
 
-    Those further down keep their estimates, and say so. The result is how many do not fit after all.
+
+def _settle(found: list[Plan], asked: Asked, shown: Callable[[Sequence[Plan]], tuple[int, ...]]) -> int:
+    """Answer what is shown as `fit` does, which may simulate the allocator, and put it where it belongs then.
+
+    The others keep their estimates. The result is how many do not fit after all.
     """
     too_large = 0
     found[:] = [plan._replace(is_estimated=asked.is_estimated(plan.cell)) for plan in found]
     while found:
-        places = (*range(min(SETTLED, len(found))), _simplest(found), *_front(found)[-SETTLED:])
-        place = next((place for place in places if found[place].is_estimated), None)
+        place = next((place for place in shown(found) if not asked.is_settled(found[place].cell)), None)
         if place is None:
             break
         plan = found.pop(place)

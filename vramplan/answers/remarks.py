@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramplan.answers.behaviour import wording_of
+from vramplan.job.echo import allocator_of
 from vramplan.planner.bands import OUTSIDE_CALIBRATED
 from vramplan.planner.checkpoints import STRATEGIES
 from vramplan.planner.choose import strategies_of
@@ -20,7 +21,14 @@ WIDE = 0.2  # of the likely figure: from here on a range is said to be wide
 def assumed(decision: Decision) -> tuple[Assumption, ...]:
     """The defaults that were taken and the choices that were made, each with its reason."""
     job, judge, choice = decision
-    return (*_taken(job, choice), *_choices(job, choice), *_range(judge))
+    return (*_taken(job, choice), *_choices(job, choice), *_simulated(job), *_range(judge))
+
+
+def _simulated(job: Job) -> list[Assumption]:
+    """That the allocator is simulated although the job does not say so."""
+    if job.allocator is None or job.allocator_offered is None:
+        return []
+    return [Assumption("allocator", allocator_of(job), "simulated, as an iteration has few events")]
 
 
 def _range(judge: Judge) -> list[Assumption]:

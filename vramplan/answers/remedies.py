@@ -12,9 +12,15 @@ from vramplan.values.machine import Gpu
 
 
 def remedies_of(
-    decision: Decision, known_gpus: Callable[[], Iterable[Gpu]], typed: Callable[[], Typed] | None
+    decision: Decision,
+    known_gpus: Callable[[], Iterable[Gpu]],
+    typed: Callable[[], Typed] | None,
+    *,
+    closer_from: int | None,
 ) -> tuple[Remedy, ...]:
     """Those of a decision; where nobody says how its job was typed, as if the echo of the answer had been."""
     asked = Typed.of_job(decision.judged) if typed is None else typed()
-    found = remedies_for(decision.judged, decision.choice.rung, decision.judge, asked, known_gpus)
+    found = remedies_for(
+        decision.judged, decision.choice.rung, decision.judge, asked, known_gpus, closer_from=closer_from
+    )
     return tuple(remedy._replace(change=asked.worded(remedy.change)) for remedy in found)

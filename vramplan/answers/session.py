@@ -19,7 +19,7 @@ from vramplan.answers.fit import answer, answered, describe, no_gpus
 from vramplan.catalog import reading
 from vramplan.catalog.reading import MOST_FILES, Files
 from vramplan.planner import replays
-from vramplan.planner.decision import decide
+from vramplan.planner.decision import IN_DOUBT, decide
 from vramplan.planner.replays import MOST_RECORDS, Replays
 from vramplan.planner.verdict import verdict_of
 from vramplan.results import FitResult
@@ -77,19 +77,19 @@ class Session:
     ) -> FitResult:
         """The whole answer about one job; see `vramplan.answers.fit.answer`."""
         with self._lock, self.open():
-            return answer(job, larger_gpus, self.replays, typed)
+            return answer(job, larger_gpus, self.replays, typed, closer_from=IN_DOUBT)
 
     def compared(self, job: AnyJob) -> FitResult:
         """The answer without what a comparison never shows: remedies, and alternatives to what a job pins."""
         with self._lock, self.open():
             if isinstance(job, TextbookJob):
                 return answer(job, no_gpus, self.replays)
-            return describe(decide(job, self.replays, whole_ladder=False), with_remedies=False)
+            return describe(decide(job, self.replays, whole_ladder=False, closer_from=IN_DOUBT), with_remedies=False)
 
-    def brief(self, job: Job) -> Brief:
-        """What a comparison shows of a job. Raises UsageError as `answer` does."""
+    def brief(self, job: Job, *, closer_from: int | None = None) -> Brief:
+        """What a comparison shows of a job; `closer_from` as in `answer`. Raises UsageError as it does."""
         with self._lock, self.open():
-            return brief(job, self.replays)
+            return brief(job, self.replays, closer_from=closer_from)
 
     def figures(self, job: AnyJob) -> Figures:
         """The figures that a gate looks at. Raises UsageError as `answer` does."""
@@ -97,7 +97,8 @@ class Session:
             if isinstance(job, TextbookJob):
                 return figures_of(answer(job, no_gpus, self.replays))
             if job.length.deadline_seconds is not None or job.length.budget_usd is not None:
-                return figures_of(describe(decide(job, self.replays, whole_ladder=False), with_remedies=False))
+                decision = decide(job, self.replays, whole_ladder=False, closer_from=IN_DOUBT)
+                return figures_of(describe(decision, with_remedies=False))
 
             peak, verdict, usable = verdict_of(job, self.replays)
         return Figures(

@@ -13,6 +13,7 @@ from vramplan.job.echo import model_to_dict
 from vramplan.job.typed import Typed
 from vramplan.options.flags import flags_of
 from vramplan.options.words import UNKNOWNS
+from vramplan.planner.decision import ALWAYS
 from vramplan.planner.replays import Replays, kept
 from vramplan.planner.solve import DEVICES, LAYERS, MICRO_BATCH, RANK, SEQUENCE, solve
 from vramplan.results import FitResult
@@ -91,7 +92,7 @@ def solved_answer(
     assert with_it is not None
     if solved.value is not None and unknown != LAYERS:
         solved = solved._replace(option=flags_of(typed.worded(change)))
-    return answer(with_it, larger_gpus, replays, lambda: changed)._replace(solved=solved)
+    return answer(with_it, larger_gpus, replays, lambda: changed, closer_from=ALWAYS)._replace(solved=solved)
 
 
 def _with_devices(keys: dict[str, Any], profile_dirs: Sequence[Path]) -> dict[str, Any]:
@@ -120,5 +121,5 @@ def solved_keys(
     job = build_any_job(keys, profile_dirs=profile_dirs)
     typed = Typed.of_keys(keys, profile_dirs)
     if unknown is None:  # a value only looked as if it asked
-        return answer(job, larger_gpus, replays, lambda: typed)
+        return answer(job, larger_gpus, replays, lambda: typed, closer_from=ALWAYS)
     return solved_answer(job, typed, unknown, larger_gpus, replays)

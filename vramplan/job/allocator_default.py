@@ -18,14 +18,27 @@ def resolve_allocator(resolver: Resolver, runtime: Runtime) -> Settings | None:
     raw = resolver.raw
     if raw.allocator is not None:
         return settings_of(raw.allocator)
-    devices = raw.data_parallel_size * (1 if raw.split is None else raw.split.devices)
-    if devices == 1:
+    if _devices(resolver) == 1:
         return None
-    key = "allocator"
-    if devices > (raw.devices_per_node or DEVICES_PER_NODE) and "allocator_of_several_nodes" in runtime.defaults:
-        key = "allocator_of_several_nodes"
+    key = _key(resolver, runtime)
     text: str = runtime.defaults[key]
     note = runtime.notes.get(key)
     why = f"the default of the {runtime.name} runtime" + (f": {note}" if note else "")
     resolver.assume("allocator", text, why)
     return settings_of(text)
+
+
+def launched_allocator(resolver: Resolver, runtime: Runtime) -> Settings | None:
+    """What the launcher of a runtime that has a default does for so many devices, one of them too."""
+    return settings_of(runtime.defaults[_key(resolver, runtime)])
+
+
+def _devices(resolver: Resolver) -> int:
+    raw = resolver.raw
+    return raw.data_parallel_size * (1 if raw.split is None else raw.split.devices)
+
+
+def _key(resolver: Resolver, runtime: Runtime) -> str:
+    several = _devices(resolver) > (resolver.raw.devices_per_node or DEVICES_PER_NODE)
+    own = "allocator_of_several_nodes"
+    return own if several and own in runtime.defaults else "allocator"

@@ -44,7 +44,8 @@ def _plain(option: Option, job: AnyJob) -> Any:
     return f"{value} B" if option.kind == SIZE and value is not None else value
 
 
-def _allocator(job: Job) -> str:
+def allocator_of(job: Job) -> str:
+    """How the allocator is looked at, as the key of a job says it."""
     if job.allocator is None:
         return "estimate"
     from vramplan.job.allocator import text_of  # only simulated ones pay for it
@@ -119,7 +120,7 @@ OWN: dict[str, Callable[[Job], Any]] = {
     "frozen": lambda job: [] if job.trained_blocks != "all" else list(job.frozen),
     "parallel": _parallel,
     "runtime": lambda job: job.runtime.name,
-    "allocator": lambda job: _allocator(job),
+    "allocator": lambda job: allocator_of(job),
 }
 """Keys that the resolved job has in another form."""
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from vramplan.job.accepted import refuse_given_words as refuse_given_words
     from vramplan.job.accepted import refuse_lacking as refuse_lacking
     from vramplan.job.accepted import refuse_words as refuse_words
+    from vramplan.job.allocator_default import launched_allocator as launched_allocator
     from vramplan.job.allocator_default import resolve_allocator as resolve_allocator
     from vramplan.job.bitsandbytes import check_bitsandbytes as check_bitsandbytes
     from vramplan.job.checkpoints import check_offload as check_offload
@@ -64,7 +65,7 @@ MODULES = {
         "refuse_lacking",
         "refuse_words",
     ),
-    "vramplan.job.allocator_default": ("resolve_allocator",),
+    "vramplan.job.allocator_default": ("launched_allocator", "resolve_allocator"),
     "vramplan.job.bitsandbytes": ("check_bitsandbytes",),
     "vramplan.job.checkpoints": (
         "check_offload",

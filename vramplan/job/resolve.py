@@ -17,6 +17,7 @@ from vramplan.job.sizes import devices_per_node_of, sequence_length_of
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
 from vramplan.options import words
 from vramplan.replay.models import ladder_of, no_checkpointing, no_code_for
+from vramplan.values.allocator import DEFAULT
 from vramplan.values.job import Adapter, Job
 from vramplan.values.length import NO_LENGTH
 from vramplan.values.machine import Gpu, Runtime
@@ -101,6 +102,7 @@ class _ReplayResolver(Resolver):
             self.warnings.append("parallel.node_bandwidth is not looked at: all devices are in one node")
         if every > 1 or raw.split is not None or raw.offload or raw.offload_activations:
             gpu = on_demand.in_its_machine(self, gpu)
+        allocator = self._allocator(runtime)
         job = Job(
             name=raw.name or f"{model.name} on {gpu.name}",
             model=model,
@@ -171,7 +173,8 @@ class _ReplayResolver(Resolver):
             gpu_free_bytes=raw.gpu_free_bytes,
             pytorch_version=raw.pytorch_version,
             cuda_module_loading=raw.cuda_module_loading,
-            allocator=self._allocator(runtime),
+            allocator=allocator,
+            allocator_offered=self._offered_allocator(runtime) if allocator is None else None,
             length=length,
         )
         return self._checked(job)
@@ -367,6 +370,12 @@ class _ReplayResolver(Resolver):
         if self.raw.allocator is None and "allocator" not in runtime.defaults:
             return None
         return on_demand.resolve_allocator(self, runtime)
+
+    def _offered_allocator(self, runtime: Runtime) -> Settings | None:
+        """The settings of a run whose job says nothing of them; None: it says something."""
+        if self.raw.allocator is not None:
+            return None
+        return on_demand.launched_allocator(self, runtime) if "allocator" in runtime.defaults else DEFAULT
 
     def _warn(self, model: ModelShape, sequence_length: int, attention: str) -> None:
         length, most = f"sequence_length {sequence_length}", model.max_positions

@@ -22,16 +22,29 @@ def choose(job: Job, judge: Judge, *, whole_ladder: bool = True) -> Choice:
     """
     accumulation = accumulation_of(job)
     pinned = job.activation_checkpointing
-    rows = strategies_of(job)
-    names = rows if pinned is None or pinned in rows else (*rows, pinned)
-    if pinned is not None and not whole_ladder:
-        names = (pinned,)
+    names = looked_through(job, whole_ladder=whole_ladder)
     ladder = tuple(best_rung(judge, accumulation, name) for name in names)
     if judge.simulates:
-        from vramplan.planner.settle import settled  # only jobs with a simulated allocator pay for it
-
-        return settled(judge, accumulation, ladder, pinned, looks_for_largest=whole_ladder)
+        return choose_simulated(judge, accumulation, ladder, whole_ladder=whole_ladder)
     return climb(accumulation, ladder, pinned, judge.usable_bytes, seconds_of_samples(judge))
+
+
+def choose_simulated(
+    judge: Judge, accumulation: Accumulation, ladder: tuple[Rung, ...], *, whole_ladder: bool
+) -> Choice:
+    """The choice of a judge who simulates the allocator, from a ladder of estimates."""
+    from vramplan.planner.settle import settled  # only jobs with a simulated allocator pay for it
+
+    pinned = judge.job.activation_checkpointing
+    return settled(judge, accumulation, ladder, pinned, looks_for_largest=whole_ladder)
+
+
+def looked_through(job: Job, *, whole_ladder: bool = True) -> tuple[str, ...]:
+    """The strategies that `choose` looks at."""
+    rows, pinned = strategies_of(job), job.activation_checkpointing
+    if pinned is not None and not whole_ladder:
+        return (pinned,)
+    return rows if pinned is None or pinned in rows else (*rows, pinned)
 
 
 def accumulation_of(job: Job) -> Accumulation:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from vramplan.replay.models import takes_samples_apart
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
-from vramplan.replay.step import replay
+from vramplan.replay.step import replay, stands_for
 
 if TYPE_CHECKING:
     from vramplan.planner.reserving import Records, Simulation
@@ -22,7 +22,7 @@ T = TypeVar("T", bound=Hashable)
 V = TypeVar("V")
 
 MOST_RECORDS = 24  # of one to two megabytes for a large model; the answer about one job needs about a dozen
-MOST_DIRECT = 8  # pairs of them, with every block; a search and the remedies come back to a few
+MOST_DIRECT = 4  # pairs of them, with every block, of a few megabytes; a search and the remedies come back to a few
 MOST_SIMULATIONS = 64
 
 _open: ContextVar[Replays | None] = ContextVar("replays", default=None)
@@ -59,7 +59,6 @@ class Replays:
         from vramplan.planner.reserving import (
             Simulation,
             records_of,
-            stands_for,
         )  # only jobs that simulate the allocator pay for it
 
         def records() -> Records:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 
+from vramplan.replay.caching.allocator import Exceeded
 from vramplan.replay.caching.run import Reservation, reserve
-from vramplan.replay.models import iteration_of, makes_gradients_in_backward, takes_samples_apart
+from vramplan.replay.models import makes_gradients_in_backward
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
-from vramplan.replay.step import replay
+from vramplan.replay.step import replay, stands_for
 from vramplan.values.allocator import UNLIMITED, Settings
 
 GIB = 2**30
@@ -37,6 +38,14 @@ class Simulation:
         self.micro, self.settings, self.workspaces = micro, settings, workspaces
         self.limit_bytes = max(0, room_bytes)
         self.records, self.unmet = records, unmet
+        self._on_this_device: Reservation | None = None
+
+    def exceeds(self, most_bytes: int) -> bool:
+        """Whether the run reserves more than that. One that does ends there, which takes less than to play it all."""
+        try:
+            return self._limited(most_bytes).reserved_bytes > most_bytes
+        except Exceeded:
+            return True
 
     @property
     def asks_for_more(self) -> bool:
@@ -45,7 +54,7 @@ class Simulation:
         Until a run meets the limit it is the run without one, so the other one reserves more than the limit there. A
         part of the device that the process gives itself (`memory_fraction`) is a lower limit, which says nothing.
         """
-        return self.settings.memory_fraction is None and self._limited.failure is not None
+        return self.settings.memory_fraction is None and self._limited().failure is not None
 
     @cached_property
     def reservation(self) -> Reservation:
@@ -54,7 +63,7 @@ class Simulation:
         It may come through by giving free segments back. Where it does not, the figures are those that it would need,
         and `failure` says where it ends.
         """
-        limited = self._limited
+        limited = self._limited()
         if limited.failure is None:
             return limited
         wanted = self._played(self.settings, None)
@@ -69,32 +78,22 @@ class Simulation:
         other = self._played(self.settings._replace(expandable_segments=True), self.limit_bytes)
         return found._replace(expandable_survives=other.failure is None)
 
-    @cached_property
-    def _limited(self) -> Reservation:
-        return self._played(self.settings, self.limit_bytes)
+    def _limited(self, most_bytes: int | None = None) -> Reservation:
+        """The run on this device. Raises Exceeded as `reserve` does, unless it is known."""
+        if self._on_this_device is None:
+            self._on_this_device = self._played(self.settings, self.limit_bytes, most_bytes)
+        return self._on_this_device
 
-    def _played(self, settings: Settings, limit_bytes: int | None) -> Reservation:
+    def _played(self, settings: Settings, limit_bytes: int | None, most_bytes: int | None = None) -> Reservation:
         found = self.unmet.get(settings)
         if found is not None and (limit_bytes is None or found.reserved_bytes <= limit_bytes):
             return found
         record, first = self.records()
-        found = reserve(record, self.micro, settings, limit_bytes, first, self.workspaces)
+        found = reserve(record, self.micro, settings, limit_bytes, first, self.workspaces, most_bytes)
         met_none = found.failure is None and not found.retries and settings.max_split_size_bytes == UNLIMITED
         if met_none and settings.memory_fraction is None:  # a limit of its own
             self.unmet[settings] = found
         return found
-
-
-def stands_for(setup: Setup, micro: int) -> int:
-    """The micro-batch whose records play another one too: sizes follow from it, unless a program decides by them.
-
-    Which part of a pipeline's stage is the worst, what one compiled graph fuses, what a runtime's own iteration does
-    and how often code runs that takes samples one by one depend on the micro-batch itself.
-    """
-    own = setup.compile or setup.stage is not None or takes_samples_apart(setup.model.family)
-    if own or iteration_of(setup.model.family, in_pipeline=False) is not None:
-        return micro
-    return min(micro, 2)
 
 
 def records_of(setup: Setup, micro: int) -> Records:

@@ -134,9 +134,12 @@ def _largest_within(judge: Judge, strategy: str, schedule: Schedule, figure: str
 def _below(judge: Judge, strategy: str, schedule: Schedule, figure: str) -> int | None:
     """A limit of held bytes below those of a schedule whose figure is more than usable; None: it is within."""
     simulation = judge.simulation(strategy, schedule)
-    if simulation is not None and simulation.asks_for_more:  # how much more is not worth another run
-        estimated = judge.footprint(strategy, schedule)
-        return max(0, estimated.allocated + estimated.stranded - 1)
+    if simulation is not None:
+        above = judge.simulated_margin.above if figure == "high" else 0
+        most = max(0, judge.usable_bytes - judge.outside_bytes) * 100 // (100 + above)
+        if simulation.exceeds(most) or simulation.asks_for_more:  # how much more is not worth another run
+            estimated = judge.footprint(strategy, schedule)
+            return max(0, estimated.allocated + estimated.stranded - 1)
     peak = judge.footprint(strategy, schedule, simulated=True)
     given: int = getattr(peak, figure)
     if given <= judge.usable_bytes:

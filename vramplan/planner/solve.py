@@ -13,10 +13,11 @@ from typing import Any
 from vramplan.errors import InputError, UsageError
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, divisors
 from vramplan.planner.behaviour import is_replicated, planning_of
+from vramplan.planner.decision import ALWAYS, looked_at
 from vramplan.planner.judge import last_that_holds
 from vramplan.planner.remedies.trial import Typed, least_of
 from vramplan.planner.replays import Replays
-from vramplan.planner.verdict import verdict_of
+from vramplan.planner.verdict import chosen_for
 from vramplan.results import DOES_NOT_FIT, FITS
 from vramplan.results.solved import NODE_DEVICES, Solved
 from vramplan.tuples import NamedTuple
@@ -114,10 +115,11 @@ class _Search:
 
     def _judged(self, job: Job) -> tuple[str, int, int] | None:
         try:
-            peak, verdict, usable = verdict_of(job, self._replays)
+            decision = looked_at(chosen_for(job, self._replays), ALWAYS, whole_ladder=False)
         except InputError:
             return None
-        return verdict, peak.device, usable
+        rung = decision.choice.rung
+        return rung.verdict, rung.peak.device, decision.judge.usable_bytes
 
     def holds(self, value: int) -> bool:
         """Whether the job with a value fits."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from vramplan.planner.budget import Footprint
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import accumulation_of, best_schedule, rung_of, strategies_of
-from vramplan.planner.decision import Decision, decide
+from vramplan.planner.decision import IN_DOUBT, Decision, decide, looked_at
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import CLEARLY, Rung, climb
 from vramplan.planner.replays import Replays
@@ -19,8 +19,11 @@ LARGER = 64  # times a micro-batch: what it is to be compared with as the fastes
 
 
 def verdict_of(job: Job, replays: Replays) -> tuple[Footprint, str, int]:
-    """The peak, the verdict and the usable bytes that `decide` comes to. Raises UsageError as it does."""
-    decision = chosen_for(job, replays)
+    """The peak, the verdict and the usable bytes that `decide` comes to, closer where they are in doubt.
+
+    Raises UsageError as it does.
+    """
+    decision = looked_at(chosen_for(job, replays), IN_DOUBT, whole_ladder=False)
     rung = decision.choice.rung
     return rung.peak, rung.verdict, decision.judge.usable_bytes
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.engines import imported
 from vramplan.replay.kernels import Launches
-from vramplan.replay.models import family, iteration_of, kept_of_samples
+from vramplan.replay.models import family, iteration_of, kept_of_samples, takes_samples_apart
 from vramplan.replay.observers import Release, Sharding
 from vramplan.replay.operators.basic import mul_scalar
 from vramplan.replay.optimizers import optimizer_of
@@ -53,6 +53,18 @@ def replay(
     finally:
         if enabled:
             gc.enable()
+
+
+def stands_for(setup: Setup, micro: int) -> int:
+    """The micro-batch whose records play another one too: sizes follow from it, unless a program decides by them.
+
+    Which part of a pipeline's stage is the worst, what one compiled graph fuses, what a runtime's own iteration does
+    and how often code runs that takes samples one by one depend on the micro-batch itself.
+    """
+    own = setup.compile or setup.stage is not None or takes_samples_apart(setup.model.family)
+    if own or iteration_of(setup.model.family, in_pipeline=False) is not None:
+        return micro
+    return min(micro, 2)
 
 
 def tape_for(setup: Setup, batch: int, *, direct: bool = False, unrolled: bool = False) -> Tape:

@@ -173,6 +173,19 @@ def climb(items: Sequence[Item], signed: list[int]) -> tuple[int, int]:
     return level, top
 
 
+def count(items: Sequence[Item]) -> int:
+    """Events where each copy of a unit has its own."""
+    found = 0
+    for item in items:
+        if isinstance(item, Run):
+            found += len(item.events)
+        elif isinstance(item, Repeat):
+            found += item.copies * count(item.items)
+        else:
+            found += sum(abs(copies) for _, _, copies in item)
+    return found
+
+
 def locate(items: list[Item], signed: list[int]) -> tuple[int, int, tuple[bool, ...]]:
     """(highest level, event that reached it, for each repeated unit around it: last copy?)."""
     level = 0

@@ -17,7 +17,7 @@ from vramplan.answers.explanation.states import states
 from vramplan.answers.explanation.trace import Trace
 from vramplan.answers.fit import describe
 from vramplan.errors import UsageError
-from vramplan.planner.decision import decide
+from vramplan.planner.decision import ALWAYS, decide
 from vramplan.replay.rules import home_of, name_of, read, read_model, rooms, rules_of
 from vramplan.results import FitResult
 from vramplan.results.explain import Alive, Explanation, Rule, Section, State, Top, Totals
@@ -53,7 +53,7 @@ def explain(job: Job, *, block: int | None = None, tensor: str | None = None) ->
     if job.compile:
         message = "a compiled step has no operators of its own to show: point-wise ones are fused"
         raise UsageError(message, key="compile", hint="fit and timeline answer it; leave it out")
-    decision = decide(job)
+    decision = decide(job, closer_from=ALWAYS)
     layers = job.model.blocks
     if block is not None and not 0 <= block < layers:
         raise UsageError(f"there is no block {block}", key="--block", hint=f"blocks are 0 to {layers - 1}")

@@ -18,7 +18,7 @@ from vramplan.configs.writing import ALL_FILES, Made, Writer, asked_of, made
 from vramplan.errors import InputError, UsageError
 from vramplan.options import table
 from vramplan.options.words import TEXTBOOK
-from vramplan.planner.decision import decide
+from vramplan.planner.decision import ALWAYS, decide
 from vramplan.report.memory import Figures
 from vramplan.report.numbers import text_of
 from vramplan.results import DOES_NOT_FIT, FitResult
@@ -151,7 +151,7 @@ def convert(
             if getattr(job, key) is None:
                 hint = f"{table.find(key).option}, or --gpu, for which it is chosen"
                 raise UsageError(f"leaves {key} open", key=read.files[-1], hint=hint)
-    result = describe(decide(job), with_remedies=False)
+    result = describe(decide(job, closer_from=ALWAYS), with_remedies=False)
     out(files_of(result, emission.writer, folders, "--to", lost, judged=judged), emission)
 
 

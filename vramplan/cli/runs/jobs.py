@@ -12,6 +12,7 @@ from vramplan.cli.job_options import as_job, require
 from vramplan.errors import UsageError
 from vramplan.job import JobEntry, build_any_job, build_job, read_one_job
 from vramplan.options import table
+from vramplan.planner.decision import ALWAYS
 from vramplan.results import FitResult
 from vramplan.values.job import Job
 from vramplan.values.machine import Gpu
@@ -69,7 +70,7 @@ def answer_of(given: dict[str, Any], folders: Sequence[Path], written: str, larg
         return known_gpus(folders)
 
     if unknown is None:
-        return answer(one_of(entry), known, None, entry.typed)
+        return answer(one_of(entry), known, None, entry.typed, closer_from=ALWAYS)
     found: FitResult = named("vramplan.answers.solve:solved_answer")(one_of(entry), entry.typed(), unknown, known)
     return found
 

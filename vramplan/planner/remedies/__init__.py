@@ -27,13 +27,20 @@ Offer = tuple[Candidate, Tried]
 
 
 def remedies_for(
-    judged: Job, rung: Rung, judge: Judge, typed: Typed, known_gpus: Callable[[], Iterable[Gpu]]
+    judged: Job,
+    rung: Rung,
+    judge: Judge,
+    typed: Typed,
+    known_gpus: Callable[[], Iterable[Gpu]],
+    *,
+    closer_from: int | None = None,
 ) -> tuple[Remedy, ...]:
     """What makes a run fit, or surely fit: those that are certain first, then by cost, of equal cost the fastest first.
 
-    `judged` is the job with every choice made, `rung` what was chosen, `typed` what was typed.
+    `judged` is the job with every choice made, `rung` what was chosen, `typed` what was typed, `closer_from` how the
+    answer was decided.
     """
-    trials = Trials(typed, judge, rung)
+    trials = Trials(typed, judge, rung, closer_from=closer_from)
     seen: list[Offer] = []
     for candidate in _singles(judged, trials, judge):
         if trials.has_enough:

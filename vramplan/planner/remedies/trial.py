@@ -11,7 +11,7 @@ from vramplan.planner.budget import Footprint
 from vramplan.planner.candidate import Candidate
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import accumulation_of, strategies_of
-from vramplan.planner.decision import Decision
+from vramplan.planner.decision import Decision, looked_at
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung
 from vramplan.planner.placements import fits
@@ -79,10 +79,10 @@ class Least(NamedTuple):
 
 
 class Trials:
-    """The changes that were tried of one job. `rung`: the answer without a change."""
+    """The changes that were tried of one job. `rung`: the answer without a change; `closer_from` as in `decide`."""
 
-    def __init__(self, typed: Typed, judge: Judge, rung: Rung) -> None:
-        self.typed, self.replays = typed, judge.replays
+    def __init__(self, typed: Typed, judge: Judge, rung: Rung, *, closer_from: int | None = None) -> None:
+        self.typed, self.replays, self.closer_from = typed, judge.replays, closer_from
         self.device_bytes, self.usable_bytes, self.verdict = rung.peak.device, judge.usable_bytes, rung.verdict
         plain = typed({})
         self._plain = None if plain is None else _identity(plain)
@@ -142,6 +142,10 @@ class Trials:
             if hopeless:
                 return Tried(change, least.peak.device, judge.usable_bytes, DOES_NOT_FIT, False)
             decision = chosen_for(job, self.replays)
+            closer = looked_at(decision, self.closer_from, whole_ladder=False)
+            simulated = simulated or closer is not decision
+            self._simulated += closer is not decision
+            decision = closer
         except InputError:
             return None
         rung = decision.choice.rung

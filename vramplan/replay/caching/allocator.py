@@ -36,11 +36,21 @@ class OutOfMemory(Exception):
         self.largest_free_bytes = largest_free_bytes
 
 
-class CachingAllocator:
-    """`limit_bytes` is what the device can give; None for as much as is asked for."""
+class Exceeded(Exception):
+    """More is reserved than a run may reserve to be of use."""
 
-    def __init__(self, settings: Settings = DEFAULT, limit_bytes: int | None = None) -> None:
+
+class CachingAllocator:
+    """`limit_bytes` is what the device can give; None for as much as is asked for.
+
+    A run that reserves more than `most_bytes` ends there, with Exceeded.
+    """
+
+    def __init__(
+        self, settings: Settings = DEFAULT, limit_bytes: int | None = None, most_bytes: int | None = None
+    ) -> None:
         self.settings = settings
+        self.most_bytes = UNLIMITED if most_bytes is None else most_bytes
         fraction = settings.memory_fraction
         self.limit_bytes = UNLIMITED if limit_bytes is None else limit_bytes
         if fraction is not None and limit_bytes is not None:
@@ -62,7 +72,7 @@ class CachingAllocator:
         return self.serve(self.settings.rounded(size), stream)
 
     def serve(self, size: int, stream: str = MAIN_STREAM) -> Block:
-        """The same of a size that is rounded already. Raises OutOfMemory."""
+        """The same of a size that is rounded already. Raises OutOfMemory, and Exceeded."""
         small = size <= SMALL_BYTES
         pool = self.pools.get((stream, small))
         if pool is None:
@@ -191,6 +201,8 @@ class CachingAllocator:
         self.reserved_bytes += mapped
         if self.reserved_bytes > self.peak_reserved_bytes:
             self.peak_reserved_bytes = self.reserved_bytes
+            if self.reserved_bytes > self.most_bytes:
+                raise Exceeded
         return block
 
     def _page_bytes(self, pool: Pool) -> int:

@@ -57,15 +57,17 @@ def reserve(
     limit_bytes: int | None = None,
     first: Record | None = None,
     workspaces: tuple[int, ...] = (),
+    most_bytes: int | None = None,
 ) -> Reservation:
     """Run iterations until none reserves more than all before it.
 
     `record` plays every block, and is valid for the micro-batch (`replay(..., unrolled=True)`). `first` is the same of
     a micro-step that finds no gradients, where the iteration accumulates them; without it they are there at once.
     `limit_bytes` is what the device can give the allocator; None for as much as it asks for. `workspaces` are those of
-    libraries, which the first products make and which stay.
+    libraries, which the first products make and which stay. Raises Exceeded once more than `most_bytes` are reserved.
     """
-    return _Run(record, micro_batch_size, settings, limit_bytes, first, workspaces).reservation()
+    run = _Run(record, micro_batch_size, settings, limit_bytes, first, workspaces, most_bytes)
+    return run.reservation()
 
 
 class _Run:
@@ -77,9 +79,10 @@ class _Run:
         limit_bytes: int | None,
         first: Record | None,
         workspaces: tuple[int, ...],
+        most_bytes: int | None,
     ) -> None:
         self.record, self.micro, self.first, self.workspaces = record, micro_batch_size, first, workspaces
-        self.allocator = CachingAllocator(settings, limit_bytes)
+        self.allocator = CachingAllocator(settings, limit_bytes, most_bytes)
         self.iteration = 0
         self.phase = "start"
         self.operator = "weights"

@@ -1,0 +1,101 @@
+"""Where `fit` simulates the allocator by itself, where gates do, and where nothing does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.running import run
+from vramplan import fit
+from vramplan.job import build_job
+from vramplan.planner.decision import MOST_EVENTS, decide
+from vramplan.planner.reserving import records_of
+from vramplan.values.job import Job
+
+pytestmark = pytest.mark.contract
+
+SMALL: dict[str, Any] = {"model": "gpt2", "gpu": "v100", "sequence_length": 512}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        SMALL,
+        SMALL | {"micro_batch_size": 4, "gradient_accumulation_steps": 1, "activation_checkpointing": "full"},
+        {"model": "llama-3.2-1b", "gpu": "rtx-3060"},
+        {"model": "llama-3.1-8b", "gpu": "h100", "micro_batch_size": 1, "gradient_accumulation_steps": 1},
+    ],
+)
+def test_a_run_of_few_events_is_answered_as_with_a_simulated_allocator(keys: dict[str, Any]) -> None:
+    answered, asked = fit(**keys), fit(**keys, allocator="simulate")
+    assert answered.allocator is not None
+    assert answered.allocator == asked.allocator
+    assert (answered.verdict, answered.peak) == (asked.verdict, asked.peak)
+    (taken,) = [one for one in answered.assumptions if one.key == "allocator"]
+    assert taken.value == "simulate"
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"model": "gpt2-xl", "gpu": "v100"},  # many events
+        SMALL | {"micro_batch_size": 512},  # tensors alone are too much
+        SMALL | {"compile": True},
+        SMALL | {"allocator": "estimate"},
+        {"model": "gpt2-124m", "gpu": "a100", "runtime": "llm.c"},  # which has no caching allocator
+    ],
+)
+def test_others_are_estimated(keys: dict[str, Any]) -> None:
+    answered, asked = fit(**keys), fit(**keys | {"allocator": "estimate"})
+    assert answered.allocator is None
+    assert (answered.verdict, answered.peak) == (asked.verdict, asked.peak)
+
+
+def test_one_device_of_torchtitan_has_the_allocator_of_its_launcher() -> None:
+    answered = fit(model="llama-3.2-1b", gpu="h100", runtime="torchtitan", sequence_length=1024, compile=False)
+    assert answered.allocator is not None
+    assert answered.allocator.settings == "expandable_segments:True"
+
+
+def test_an_estimate_that_fits_and_does_not_is_seen_by_fit_and_by_a_gate(tmp_path: Path) -> None:
+    """LLaMA 3.2 1B on 12 GB: 1.04 times what the tensors need is within, and what the allocator reserves is not."""
+    keys = {"model": "llama-3.2-1b", "gpu": "rtx-3060", "micro_batch_size": 1, "gradient_accumulation_steps": 1}
+    assert fit(**keys, allocator="estimate").verdict == "fits"
+    assert fit(**keys).verdict == "does-not-fit"
+    file = tmp_path / "jobs.yaml"
+    lines = "".join(f", {key}: {value}" for key, value in keys.items())
+    file.write_text(f"version: 1\njobs:\n  - {{name: a{lines}}}\n  - {{name: b{lines}, allocator: estimate}}\n")
+    rows = run("check", str(file), "--format", "json").document["results"]
+    assert [row["verdict"] for row in rows] == ["does-not-fit", "fits"]
+
+
+@pytest.mark.parametrize("share", [0.9, 1.0, 1.1, 1.2])
+def test_a_gate_has_the_verdict_of_fit_where_it_is_in_doubt(share: float, tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"model": "gpt2", "sequence_length": 512, "activation_checkpointing": "none"}
+    keys |= {"micro_batch_size": 8, "gradient_accumulation_steps": 1}
+    needed = fit(**keys, gpu="h100", allocator="estimate").peak.device_bytes
+    memory = int(needed * share)
+    answered = fit(**keys, gpu={"name": "card", "memory": f"{memory} B", "architecture": "hopper"})
+    file = tmp_path / "jobs.yaml"
+    lines = "".join(f", {key}: {value}" for key, value in keys.items())
+    file.write_text(
+        f"version: 1\njobs:\n  - {{name: a, gpu: {{name: card, memory: {memory} B, architecture: hopper}}{lines}}}\n"
+    )
+    (row,) = run("check", str(file), "--format", "json").document["results"]
+    assert row["verdict"] == answered.verdict
+    assert row["peak"]["device_bytes"] == answered.peak.device_bytes
+
+
+@pytest.mark.parametrize("strategy", ["none", "sqrt", "full"])
+@pytest.mark.parametrize("name", ["gpt2", "llama-3.2-1b", "bert-base-uncased", "t5-base"])
+def test_events_are_counted_without_playing_them(name: str, strategy: str) -> None:
+    """All but those of the optimizer step, which is played parameter by parameter there: a tenth of all."""
+    keys = {"model": name, "gpu": "a100", "micro_batch_size": 2, "gradient_accumulation_steps": 1}
+    job = build_job(keys | {"activation_checkpointing": strategy})
+    assert isinstance(job, Job)
+    decision = decide(job)
+    played = len(records_of(decision.setup, 2)[0].events)
+    assert 0.88 * played <= decision.record.events_of_every_copy <= played
+    assert played < MOST_EVENTS
