@@ -89,3 +89,15 @@ def test_what_torchtitan_gathers(split: dict[str, int], weights: int, gathers: i
     found = [one for one in roofline(job).collectives if (one.kind, one.when) == ("all-gather", "forward")]
     moved = sum(one.size_bytes * one.times for one in found)
     assert moved == pytest.approx(gathers * 2 * 8_030_261_248 / weights, rel=0.1)
+
+
+def test_weights_in_four_bits_are_gathered_as_they_are_packed() -> None:
+    """Two in each byte, and what is not quantized in 16 bits: the embeddings, the head, the norms and the adapter."""
+    keys = {"model": "llama-2-7b", "gpu": "rtx-3090", "micro_batch_size": 1, "sequence_length": 512}
+    keys |= {"precision": "pure-bf16", "weight_dtype": "bf16", "parallel": {"data": 2, "sharding": "fsdp"}}
+    job = build_any_job({**keys, "quantization": "nf4", "adapter": {"kind": "lora", "rank": 16}})
+    assert isinstance(job, Job)
+    moved = sum(one.size_bytes * one.times for one in roofline(job).collectives if one.kind == "all-gather")
+    quantized = 32 * (4 * 4096 * 4096 + 3 * 4096 * 11008)
+    adapter = 32 * 16 * (2 * (4096 + 4096))  # on queries and values
+    assert moved == pytest.approx(2 * (quantized // 2 + 2 * (6_738_415_616 - quantized + adapter)), rel=1e-6)
