@@ -18,7 +18,7 @@ from vramplan.values.job import Job
 
 HERE = Path(__file__).parent
 FILES = ("utilisation", "rates")
-COUNTS = {"utilisation": 73, "rates": 152}
+COUNTS = {"utilisation": 73, "rates": 159}
 PAGE = HERE.parents[1] / "docs" / "time.md"
 BEGIN, END = "<!-- made by python -m tests.measured.rates -->", "<!-- end -->"
 
