@@ -177,3 +177,31 @@ def test_tinyllama_was_trained_at_24_000_tokens_per_second_and_56_percent() -> N
     assert time is not None
     assert time.tokens_per_second_per_device == pytest.approx(24_000, rel=0.1)
     assert time.mfu_percent == pytest.approx(56, rel=0.1)
+
+
+@pytest.mark.closed_form
+@pytest.mark.parametrize(
+    ("optimizer", "implementation", "moved"),
+    [
+        ("adamw", "fused", 28),  # weight, gradient and two moments read, all but the gradient written
+        ("sgd", "foreach", 12),
+        ("sgd-momentum", "foreach", 8 + 12 + 12),  # mul_ and add_ of the moment, add_ of the weight
+        ("adafactor", "for-loop", 76),
+    ],
+)
+def test_bytes_that_an_optimizer_moves_for_each_parameter_in_fp32(
+    optimizer: str, implementation: str, moved: int
+) -> None:
+    keys = {"optimizer": optimizer, "optimizer_implementation": implementation}
+    keys |= {
+        "runtime": "pytorch",
+        "gpu": "a100",
+        "precision": "fp32",
+        "micro_batch_size": 1,
+        "gradient_accumulation_steps": 1,
+    }
+    found, rates = fit(model="gpt2", **keys), rates_of(job(**keys))
+    assert found.time is not None
+    assert rates is not None
+    seconds = found.time.shares["optimizer"] * found.time.step_seconds
+    assert seconds * rates.bytes_per_s == pytest.approx(moved * 124_439_808, rel=0.01)
