@@ -13,12 +13,14 @@ from vramplan.job import read_job_file
 from vramplan.planner.decision import decide
 from vramplan.results.listings import ErrorStats, ValidateRow
 from vramplan.results.listings.rates import RateStats, RateSummary
+from vramplan.results.time import CALIBRATED, EXTRAPOLATED
 from vramplan.time import fitted
+from vramplan.time.step import CALIBRATED_BAND, EXTRAPOLATED_BAND
 from vramplan.values.job import Job
 
 HERE = Path(__file__).parent
 FILES = ("utilisation", "rates")
-COUNTS = {"utilisation": 73, "rates": 152}
+COUNTS = {"utilisation": 73, "rates": 168}
 PAGE = HERE.parents[1] / "docs" / "time.md"
 BEGIN, END = "<!-- made by python -m tests.measured.rates -->", "<!-- end -->"
 
@@ -46,18 +48,39 @@ def counted(rows: Iterable[ValidateRow]) -> tuple[ValidateRow, ...]:
     return tuple(row for row in rows if not any(fnmatchcase(row.name, pattern) for pattern in patterns))
 
 
+def in_range(rows: Iterable[ValidateRow], basis: str) -> float:
+    """The share of the rates of a basis that lie in the range of their answer."""
+    low, high = CALIBRATED_BAND if basis == CALIBRATED else EXTRAPOLATED_BAND
+    errors = [row.rate_error for row in rows if row.rate_basis == basis and row.rate_error is not None]
+    # the measured time over the likely one is 1 + error, and the range is a share of the likely one
+    return sum(low <= 1 + error <= high for error in errors) / len(errors)
+
+
+def by_source(rows: Iterable[ValidateRow]) -> dict[str, list[ValidateRow]]:
+    """Those with an error, by where they were printed."""
+    found: dict[str, list[ValidateRow]] = {}
+    for row in rows:
+        if row.rate_error is not None:
+            found.setdefault(str(row.source), []).append(row)
+    return found
+
+
 def accuracy() -> str:
     """The tables of the page."""
     rows = all_rates()
-    found, unseen = RateSummary.of(rows), RateSummary.of(counted(rows))
+    unseen_rows = counted(rows)
+    found, unseen = RateSummary.of(rows), RateSummary.of(unseen_rows)
+    seen = [(CALIBRATED, rows), (CALIBRATED, unseen_rows), (EXTRAPOLATED, rows), (EXTRAPOLATED, unseen_rows)]
+    calibrated, own, extrapolated, other = (_share(in_range(some, basis)) for basis, some in seen)
     lines = [
-        "| Published rates | Count | Median | 90th percentile | Worst | Bias | Order | Pairs |",
-        "|---|---|---|---|---|---|---|---|",
-        _row("calibrated", found.calibrated),
-        _row("of them, that no constant was fitted to", unseen.calibrated),
-        _row("extrapolated", found.extrapolated),
-        _row("constant MFU, of the calibrated", found.constant_calibrated),
-        _row("constant MFU, of all", found.constant),
+        "| Published rates | Count | Median | 90th percentile | Worst | Bias | Order | Pairs | In range |",
+        "|---|---|---|---|---|---|---|---|---|",
+        _row("calibrated", found.calibrated, calibrated),
+        _row("of them, that no constant was fitted to", unseen.calibrated, own),
+        _row("extrapolated", found.extrapolated, extrapolated),
+        _row("of them, that no constant was fitted to", unseen.extrapolated, other),
+        _row("constant MFU, of the calibrated", found.constant_calibrated, "-"),
+        _row("constant MFU, of all", found.constant, "-"),
         "",
         "| Program, generation of the GPU | Count | Median | Worst | Bias |",
         "|---|---|---|---|---|",
@@ -71,13 +94,21 @@ def accuracy() -> str:
         stats = ErrorStats.of(errors)
         cells = (_share(stats.median), _share(stats.worst), _share(stats.bias, signed=True))
         lines.append(f"| {runtime}, {gpu}: {basis} | {stats.count} | {' | '.join(cells)} |")
+    lines += ["", "| Source, none of whose rates a constant was fitted to | Count | Median | Worst | Bias |"]
+    lines.append("|---|---|---|---|---|")
+    left = by_source(unseen_rows)
+    for source, members in sorted(by_source(rows).items()):
+        if len(left.get(source, ())) == len(members):
+            stats = ErrorStats.of([row.rate_error for row in members if row.rate_error is not None])
+            cells = (_share(stats.median), _share(stats.worst), _share(stats.bias, signed=True))
+            lines.append(f"| {source} | {stats.count} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _row(name: str, stats: RateStats) -> str:
+def _row(name: str, stats: RateStats, inside: str) -> str:
     errors = stats.errors
     cells = (_share(errors.median), _share(errors.p90), _share(errors.worst), _share(errors.bias, signed=True))
-    return f"| {name} | {errors.count} | {' | '.join(cells)} | {_share(stats.order)} | {stats.order_total} |"
+    return f"| {name} | {errors.count} | {' | '.join(cells)} | {_share(stats.order)} | {stats.order_total} | {inside} |"
 
 
 def _share(share: float | None, *, signed: bool = False) -> str:

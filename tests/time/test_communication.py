@@ -89,3 +89,35 @@ def test_what_torchtitan_gathers(split: dict[str, int], weights: int, gathers: i
     found = [one for one in roofline(job).collectives if (one.kind, one.when) == ("all-gather", "forward")]
     moved = sum(one.size_bytes * one.times for one in found)
     assert moved == pytest.approx(gathers * 2 * 8_030_261_248 / weights, rel=0.1)
+
+
+def test_weights_in_four_bits_are_gathered_as_they_are_packed() -> None:
+    """Two in each byte, and what is not quantized in 16 bits: the embeddings, the head, the norms and the adapter."""
+    keys = {"model": "llama-2-7b", "gpu": "rtx-3090", "micro_batch_size": 1, "sequence_length": 512}
+    keys |= {"precision": "pure-bf16", "weight_dtype": "bf16", "parallel": {"data": 2, "sharding": "fsdp"}}
+    job = build_any_job({**keys, "quantization": "nf4", "adapter": {"kind": "lora", "rank": 16}})
+    assert isinstance(job, Job)
+    moved = sum(one.size_bytes * one.times for one in roofline(job).collectives if one.kind == "all-gather")
+    quantized = 32 * (4 * 4096 * 4096 + 3 * 4096 * 11008)
+    adapter = 32 * 16 * (2 * (4096 + 4096))  # on queries and values
+    assert moved == pytest.approx(2 * (quantized // 2 + 2 * (6_738_415_616 - quantized + adapter)), rel=1e-6)
+
+
+@pytest.mark.parametrize(("sharding", "transfers"), [("none", 2), ("zero1", 4)])
+def test_a_pipeline_waits_for_what_it_sends(sharding: str, transfers: int) -> None:
+    """Megatron-LM's sends and receives run at once, DeepSpeed's in turn; devices of a tensor group share each."""
+    split = {"tensor": 2, "pipeline": 2, "schedule": "1f1b", "data": 2 if sharding == "zero1" else 1}
+    keys = {"model": "gpt2-large", "gpu": "a100", "runtime": "megatron", "micro_batch_size": 4}
+
+    def exposed(steps: int) -> float:
+        job = build_any_job({**keys, "gradient_accumulation_steps": steps, "parallel": {**split, "sharding": sharding}})
+        assert isinstance(job, Job)
+        found = roofline(job)
+        assert found.time is not None
+        return found.time.step_seconds * found.time.shares["communication"]
+
+    sums = (
+        2 * 2 * 18 * all_reduce_seconds(4 * 1024 * 1280 * 2, 2, Link(234e9, 3e-6))
+    )  # two in each direction of a block
+    sends = transfers * (4 * 1024 * 1280 * 2 / 2 / 234e9 + 3e-6)
+    assert (exposed(12) - exposed(8)) / 4 == pytest.approx(sums + sends, rel=1e-3)

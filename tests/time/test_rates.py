@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramplan import fit
+from vramplan.answers.roofline import roofline
 from vramplan.catalog.gpus import find_gpu
 from vramplan.job import build_any_job
 from vramplan.replay.kernels import NOTHING, PRODUCT, Kernel
@@ -177,3 +178,47 @@ def test_tinyllama_was_trained_at_24_000_tokens_per_second_and_56_percent() -> N
     assert time is not None
     assert time.tokens_per_second_per_device == pytest.approx(24_000, rel=0.1)
     assert time.mfu_percent == pytest.approx(56, rel=0.1)
+
+
+@pytest.mark.closed_form
+@pytest.mark.parametrize(("head_size", "tensor_cores"), [(64, True), (104, True), (108, False), (150, False)])
+def test_heads_that_begin_at_no_multiple_of_sixteen_bytes_have_no_tensor_cores(
+    head_size: int, tensor_cores: bool
+) -> None:
+    shape = {"family": "bloom", "layers": 2, "hidden_size": 8 * head_size, "attention_heads": 8}
+    shape["vocabulary_size"] = 1024
+    keys = {"gpu": "a100", "precision": "amp-bf16", "attention": "eager", "micro_batch_size": 8}
+    made = job(**keys, model=shape, sequence_length=1024)
+    batched = [one for one in roofline(made).kernels if one.operator in ("bmm", "baddbmm")]
+    fastest = max(one.flop_per_s or 0.0 for one in batched)
+    plain = 19.5e12 * 0.9 * 0.83  # the fp32 rate of the data sheet, and what products reach of it
+    assert (fastest > 2 * plain) == tensor_cores
+    assert tensor_cores or fastest <= plain * 1.001
+
+
+@pytest.mark.closed_form
+@pytest.mark.parametrize(
+    ("optimizer", "implementation", "moved"),
+    [
+        ("adamw", "fused", 28),  # weight, gradient and two moments read, all but the gradient written
+        ("sgd", "foreach", 12),
+        ("sgd-momentum", "foreach", 8 + 12 + 12),  # mul_ and add_ of the moment, add_ of the weight
+        ("adafactor", "for-loop", 76),
+    ],
+)
+def test_bytes_that_an_optimizer_moves_for_each_parameter_in_fp32(
+    optimizer: str, implementation: str, moved: int
+) -> None:
+    keys = {"optimizer": optimizer, "optimizer_implementation": implementation}
+    keys |= {
+        "runtime": "pytorch",
+        "gpu": "a100",
+        "precision": "fp32",
+        "micro_batch_size": 1,
+        "gradient_accumulation_steps": 1,
+    }
+    found, rates = fit(model="gpt2", **keys), rates_of(job(**keys))
+    assert found.time is not None
+    assert rates is not None
+    seconds = found.time.shares["optimizer"] * found.time.step_seconds
+    assert seconds * rates.bytes_per_s == pytest.approx(moved * 124_439_808, rel=0.01)

@@ -31,12 +31,19 @@ class Work(NamedTuple):
     kernels: tuple[Kernel, ...]
     parameters: int
     reached_parameters: int
+    packed: tuple[int, int]
     states: tuple[State, ...] = ()
 
     @property
     def kernel_classes(self) -> tuple[Kernel, ...]:
         """As a record has them."""
         return self.kernels
+
+
+def _weights(plain: Plain, parts: int) -> tuple[int, int, tuple[int, int]]:
+    """Parameters of a device, those that a gradient reaches, and those that are quantized with their bytes."""
+    quantized, packed = plain.packed
+    return plain.parameters // parts, plain.reached_parameters // parts, (quantized // parts, packed // parts)
 
 
 def arithmetic_of(plain: Plain, parts: int) -> Work:
@@ -54,13 +61,13 @@ def arithmetic_of(plain: Plain, parts: int) -> Work:
         )
         for (kind, direction, dtype, head), (flops, again) in found.items()
     )
-    return Work(kernels, plain.parameters // parts, plain.reached_parameters // parts)
+    return Work(kernels, *_weights(plain, parts))
 
 
 def work_of(plain: Plain, parts: int) -> Work:
     """Every kernel of a plain record, divided by `parts` devices, which may share its bytes as well."""
     if parts == 1:
-        return Work(plain.kernel_classes, plain.parameters, plain.reached_parameters)
+        return Work(plain.kernel_classes, *_weights(plain, parts))
     kernels = tuple(
         one._replace(
             launches=0,
@@ -71,7 +78,7 @@ def work_of(plain: Plain, parts: int) -> Work:
         )
         for one in plain.kernel_classes
     )
-    return Work(kernels, plain.parameters // parts, plain.reached_parameters // parts)
+    return Work(kernels, *_weights(plain, parts))
 
 
 def _part(poly: Poly, parts: int) -> Poly:
@@ -89,7 +96,7 @@ def least_seconds(job: Job, work: Work, plain: Plain, rates: Rates, *, shared: b
         job = job._replace(sharding=None, offload=())
     blocks = job.model.blocks // stages
     if job.model.blocks % stages:  # a stage may have one unit more, or less
-        work = work._replace(parameters=0, reached_parameters=0)
+        work = work._replace(parameters=0, reached_parameters=0, packed=(0, 0))
     host = _host_of(job, plain) if ON_HOST in job.offload else None
     device = Device(cast(Record, work), blocks, 1)
     return min(

@@ -29,6 +29,7 @@ class Plain(NamedTuple):
     states: tuple[State, ...]
     parameters: int
     reached_parameters: int
+    packed: tuple[int, int]  # parameters that are quantized, and their bytes
     sample_bytes: int  # what grows with each sample at the moment when that is most, without states
 
     @property
@@ -41,7 +42,7 @@ def plain_of(record: Record, kernels: tuple[Kernel, ...] = ()) -> Plain:
     """The same of the record of `plain_setup`; `kernels` are its classes, where a bound of the time is asked."""
     inputs = sum(state.per_sample_bytes * state.copies for state in record.states)
     each = max(per_sample for _, per_sample in envelope_of(record).lines) - inputs
-    return Plain(kernels, tuple(record.states), record.parameters, record.reached_parameters, each)
+    return Plain(kernels, tuple(record.states), record.parameters, record.reached_parameters, record.packed, each)
 
 
 def plain_setup(job: Job, *, whole: bool = False) -> Setup:

@@ -32,6 +32,11 @@ COLLECTIVES = frozenset({"all_gather", "reduce_scatter", "all_reduce", "all_to_a
 # Products of operands that were cast to eight bits first.
 EIGHT_BITS = frozenset({"float8_linear", "te_linear", "fp8_gemm"})
 FP8 = "float8"
+# Batched products whose operands lie one after another in the batch, in 16 bits: tensor cores want each, and each of
+# its rows, to begin at a multiple of 16 bytes.
+BATCHED = frozenset({"bmm", "baddbmm"})
+ALIGNED_ELEMENTS = 8
+UNALIGNED = "unaligned"
 
 # an operator that ran: the events before it, its name, its direction, where, and shape, dtype, whether batched and
 # strides of each operand
@@ -50,7 +55,7 @@ class Kernel(NamedTuple):
     direction: str  # forward | recompute | backward
     kind: str  # one of KINDS
     unit: int  # the outermost repeated unit that it runs in; 0: in none
-    dtype: str  # element type of its first operand, or FP8
+    dtype: str  # element type of its first operand, FP8, or UNALIGNED where its 16 bits are not as tensor cores want
     head_size: int  # of an attention; else 0
     launches: int  # of the device, each time
     flops: Poly
@@ -228,6 +233,10 @@ def _dtype(operator: str, operands: Sequence[Operand]) -> str:
     if operator in EIGHT_BITS:
         return FP8
     floats = [dtype.name for shape, dtype, _, _ in operands if len(shape) > 1 and "float" in dtype.name]
+    if operator in BATCHED and floats and floats[0] != "float32":
+        ends = [size for shape, *_ in operands for size in shape[-2:]]
+        if any(size % ALIGNED_ELEMENTS for size in ends):
+            return UNALIGNED
     return floats[0] if floats else "float32"
 
 

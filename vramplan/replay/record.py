@@ -93,6 +93,9 @@ class Record:
         self.parameters = sum(count for _, count in counts)
         self.trainable_parameters = sum(count for p, count in counts if p.node is not None)
         self.reached_parameters = self.trainable_parameters - sum(count for p, count in counts if p.idle)
+        packed = [(count, p.quantized[0] * (count // p.elements)) for p, count in counts if p.quantized]
+        # parameters of weights that are quantized, and the bytes that they are packed in, without what belongs to them
+        self.packed = sum(count for count, _ in packed), sum(size for _, size in packed)
         self.nesting = Nesting(self.events, self.marks)
         self.trees = self.nesting.trees(self.phases)
         self._count_states()

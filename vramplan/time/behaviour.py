@@ -48,6 +48,10 @@ class Timing:
         """Devices that share what a stage of a pipeline sends; each sends all of it where they do not."""
         return 1
 
+    def transfers(self, job: Job) -> int:
+        """Of those with the stages before and behind, how many a micro-batch waits for one after the other."""
+        return 2
+
     def fused_kernels(self, job: Job) -> tuple[FusedKernel, ...]:
         """Those of its own in place of the point-wise operators of a block, where the replay has others; none."""
         return ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.replay.kernels import ATTENTION, BACKWARD, CONVOLUTION, FP8, PRODUCT, Kernel
+from vramplan.replay.kernels import ATTENTION, BACKWARD, CONVOLUTION, FP8, PRODUCT, UNALIGNED, Kernel
 from vramplan.time import fitted
 from vramplan.time.behaviour import CUDNN, FLASH1, FLASH2, timing_of
 from vramplan.tuples import NamedTuple
@@ -38,7 +38,13 @@ their channels first: the kernels take channels last.
 Source: NVIDIA, Deep Learning Performance, Convolutional Layers, "Channels In And Out" and "Tensor Layouts".
 """
 
-PLAIN_PRODUCT = 0.9  # share of the fp32 rate without tensor cores that a product reaches
+PLAIN_PRODUCT = 0.9
+"""Share of the fp32 rate that a product reaches without tensor cores: in fp32, and in 16 bits where each matrix of a
+batch, or each row, does not begin at a multiple of 16 bytes, as with heads of 108 or 150 elements.
+
+Source: NVIDIA, cuBLAS documentation, "Tensor Core Usage". BigScience (chronicles-prequel.md, "NHEADs comparison") took
+163 s with heads of 108 elements for the step that took 121 s with 216: attention at about 10 TFLOP/s of 312.
+"""
 
 ATTENTION_SHARES = {
     FLASH1: ((0.35, 0.30), (0.40, 0.30)),
@@ -97,7 +103,7 @@ class Rates(NamedTuple):
 
     def idle(self, kernel: Kernel, written_bytes: int) -> float:
         """The time of a product over that in which its tiles would fill all waves."""
-        if not written_bytes or kernel.dtype == self.plain:
+        if not written_bytes or kernel.dtype in (self.plain, UNALIGNED):
             return 1.0
         products = min(2, kernel.launches) if kernel.direction == BACKWARD else 1  # both gradients, or one
         elements = written_bytes / (4 if kernel.dtype == "float32" else 2)
@@ -133,7 +139,8 @@ def rates_of(job: Job) -> Rates | None:
         return None
     dtype = {"fp8_rate": FP8, "fp32": "float32", "bf16_rate": "bfloat16", "fp16": "float16"}[rate_key(job)]
     best = best_product(gpu)
-    products = {"float32": (single or half or peak) * PLAIN_PRODUCT}
+    plain = (single or half or peak) * PLAIN_PRODUCT
+    products = {"float32": plain, UNALIGNED: plain}
     if job.tf32 and tensor is not None:
         products["float32"] = tensor * best
     if half is not None:

@@ -104,7 +104,8 @@ def step_of(
         seconds["bubble"] = working * (split.pipeline - 1) / (split.virtual * steps)
         size = micro * job.sequence_length // split.context * job.model.hidden_size * 2 // timing.senders(job)
         link = imported("vramplan.time.traffic:group_link")(job, "pipeline", bandwidth)
-        seconds["communication"] += 2 * split.virtual * steps * (size / link.bytes_per_s + link.hop_seconds)
+        each = size / link.bytes_per_s + link.hop_seconds
+        seconds["communication"] += timing.transfers(job) * split.virtual * steps * each
     seconds["loop"] = fitted.LOOP_SECONDS if timing.loop_seconds is None else timing.loop_seconds
     return Step(one, priced, collectives, seconds)
 

@@ -92,8 +92,8 @@ def _of_data(job: Job, record: Record, blocks: int, node_bandwidth: float | None
     half = 4 if job.precision == "fp32" else 2
     units = max(1, blocks)
 
-    def one(kind: str, when: str, elements: int, width: int, *, once: bool, hidden: bool) -> Collective:
-        size = elements * width // units
+    def one(kind: str, when: str, elements: int, width: int, *, once: bool, hidden: bool, more: int = 0) -> Collective:
+        size = (elements * width + more) // units
         seconds = (all_reduce_seconds if kind == ALL_REDUCE else all_gather_seconds)(size, shards, link)
         return Collective(kind, "data", when, size, shards, units, once, hidden, seconds)
 
@@ -102,9 +102,12 @@ def _of_data(job: Job, record: Record, blocks: int, node_bandwidth: float | None
         width = 2 if halves and not job.fp32_gradients and timing.summed != FP32 else 4
         return [one(ALL_REDUCE, BACKWARD, trained, width, once=True, hidden=timing.hides_sums)]
     if is_fsdp(kind) or kind == "zero3":
-        gathers = [one(ALL_GATHER, FORWARD, weights, half, once=timing.gathers_once(job), hidden=True)]
+        quantized, packed = record.packed  # which travel as they lie
+        plain = weights - quantized
+        once = timing.gathers_once(job)
+        gathers = [one(ALL_GATHER, FORWARD, plain, half, once=once, hidden=True, more=packed)]
         if kind != FSDP_GRAD_OP:
-            gathers.append(one(ALL_GATHER, BACKWARD, weights, half, once=False, hidden=True))
+            gathers.append(one(ALL_GATHER, BACKWARD, plain, half, once=False, hidden=True, more=packed))
         reduce = {"fp32": 4, None: half}.get(sharding.reduce_dtype, 2)
         if is_fsdp(kind) and sharding.reduce_dtype is None and job.precision.startswith("amp-"):
             reduce = 4

@@ -24,8 +24,12 @@ class MegatronTiming(Timing):
         return not _is_deepspeed(job)
 
     def senders(self, job: Job) -> int:
-        """`scatter_gather_tensors_in_pipeline`; DeepSpeed's engine sends the whole tensor from each device."""
-        return 1 if job.split is None or _is_deepspeed(job) else job.split.tensor
+        """`scatter_gather_tensors_in_pipeline`; DeepSpeed's `is_pipe_partitioned` and `is_grad_partitioned`."""
+        return 1 if job.split is None else job.split.tensor
+
+    def transfers(self, job: Job) -> int:
+        """Megatron-LM sends and receives at once (`send_forward_recv_backward`), DeepSpeed's schedule in turn."""
+        return 4 if _is_deepspeed(job) else 2
 
 
 def _is_deepspeed(job: Job) -> bool:
