@@ -54,13 +54,15 @@ ZERO = Rig(
     ("zero", "zero_offload", "zero_adapters", "host_activations"),
     "DeepSpeed's engine with the stages of ZeRO, and what the first rig has",
 )
-RIGS = {one.name: one for one in (TRANSFORMERS, FSDP2, REPLICATED, FSDP1, ZERO)}
+TORCHAO = Rig("torchao", ("fp8", "fp8_more"), "torchao's Float8Linear in the models of the first rig")
+TORCHTUNE = Rig("torchtune", ("torchtune",), "torchtune's builders, adapters and losses, and its shards")
+LITGPT = Rig("litgpt", ("litgpt",), "LitGPT's models and LoRA, its losses and Fabric around them, and its shards")
+RIGS = {one.name: one for one in (TRANSFORMERS, FSDP2, REPLICATED, FSDP1, ZERO, TORCHAO, TORCHTUNE, LITGPT)}
 
 WITHOUT = {
     "weights of GPTQ": "parts of quantized.json",
     "TRL": "preference.json, parts of pairs.json",
     "fp32 and 16-bit logits of models that cast them": "half_logits.json, parts of losses.json",
-    "torchao's Float8Linear": "fp8.json, fp8_more.json",
     "torch.compile": "compile.json, compile_more.json",
     "evaluation and generation": "evaluation.json, generation.json, pairs_beside.json and their second files",
     "FSDP1 with states on the host, and in groups of replicas": "flat_host.json, parts of flat_adapters.json",
@@ -68,8 +70,7 @@ WITHOUT = {
     "fully_shard_more.json and sharded_more.json",
     "activations on the host under DDP and FSDP": "sharded_activations.json, parts of host_activations.json",
     "torchtitan": "titan.json, titan_replicas.json",
-    "torchtune": "torchtune.json",
-    "LitGPT": "litgpt.json",
+    "LitGPT with weights in 4 bits": "parts of litgpt.json",
     "llm-foundry": "foundry.json",
     "nanoGPT": "nanogpt.json",
     "modded-nanogpt": "modded.json",

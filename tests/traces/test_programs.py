@@ -1,0 +1,89 @@
+"""The rigs of training programs: which rows each runs, and the loop that they share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.oracle.compare import jobs
+from tests.traces.composed import check
+from tests.traces.programs import MODULES, Program, program_of
+from tests.traces.rigs import RIGS
+from vramplan.errors import InputError
+from vramplan.values.job import Job
+
+NOT_RUN = {"litgpt": {"quantization": 21}}
+"""Rows that a rig leaves out, by the key that it names."""
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("name", ["torchao", *MODULES])
+def test_a_rig_runs_every_row_but_those_that_are_named(name: str) -> None:
+    refused: Counter[str] = Counter()
+    for file in RIGS[name].files:
+        for job in jobs(file):
+            assert (program_of(job) is None) == (name == "torchao")
+            try:
+                check(job)
+            except InputError as error:
+                refused.update(problem.key or "" for problem in error.problems)
+    assert dict(refused) == NOT_RUN.get(name, {})
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("name", MODULES)
+def test_a_program_refuses_what_it_has_no_loop_for(name: str) -> None:
+    job = jobs(RIGS[name].files[0])[0]
+    for keys in (
+        {"compile": True},
+        {"packing": True},
+        {"padding": "right"},
+        {"frozen": ("embeddings",)},
+        {"ema": True},
+    ):
+        with pytest.raises(InputError) as error:
+            check(job._replace(**keys))
+        assert error.value.problems[0].key in keys
+    with pytest.raises(InputError, match="qwen"):
+        check(job._replace(model=job.model._replace(transformers_model_type="qwen", name="qwen")))
+
+
+class Noted(Program):
+    """A program that notes in which order its parts are called."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.said: list[str] = []
+
+    def forward(self) -> tuple[Any, Any]:
+        self.said.append("logits")
+        return self.Result(self.said), 6.0
+
+    def backward(self, loss: Any) -> None:
+        self.said.append(f"gradients of {loss}")
+
+    def step(self) -> None:
+        self.said.append("weights")
+
+    class Result:
+        """Logits, which note when they go."""
+
+        def __init__(self, said: list[str]) -> None:
+            self.said = said
+
+        def __del__(self) -> None:
+            self.said.append("gone")
+
+
+@pytest.mark.closed_form
+@pytest.mark.parametrize("holds", [False, True])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_logits_live_as_long_as_the_job_says(holds: bool, steps: int) -> None:
+    job = jobs(next(iter(MODULES)))[0]._replace(hold_outputs=holds, gradient_accumulation_steps=steps)
+    program = Noted(job)
+    program.iterate(lambda phase: program.said.append(phase))
+    of_backward = ["backward", f"gradients of {6.0 / steps}"]
+    last = [*of_backward, "gone"] if holds else ["gone", *of_backward]
+    assert program.said == ["forward", "logits", *last] * steps + ["step", "weights"]
