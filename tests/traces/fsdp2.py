@@ -129,18 +129,33 @@ def traced(job: Job) -> dict[str, int]:
 
 
 def group(job: Job, stack: contextlib.ExitStack) -> tuple[Any, Any]:
-    """The mesh of a group that sends nothing, and what counts storages beside what FSDP2 frees and makes again."""
+    """The mesh of a group that sends nothing, and what counts its storages."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+
+    assert job.sharding is not None
+    shape, names = (job.data_parallel_size,), ("shard",)
+    if job.sharding.replicas > 1:
+        shape, names = (job.sharding.replicas, job.sharding.shards), ("replicate", "shard")
+    counter = joined(prod(shape), stack)
+    with patch.multiple(torch.cuda, **CUDA):  # before tensors have no data, as it looks for its ranks
+        return init_device_mesh("cuda", shape, mesh_dim_names=names), counter
+
+
+def joined(devices: int, stack: contextlib.ExitStack) -> Any:
+    """A process group that sends nothing; what counts storages beside what FSDP2 frees and makes again."""
     import torch
     from torch import distributed
-    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
-    from torch.distributed.tensor import _sharding_prop
+    from torch.distributed.tensor import _sharding_prop, debug
     from torch.testing._internal.distributed.fake_pg import FakeStore
+    from torch.utils._python_dispatch import _disable_current_modes
 
     from vramplan.measure.storages import Storages
 
-    assert job.sharding is not None
     counters: list[Any] = []
+    debug._clear_sharding_prop_cache()  # it has meshes in it, whose groups another job of this process had
 
     class Local(local(Storages)):  # type: ignore[misc]
         def __init__(self, *given: Any) -> None:
@@ -152,6 +167,13 @@ def group(job: Job, stack: contextlib.ExitStack) -> tuple[Any, Any]:
 
     def alloc(tensor: Any) -> None:
         counters[-1].resized(tensor, tensor.numel() * tensor.itemsize)
+
+    plain = DeviceMesh.__init__
+
+    def found_mesh(*given: Any, **named: Any) -> None:
+        """With data, as a part of a mesh looks for its own number among those of the devices."""
+        with _disable_current_modes():
+            plain(*given, **named)
 
     find = _sharding_prop.ShardingPropagator._propagate_tensor_meta_non_cached
 
@@ -165,22 +187,18 @@ def group(job: Job, stack: contextlib.ExitStack) -> tuple[Any, Any]:
         finally:
             counters[-1].counts = True
 
-    shape, names = (job.data_parallel_size,), ("shard",)
-    if job.sharding.replicas > 1:
-        shape, names = (job.sharding.replicas, job.sharding.shards), ("replicate", "shard")
-    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=prod(shape))
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=devices)
     stack.callback(distributed.destroy_process_group)
-    with patch.multiple(torch.cuda, **CUDA):  # before tensors have no data, as it looks for its ranks
-        mesh = init_device_mesh("cuda", shape, mesh_dim_names=names)
     for module, name, own in (
         (torch.Tensor, "record_stream", lambda *_: None),
+        (DeviceMesh, "__init__", found_mesh),
         (_fsdp_param, "free_storage", free),
         (_fsdp_param, "alloc_storage", alloc),
         (_fsdp_param_group, "alloc_storage", alloc),
         (_sharding_prop.ShardingPropagator, "_propagate_tensor_meta_non_cached", found),
     ):
         stack.enter_context(patch.object(module, name, own))
-    return mesh, Local
+    return Local
 
 
 def local(base: Any) -> Any:

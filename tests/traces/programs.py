@@ -18,7 +18,7 @@ from tests.traces.fsdp2 import group as fsdp2_group
 from vramplan.errors import UsageError
 from vramplan.values.job import Job
 
-MODULES = {"torchtune": "tune", "litgpt": "lit"}
+MODULES = {"torchtune": "tune", "litgpt": "lit", "torchtitan": "titan"}
 """Which module of this folder runs each engine."""
 
 
@@ -56,6 +56,10 @@ class Program:
         for key, given in unknown.items():
             if given:
                 raise UsageError(f"the rig has no job with {key}", key=key)
+
+    def group(self, stack: contextlib.ExitStack) -> tuple[Any, Any]:
+        """The mesh of the job's devices, and what counts the storages of the first."""
+        return fsdp2_group(self.job, stack)
 
     def skeleton(self) -> Any:
         """The model without storages."""
@@ -153,7 +157,7 @@ def traced(program: Program) -> Traced:
     import_module(program.PACKAGE)
     with contextlib.ExitStack() as stack:
         if job.sharding is not None:
-            program.mesh, counter = fsdp2_group(job, stack)
+            program.mesh, counter = program.group(stack)
         model = program.skeleton()
         without_device(job, stack)
         stack.enter_context(patch.object(functional, "scaled_dot_product_attention", attention_by(job.attention)))

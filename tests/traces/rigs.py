@@ -57,7 +57,8 @@ ZERO = Rig(
 TORCHAO = Rig("torchao", ("fp8", "fp8_more"), "torchao's Float8Linear in the models of the first rig")
 TORCHTUNE = Rig("torchtune", ("torchtune",), "torchtune's builders, adapters and losses, and its shards")
 LITGPT = Rig("litgpt", ("litgpt",), "LitGPT's models and LoRA, its losses and Fabric around them, and its shards")
-RIGS = {one.name: one for one in (TRANSFORMERS, FSDP2, REPLICATED, FSDP1, ZERO, TORCHAO, TORCHTUNE, LITGPT)}
+TORCHTITAN = Rig("torchtitan", ("titan", "titan_replicas"), "torchtitan's Llama, and its parallelize_llama")
+RIGS = {one.name: one for one in (TRANSFORMERS, FSDP2, REPLICATED, FSDP1, ZERO, TORCHAO, TORCHTUNE, LITGPT, TORCHTITAN)}
 
 WITHOUT = {
     "weights of GPTQ": "parts of quantized.json",
@@ -69,7 +70,8 @@ WITHOUT = {
     "FSDP2 with states on the host, quantized weights, and losses on hidden states": "sharded_bits.json, parts of "
     "fully_shard_more.json and sharded_more.json",
     "activations on the host under DDP and FSDP": "sharded_activations.json, parts of host_activations.json",
-    "torchtitan": "titan.json, titan_replicas.json",
+    "torchtitan with all products kept, with stages and with parts of sequences": "parts of titan.json and "
+    "titan_replicas.json, titan_pipeline_rows.json, titan_context_rows.json",
     "LitGPT with weights in 4 bits": "parts of litgpt.json",
     "llm-foundry": "foundry.json",
     "nanoGPT": "nanogpt.json",

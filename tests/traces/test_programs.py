@@ -14,7 +14,7 @@ from tests.traces.rigs import RIGS
 from vramplan.errors import InputError
 from vramplan.values.job import Job
 
-NOT_RUN = {"litgpt": {"quantization": 21}}
+NOT_RUN = {"litgpt": {"quantization": 21}, "torchtitan": {"every_second_matmul": 3}}
 """Rows that a rig leaves out, by the key that it names."""
 
 

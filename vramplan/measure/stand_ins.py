@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from vramplan.measure import known, liger
+from vramplan.measure import kernels, known, liger
 from vramplan.measure.optimizers import APOLLO, BITSANDBYTES, GALORE_8BIT
 from vramplan.options import words
 from vramplan.values.job import Job
@@ -40,6 +40,8 @@ def stand_ins(truth: Truth) -> dict[Any, Callable[..., Any]]:
         aten._amp_foreach_non_finite_check_and_unscale_.default: _nothing,
         aten._amp_update_scale_.default: lambda scale, *_: scale,
         aten._grouped_mm.default: _grouped,
+        aten._fused_rms_norm.default: kernels.normed,
+        aten._fused_rms_norm_backward.default: kernels.of_normed,
         aten.index.Tensor: _indexed,
         aten.masked_scatter_backward.default: lambda gradient, _, sizes: gradient.new_empty(sizes),
         aten._fused_sgd_.default: _nothing,
