@@ -18,7 +18,7 @@ from tests.traces.fsdp2 import group as fsdp2_group
 from vramplan.errors import UsageError
 from vramplan.values.job import Job
 
-MODULES = {"torchtune": "tune", "litgpt": "lit", "torchtitan": "titan"}
+MODULES = {"torchtune": "tune", "litgpt": "lit", "torchtitan": "titan", "nanogpt": "nano"}
 """Which module of this folder runs each engine."""
 
 
@@ -56,6 +56,10 @@ class Program:
         for key, given in unknown.items():
             if given:
                 raise UsageError(f"the rig has no job with {key}", key=key)
+
+    def ready(self) -> None:
+        """Import the program."""
+        import_module(self.PACKAGE)
 
     def group(self, stack: contextlib.ExitStack) -> tuple[Any, Any]:
         """The mesh of the job's devices, and what counts the storages of the first."""
@@ -154,7 +158,7 @@ def traced(program: Program) -> Traced:
     from vramplan.measure.storages import Storages
 
     job, counter, kept = program.job, Storages, fused_on_cuda()
-    import_module(program.PACKAGE)
+    program.ready()
     with contextlib.ExitStack() as stack:
         if job.sharding is not None:
             program.mesh, counter = program.group(stack)

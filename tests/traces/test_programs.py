@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.oracle.compare import jobs
+from tests.traces import rigs
 from tests.traces.composed import check
 from tests.traces.programs import MODULES, Program, program_of
 from tests.traces.rigs import RIGS
@@ -48,6 +50,28 @@ def test_a_program_refuses_what_it_has_no_loop_for(name: str) -> None:
         assert error.value.problems[0].key in keys
     with pytest.raises(InputError, match="qwen"):
         check(job._replace(model=job.model._replace(transformers_model_type="qwen", name="qwen")))
+
+
+@pytest.mark.contract
+def test_nightly_checks_the_rigs_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRAMPLAN_RIGS", str(tmp_path))
+    assert rigs.nightly(1, 0) == 2
+    for name, code in (("torchtune", 0), ("nanogpt", 7)):
+        python = tmp_path / name / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text(f"#!/bin/sh\necho $* >> {tmp_path}/said\nexit {code}\n", "utf-8")
+        python.chmod(0o755)
+    assert rigs.nightly(5, 3) == 1
+    said = (tmp_path / "said").read_text("utf-8").splitlines()
+    assert [line.split("tests.traces ")[1] for line in said] == [
+        f"rows {name} --rows 5 --seed 3" for name in ("torchtune", "nanogpt")
+    ]
+
+
+@pytest.mark.contract
+def test_a_source_is_not_ignored(capsys: pytest.CaptureFixture[str]) -> None:
+    assert rigs.set_up(RIGS["torchtune"], "somewhere") == 2
+    assert "--source" in capsys.readouterr().out
 
 
 class Noted(Program):
