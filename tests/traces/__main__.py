@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from tests.traces.drawn import SHARDINGS
-from tests.traces.rigs import RIGS, check, set_up, trace_rows
+from tests.traces.rigs import RIGS, check, nightly, set_up, trace_rows
 
 
 def main(arguments: list[str]) -> int:
@@ -28,14 +28,21 @@ def main(arguments: list[str]) -> int:
         one.add_argument("--rows", type=int, default=10, help="how many of each file (default 10)")
         one.add_argument("--seed", type=int, default=0, help="which ones")
         one.add_argument("--files", nargs="*", default=(), help="of these files alone")
+        if name == "setup":
+            one.add_argument("--source", help="of a program that is no package: its repository, if not the public one")
+    every = commands.add_parser("nightly", help="check rows of every rig that is set up")
+    every.add_argument("--rows", type=int, default=3, help="how many of each file (default 3)")
+    every.add_argument("--seed", type=int, default=0, help="which ones; the day of the year, for example")
     anew = commands.add_parser("answer", help="answer the jobs of a file anew, and compare with their traces")
     anew.add_argument("file", help="of JSON, as `compose --output` writes it")
     commands.add_parser("page", help="write the page of the composed jobs that are kept")
     given = parser.parse_args(arguments)
     if given.command == "setup":
-        return set_up(RIGS[given.rig])
+        return set_up(RIGS[given.rig], given.source)
     if given.command == "check":
         return check(RIGS[given.rig], given.rows, given.seed)
+    if given.command == "nightly":
+        return nightly(given.rows, given.seed)
     if given.command == "rows":
         return trace_rows(RIGS[given.rig], given.rows, given.seed, given.files)
     from tests.traces import composed, composed_page

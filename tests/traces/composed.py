@@ -13,12 +13,13 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from tests.traces import ddp, fsdp1, fsdp2, zero
+from tests.traces import ao, ddp, fsdp1, fsdp2, programs, zero
 from tests.traces.drawn import Keys, job, shared
 from vramplan.catalog.fields import Fields
 from vramplan.errors import InputError
@@ -80,10 +81,11 @@ def begin() -> Any:
     from vramplan.measure.fake_cuda import autocast_believes, pretend
 
     pretend()
-    import transformers
+    if find_spec("transformers") is not None:  # programs with models of their own do without it
+        import transformers
 
+        transformers.logging.set_verbosity_error()
     autocast_believes()
-    transformers.logging.set_verbosity_error()
     from vramplan.measure.kernels import fused_on_cuda
 
     return fused_on_cuda()
@@ -113,34 +115,45 @@ def traced(one: Job) -> dict[str, int]:
     """Peaks of the phases of one step of the real libraries."""
     from vramplan.measure import steps
 
-    if one.sharding is not None:
-        return rig_of(one).traced(one)
+    program = programs.program_of(one)
+    if program is not None:
+        return programs.traced(program).phases
+    rig = rig_of(one)
+    if rig is not None:
+        found: dict[str, int] = rig.traced(one)
+        return found
     phases = steps.without_data(one)["phases"]
     return {name.removesuffix("_bytes"): level for name, level in phases.items()}
 
 
 def traced_row(one: Job) -> dict[str, int]:
     """The same of the device that a row is of, where devices differ."""
-    found = None if one.sharding is None else getattr(rig_of(one), "traced_row", None)
+    found = None if programs.program_of(one) is not None else getattr(rig_of(one), "traced_row", None)
     return traced(one) if found is None else found(one)
 
 
 def check(one: Job) -> None:
     """Raise InputError for what no rig has a loop for."""
+    program = programs.program_of(one)
+    if program is not None:
+        program.check()
+        return
+    rig = rig_of(one)
     try:
         refusals.check(one, TRACE)
     except InputError as error:
-        known = () if one.sharding is None else rig_of(one).OWN_KEYS
+        known = () if rig is None else rig.OWN_KEYS
         left = [problem for problem in error.problems if problem.key not in known]
-        if left or one.sharding is None:
+        if left or rig is None:
             raise InputError(left or error.problems) from None
-    if one.sharding is not None:
-        rig_of(one).check(one)
+    if rig is not None:
+        rig.check(one)
 
 
 def rig_of(one: Job) -> Any:
-    """The module that runs the sharding of a job."""
-    assert one.sharding is not None
+    """The module that runs the sharding of a job, or its products in 8 bits; None of the loop on one device."""
+    if one.sharding is None:
+        return ao if one.precision == "fp8" else None
     if one.sharding.kind in ZERO_STAGES:
         return zero
     return ddp if one.sharding.kind == DDP else fsdp1 if one.sharding.version == 1 else fsdp2

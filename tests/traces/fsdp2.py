@@ -104,18 +104,60 @@ def check(job: Job) -> None:
 def traced(job: Job) -> dict[str, int]:
     """Peaks of the phases of one step of the first device, in bytes."""
     import torch
-    from torch import distributed
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
-    from torch.distributed.tensor import _sharding_prop
-    from torch.testing._internal.distributed.fake_pg import FakeStore
 
     from vramplan.measure import steps, storages
 
     assert job.sharding is not None
-    counters: list[Any] = []
+    whole, freeze = steps._on_device, steps.freeze
+    with contextlib.ExitStack() as stack:
+        mesh, counter = group(job, stack)
 
-    class Local(local(storages.Storages)):  # type: ignore[misc]
+        def shared(one: Job, skeleton: Any) -> Any:
+            """On the device, with CUDA from here on: libraries imported with it would look for their kernels."""
+            freeze(one, skeleton)  # by names that the whole model has; what is sharded keeps it
+            stack.enter_context(patch.multiple(torch.cuda, **CUDA))
+            return whole(one, _sharded(one, skeleton, mesh))
+
+        for module, name, own in (
+            (storages, "Storages", counter),
+            (steps, "_on_device", shared),
+            (steps, "freeze", lambda *_: None),
+        ):
+            stack.enter_context(patch.object(module, name, own))
+        phases = steps.without_data(job)["phases"]
+    return {name.removesuffix("_bytes"): level for name, level in phases.items()}
+
+
+def group(job: Job, stack: contextlib.ExitStack) -> tuple[Any, Any]:
+    """The mesh of a group that sends nothing, and what counts its storages."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+
+    assert job.sharding is not None
+    shape, names = (job.data_parallel_size,), ("shard",)
+    if job.sharding.replicas > 1:
+        shape, names = (job.sharding.replicas, job.sharding.shards), ("replicate", "shard")
+    counter = joined(prod(shape), stack)
+    with patch.multiple(torch.cuda, **CUDA):  # before tensors have no data, as it looks for its ranks
+        return init_device_mesh("cuda", shape, mesh_dim_names=names), counter
+
+
+def joined(devices: int, stack: contextlib.ExitStack) -> Any:
+    """A process group that sends nothing; what counts storages beside what FSDP2 frees and makes again."""
+    import torch
+    from torch import distributed
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
+    from torch.distributed.tensor import _sharding_prop, debug
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    from vramplan.measure.storages import Storages
+
+    counters: list[Any] = []
+    debug._clear_sharding_prop_cache()  # it has meshes in it, whose groups another job of this process had
+
+    class Local(local(Storages)):  # type: ignore[misc]
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
             counters.append(self)
@@ -125,6 +167,13 @@ def traced(job: Job) -> dict[str, int]:
 
     def alloc(tensor: Any) -> None:
         counters[-1].resized(tensor, tensor.numel() * tensor.itemsize)
+
+    plain = DeviceMesh.__init__
+
+    def found_mesh(*given: Any, **named: Any) -> None:
+        """With data, as a part of a mesh looks for its own number among those of the devices."""
+        with _disable_current_modes():
+            plain(*given, **named)
 
     find = _sharding_prop.ShardingPropagator._propagate_tensor_meta_non_cached
 
@@ -138,36 +187,18 @@ def traced(job: Job) -> dict[str, int]:
         finally:
             counters[-1].counts = True
 
-    whole, freeze = steps._on_device, steps.freeze
-    stack = contextlib.ExitStack()
-
-    def shared(one: Job, skeleton: Any) -> Any:
-        """On the device, with CUDA from here on: libraries that were imported with it would look for their kernels."""
-        freeze(one, skeleton)  # by names that the whole model has; what is sharded keeps it
-        stack.enter_context(patch.multiple(torch.cuda, **CUDA))
-        return whole(one, _sharded(one, skeleton, mesh))
-
-    shape, names = (job.data_parallel_size,), ("shard",)
-    if job.sharding.replicas > 1:
-        shape, names = (job.sharding.replicas, job.sharding.shards), ("replicate", "shard")
-    with stack:
-        distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=prod(shape))
-        stack.callback(distributed.destroy_process_group)
-        with patch.multiple(torch.cuda, **CUDA):  # before tensors have no data, as it looks for its ranks
-            mesh = init_device_mesh("cuda", shape, mesh_dim_names=names)
-        for module, name, own in (
-            (torch.Tensor, "record_stream", lambda *_: None),
-            (_fsdp_param, "free_storage", free),
-            (_fsdp_param, "alloc_storage", alloc),
-            (_fsdp_param_group, "alloc_storage", alloc),
-            (_sharding_prop.ShardingPropagator, "_propagate_tensor_meta_non_cached", found),
-            (storages, "Storages", Local),
-            (steps, "_on_device", shared),
-            (steps, "freeze", lambda *_: None),
-        ):
-            stack.enter_context(patch.object(module, name, own))
-        phases = steps.without_data(job)["phases"]
-    return {name.removesuffix("_bytes"): level for name, level in phases.items()}
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=devices)
+    stack.callback(distributed.destroy_process_group)
+    for module, name, own in (
+        (torch.Tensor, "record_stream", lambda *_: None),
+        (DeviceMesh, "__init__", found_mesh),
+        (_fsdp_param, "free_storage", free),
+        (_fsdp_param, "alloc_storage", alloc),
+        (_fsdp_param_group, "alloc_storage", alloc),
+        (_sharding_prop.ShardingPropagator, "_propagate_tensor_meta_non_cached", found),
+    ):
+        stack.enter_context(patch.object(module, name, own))
+    return Local
 
 
 def local(base: Any) -> Any:
@@ -228,14 +259,19 @@ def _sharded(job: Job, model: Any, mesh: Any) -> Any:
         fully_shard(block, **how)
     fully_shard(model, **how)
     if job.sharding.no_sync:
-        steps, seen = min(job.gradient_accumulation_steps or 1, TRACED_MICRO_STEPS), [0]
-
-        def last_syncs(module: Any, _: Any) -> None:
-            seen[0] += 1
-            module.set_requires_gradient_sync(seen[0] % steps == 0)
-
-        model.register_forward_pre_hook(last_syncs)
+        last_reduces(model, min(job.gradient_accumulation_steps or 1, TRACED_MICRO_STEPS))
     return model
+
+
+def last_reduces(model: Any, micro_steps: int) -> None:
+    """Let the last micro-step alone reduce gradients, as `no_sync` of the programs does."""
+    seen = [0]
+
+    def last_syncs(module: Any, _: Any) -> None:
+        seen[0] += 1
+        module.set_requires_gradient_sync(seen[0] % micro_steps == 0)
+
+    model.register_forward_pre_hook(last_syncs)
 
 
 def widen(model: Any) -> None:

@@ -20,6 +20,7 @@ class Rig(NamedTuple):
     name: str
     files: tuple[str, ...]  # of rows
     covers: str
+    source: tuple[str, str] | None = None  # of a program that is no package: its repository and the commit
 
     @property
     def requirements(self) -> Path:
@@ -54,24 +55,35 @@ ZERO = Rig(
     ("zero", "zero_offload", "zero_adapters", "host_activations"),
     "DeepSpeed's engine with the stages of ZeRO, and what the first rig has",
 )
-RIGS = {one.name: one for one in (TRANSFORMERS, FSDP2, REPLICATED, FSDP1, ZERO)}
+TORCHAO = Rig("torchao", ("fp8", "fp8_more"), "torchao's Float8Linear in the models of the first rig")
+TORCHTUNE = Rig("torchtune", ("torchtune",), "torchtune's builders, adapters and losses, and its shards")
+LITGPT = Rig("litgpt", ("litgpt",), "LitGPT's models and LoRA, its losses and Fabric around them, and its shards")
+TORCHTITAN = Rig("torchtitan", ("titan", "titan_replicas"), "torchtitan's Llama, and its parallelize_llama")
+NANOGPT = Rig(
+    "nanogpt",
+    ("nanogpt",),
+    "nanoGPT's model.py and its loop",
+    ("https://github.com/karpathy/nanoGPT", "3adf61e154c3fe3fca428ad6bc3818b27a3b8291"),
+)
+RIGS = {
+    one.name: one
+    for one in (TRANSFORMERS, FSDP2, REPLICATED, FSDP1, ZERO, TORCHAO, TORCHTUNE, LITGPT, TORCHTITAN, NANOGPT)
+}
 
 WITHOUT = {
     "weights of GPTQ": "parts of quantized.json",
     "TRL": "preference.json, parts of pairs.json",
     "fp32 and 16-bit logits of models that cast them": "half_logits.json, parts of losses.json",
-    "torchao's Float8Linear": "fp8.json, fp8_more.json",
     "torch.compile": "compile.json, compile_more.json",
     "evaluation and generation": "evaluation.json, generation.json, pairs_beside.json and their second files",
     "FSDP1 with states on the host, and in groups of replicas": "flat_host.json, parts of flat_adapters.json",
     "FSDP2 with states on the host, quantized weights, and losses on hidden states": "sharded_bits.json, parts of "
     "fully_shard_more.json and sharded_more.json",
     "activations on the host under DDP and FSDP": "sharded_activations.json, parts of host_activations.json",
-    "torchtitan": "titan.json, titan_replicas.json",
-    "torchtune": "torchtune.json",
-    "LitGPT": "litgpt.json",
+    "torchtitan with all products kept, with stages and with parts of sequences": "parts of titan.json and "
+    "titan_replicas.json, titan_pipeline_rows.json, titan_context_rows.json",
+    "LitGPT with weights in 4 bits": "parts of litgpt.json",
     "llm-foundry": "foundry.json",
-    "nanoGPT": "nanogpt.json",
     "modded-nanogpt": "modded.json",
     "Megatron-core": "the rows of tests/engines/megatron",
 }
@@ -90,14 +102,25 @@ def python_of(rig: Rig) -> Path | None:
     return python if python.exists() else None
 
 
-def set_up(rig: Rig) -> int:
-    """Make the environment: the pinned versions, and this checkout beside them."""
+def set_up(rig: Rig, source: str | None = None) -> int:
+    """Make the environment: the pinned versions, and this checkout beside them.
+
+    `source`: a repository in the place of that of the rig, on this machine for example.
+    """
+    if source is not None and rig.source is None:
+        print(f"rig {rig.name} is made of packages alone, and takes no --source")
+        return 2
     folder = folder_of(rig)
     words: list[list[Any]] = [
         [sys.executable, "-m", "venv", folder],
         [folder / "bin" / "python", "-m", "pip", "install", "-r", rig.requirements],
         [folder / "bin" / "python", "-m", "pip", "install", "-e", HERE.parents[1]],
     ]
+    if rig.source is not None:
+        repository, commit = rig.source
+        if not (folder / "source").exists():
+            words.append(["git", "clone", "--no-checkout", source or repository, folder / "source"])
+        words.append(["git", "-C", folder / "source", "checkout", "--detach", commit])
     for one in words:
         done = subprocess.run([str(word) for word in one], check=False).returncode
         if done:
@@ -126,6 +149,18 @@ def check(rig: Rig, rows: int, seed: int) -> int:
         str(seed),
     ]
     return subprocess.run(words, check=False, cwd=HERE.parents[1]).returncode
+
+
+def nightly(rows: int, seed: int) -> int:
+    """`check` of every rig that is set up; the exit code is 1 if a row comes out otherwise, 2 if there is no rig."""
+    codes = []
+    for rig in RIGS.values():
+        if python_of(rig) is None:
+            print(f"rig {rig.name} is left out: it is not set up", flush=True)
+            continue
+        print(f"rig {rig.name}", flush=True)
+        codes.append(check(rig, rows, seed))
+    return int(any(codes)) if codes else 2
 
 
 def trace_rows(rig: Rig, rows: int, seed: int, files: Sequence[str] = ()) -> int:

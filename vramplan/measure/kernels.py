@@ -104,7 +104,28 @@ def fused_on_cuda() -> Any:
     library = torch.library.Library("aten", "IMPL")
     for name in ("silu_backward", "mish_backward"):
         library.impl(name, lambda grad, x: torch.empty_like(x), "CUDA")
+    library.impl("_fused_rms_norm", normed, "CUDA")
+    library.impl("_fused_rms_norm_backward", of_normed, "CUDA")
     return library
+
+
+def normed(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
+    """What `nn.RMSNorm` makes of x on CUDA: a result, and 1 / rms of each row in fp32.
+
+    Source: aten/src/ATen/native/cuda/layer_norm_kernel.cu, _fused_rms_norm_cuda.
+    """
+    import torch
+
+    rows = (*x.shape[: -len(shape)], *(1 for _ in shape))
+    return torch.empty_like(x), x.new_empty(rows, dtype=torch.float32)
+
+
+def of_normed(gradient: Any, x: Any, shape: Any, rstd: Any, weight: Any, wanted: Any) -> Any:
+    """The gradients of x and of the weight, as far as they are wanted."""
+    import torch
+
+    both = zip((x, weight), wanted, strict=True)
+    return tuple(torch.empty_like(one) if want and one is not None else None for one, want in both)
 
 
 def _numbers(mask: Any, dtype: Any) -> Any:

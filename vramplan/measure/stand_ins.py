@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from vramplan.measure import known, liger
+from vramplan.measure import kernels, known, liger
 from vramplan.measure.optimizers import APOLLO, BITSANDBYTES, GALORE_8BIT
 from vramplan.options import words
 from vramplan.values.job import Job
@@ -40,6 +40,8 @@ def stand_ins(truth: Truth) -> dict[Any, Callable[..., Any]]:
         aten._amp_foreach_non_finite_check_and_unscale_.default: _nothing,
         aten._amp_update_scale_.default: lambda scale, *_: scale,
         aten._grouped_mm.default: _grouped,
+        aten._fused_rms_norm.default: kernels.normed,
+        aten._fused_rms_norm_backward.default: kernels.of_normed,
         aten.index.Tensor: _indexed,
         aten.masked_scatter_backward.default: lambda gradient, _, sizes: gradient.new_empty(sizes),
         aten._fused_sgd_.default: _nothing,
@@ -126,7 +128,6 @@ class _Kernel:
 def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
     """The libraries of the job, without the kernels of their own, and with masks of what the job says of its tokens."""
     import torch
-    from torch.nn.utils import clip_grad
     from transformers import masking_utils
 
     def untrue(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,10 +141,7 @@ def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
         return asks
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(patch.object(torch.cuda, "synchronize", _nothing))
-        # a thread of the engine does not know that numbers become tensors without data
-        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
-        stack.enter_context(patch.object(torch.cuda, "get_device_capability", lambda *_, **__: _capability(job)))
+        without_device(job, stack)
         looks = {"find_packed_sequence_indices": job.packing}
         padded = job.padding != "none"
         looks["_ignore_bidirectional_mask_sdpa"] = padded
@@ -151,8 +149,6 @@ def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
         for name, given in looks.items():
             if given:  # not every token is one of one sequence
                 stack.enter_context(patch.object(masking_utils, name, untrue(getattr(masking_utils, name))))
-        # one norm of all gradients: on CUDA a tensor is of a type that it is made for
-        stack.enter_context(patch.object(clip_grad, "_has_foreach_support", lambda *_: True))
         stack.enter_context(patch.object(masking_utils, "is_tracing", lambda _=None: False))  # as with data
         if not job.packing:  # it looks for packed sequences in the data
             stack.enter_context(patch.object(masking_utils, "find_packed_sequence_indices", _nothing))
@@ -181,6 +177,19 @@ def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
         if word == APOLLO:
             _without_seeds(stack)
         yield
+
+
+def without_device(job: Job, stack: contextlib.ExitStack) -> None:
+    """What PyTorch itself asks of a device that is not there."""
+    import torch
+    from torch.nn.utils import clip_grad
+
+    stack.enter_context(patch.object(torch.cuda, "synchronize", _nothing))
+    # a thread of the engine does not know that numbers become tensors without data
+    stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+    stack.enter_context(patch.object(torch.cuda, "get_device_capability", lambda *_, **__: _capability(job)))
+    # one norm of all gradients: on CUDA a tensor is of a type that it is made for
+    stack.enter_context(patch.object(clip_grad, "_has_foreach_support", lambda *_: True))
 
 
 def _capability(job: Job) -> tuple[int, int]:

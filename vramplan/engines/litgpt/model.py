@@ -267,6 +267,7 @@ class GPT:
 
     block_lists = ("h",)
     shards_by_blocks = True
+    keeps_root = True  # finetune/lora.py, parallelize_fn, says nothing of resharding: embedding and head stay whole
     drops_out = False
     no_eager_attention = "LitGPT calls scaled_dot_product_attention alone"
     head_losses = ("chunked:N",)

@@ -250,6 +250,14 @@ def keeps_last_block(name: str) -> bool:
     return _own(name, "keeps_last_block", False) is True
 
 
+def keeps_root(name: str) -> bool:
+    """Whether FSDP keeps what is in no block whole from forward to backward, as the code that shards it leaves open.
+
+    Source: torch/distributed/fsdp/_fully_shard/_fsdp_state.py, _lazy_init, for `reshard_after_forward=None`.
+    """
+    return _own(name, "keeps_root", False) is True
+
+
 def reads_head_outside(name: str, loss: str) -> bool:
     """Whether a loss outside of the model reads the head's weight, which FSDP then has to keep: `head_outside`."""
     return loss.partition("-")[0] in _own(name, "head_outside", ())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.engines import brought_for
-from vramplan.replay.models import keeps_last_block, prefetches_after, reads_head_outside
+from vramplan.replay.models import keeps_last_block, keeps_root, prefetches_after, reads_head_outside
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.observers import Accumulation, Trained
 from vramplan.replay.precision import Precision
@@ -74,7 +74,7 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         reshards_after_forward=setup.sharding.kind == FSDP,
         accumulated=accumulated,
         kept_block=recipe.shape.layers - 1 if keeps_last_block(recipe.shape.family) else None,
-        keeps_root=reads_head_outside(recipe.shape.family, recipe.loss),
+        keeps_root=keeps_root(recipe.shape.family) or reads_head_outside(recipe.shape.family, recipe.loss),
         prefetches_after=prefetches_after(recipe.shape.family),
         reduces=setup.reduces,
         reduces_after=setup.reduces and setup.stage is not None,

@@ -1,0 +1,53 @@
+"""torchao on tensors without data: its `convert_to_float8_training` over the models of the first rig.
+
+The layers are those of the answer: all linear ones but the head, if both sizes are multiples of 16. A tensor in 8 bits
+is no storage; what it is made of comes to the counter. The step is that over a master copy, as of `mixed-bf16`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+from vramplan.values.job import Job
+
+OWN_KEYS = ("precision",)
+"""What the loop on one device refuses and this rig has."""
+
+MULTIPLE = 16  # of both sizes of a layer, for torch._scaled_mm
+
+
+def check(_: Job) -> None:
+    """What precision fp8 does not go with is refused before."""
+
+
+def traced(job: Job) -> dict[str, int]:
+    """Peaks of the phases of one step, in bytes."""
+    from torchao.float8.float8_training_tensor import Float8TrainingTensor
+
+    from vramplan.measure import steps, storages
+
+    class Parts(storages.Storages):  # type: ignore[misc, name-defined]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if any(issubclass(one, Float8TrainingTensor) for one in types):
+                return NotImplemented  # it is taken apart, and its parts come here
+            return super().__torch_dispatch__(func, types, args, kwargs)
+
+    cast = steps._cast
+    with (
+        patch.object(storages, "Storages", Parts),
+        patch.object(steps, "_cast", lambda job, model: _converted(cast(job, model))),
+    ):
+        phases = steps.without_data(job._replace(precision="mixed-bf16"))["phases"]
+    return {name.removesuffix("_bytes"): level for name, level in phases.items()}
+
+
+def _converted(model: Any) -> Any:
+    from torchao.float8 import convert_to_float8_training
+
+    head = model.get_output_embeddings()
+
+    def chosen(module: Any, _: str) -> bool:
+        return module is not head and all(size % MULTIPLE == 0 for size in module.weight.shape)
+
+    return convert_to_float8_training(model, module_filter_fn=chosen)

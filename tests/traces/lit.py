@@ -1,0 +1,192 @@
+"""LitGPT on tensors without data: its models and LoRA, its losses, and what Fabric puts around them.
+
+Source: litgpt 0.5.13, finetune/full.py, finetune/lora.py and pretrain.py, whose `fit` reads data and cannot be called
+alone; lightning 2.6.6, fabric/wrappers.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+from tests.traces.fsdp2 import last_reduces
+from tests.traces.programs import Program
+from vramplan.errors import UsageError
+from vramplan.values.parallel import FSDP
+
+LLAMA = {"norm_class_name": "RMSNorm", "mlp_class_name": "LLaMAMLP", "bias": False, "parallel_residual": False}
+MODELS: dict[str, dict[str, Any]] = {
+    "llama": LLAMA,
+    "mistral": LLAMA,
+    "qwen2": {**LLAMA, "attn_bias": True},
+    "qwen3": {**LLAMA, "norm_qk": True},
+    "gpt_neox": {},
+    "phi": {"shared_attention_norm": True, "lm_head_bias": True, "gelu_approximate": "tanh"},
+    "falcon": {"bias": False},
+}
+"""What a type of model has otherwise than the default of litgpt's Config (litgpt/config.py)."""
+
+WORDS = {
+    "lora_query": ("q_proj",),
+    "lora_key": ("k_proj",),
+    "lora_value": ("v_proj",),
+    "lora_projection": ("o_proj",),
+    "lora_mlp": ("gate_proj", "up_proj", "down_proj"),
+}
+FABRIC = {"pure-bf16": "bf16-true", "pure-fp16": "16-true", "amp-bf16": "bf16-mixed", "amp-fp16": "16-mixed"}
+
+
+class LitGPT(Program):
+    """Training of all weights or of LoRA, on one device or sharded."""
+
+    PACKAGE = "litgpt.finetune.lora"
+    KINDS = (FSDP,)
+    PRECISIONS = ("fp32", *FABRIC)
+    TYPES = tuple(MODELS)
+
+    def check(self) -> None:
+        """Beside what no program has, adapters that are no LoRA, and weights in 4 bits."""
+        super().check()
+        job = self.job
+        if job.adapter is not None and (job.adapter.kind != "lora" or job.adapter.modules_to_save):
+            raise UsageError(f"the rig has no {job.adapter.kind} of this kind", key="adapter")
+        if job.quantization is not None:
+            raise UsageError("the rig has no weights in 4 bits", key="quantization")
+        if job.grad_scaler:
+            raise UsageError("the rig scales no loss", key="grad_scaler")
+        word = (job.activation_checkpointing or "none").partition(":")[0]
+        if word not in ("none", "full", "every"):
+            raise UsageError(f"the rig has no {word}", key="activation_checkpointing")
+        if job.loss.partition(":")[0] not in ("standard", "chunked"):
+            raise UsageError("the rig has LitGPT's own losses", key="loss")
+
+    def skeleton(self) -> Any:
+        """GPT, as Fabric makes it; beside LoRA all else is frozen."""
+        import torch
+        from lightning.fabric.strategies import SingleDeviceStrategy
+        from litgpt import lora, model
+
+        self.precision = self._precision()
+        self.strategy = SingleDeviceStrategy(torch.device("cuda"), precision=self.precision)
+        with self.precision.module_init_context(), torch.device("meta"):
+            if self.job.adapter is None:
+                made = model.GPT(model.Config(**self._sizes()))
+            else:
+                made = lora.GPT(lora.Config(**self._sizes(), **self._adapter()))
+                lora.mark_only_lora_as_trainable(made)
+        made = self.precision.convert_module(made)
+        strategy = self.job.activation_checkpointing or "none"
+        if strategy != "none" and self.job.sharding is None:  # else what shards it does that too
+            every = int(strategy.partition(":")[2] or 1)
+            blocks = list(made.transformer.h)
+            segments = [blocks[first : first + every] for first in range(0, len(blocks), every)]
+            made.transformer.h = torch.nn.ModuleList(_segment(one) for one in segments)
+        return made
+
+    def _precision(self) -> Any:
+        """Fabric's plugin; without a scaler, as the job has none."""
+        from lightning.fabric.plugins import precision
+
+        word = FABRIC.get(self.job.precision)
+        if word is None:
+            return precision.Precision()
+        if word.endswith("true"):
+            return precision.HalfPrecision(word)
+        made = precision.MixedPrecision(word, "cuda")
+        made.scaler = None
+        return made
+
+    def _sizes(self) -> dict[str, Any]:
+        shape = self.job.model
+        found = {
+            **MODELS[str(shape.transformers_model_type)],
+            "block_size": shape.max_positions,
+            "n_layer": shape.layers,
+            "n_embd": shape.hidden_size,
+            "n_head": shape.attention_heads,
+            "n_query_groups": shape.key_value_heads,
+            "head_size": shape.head_size,
+            "padded_vocab_size": shape.vocabulary_size,
+            "intermediate_size": shape.intermediate_size,
+            "rotary_percentage": shape.partial_rotary_factor,
+        }
+        if shape.transformers_model_type == "gpt_neox":
+            found["parallel_residual"] = shape.parallel_residual
+        if shape.transformers_model_type == "falcon":
+            found["shared_attention_norm"] = shape.parallel_norms == 1
+        return found
+
+    def _adapter(self) -> dict[str, Any]:
+        adapter = self.job.adapter
+        assert adapter is not None
+        found = {word: bool({*names} & {*adapter.targets}) for word, names in WORDS.items()}
+        return {
+            **found,
+            "lora_r": adapter.rank,
+            "lora_alpha": adapter.alpha or 2 * adapter.rank,
+            "lora_dropout": adapter.dropout,
+        }
+
+    def shard(self, skeleton: Any) -> Any:
+        """`parallelize_fn` of finetune/lora.py, which `full.py` has too."""
+        from litgpt.finetune.lora import parallelize_fn
+
+        assert self.job.sharding is not None
+        checkpoints = self.job.activation_checkpointing != "none"
+        model = parallelize_fn(skeleton, {"data_parallel": self.mesh}, activation_checkpointing=checkpoints)
+        if self.job.sharding.no_sync:
+            last_reduces(model, self.micro_steps)
+        return model
+
+    def prepare(self, model: Any) -> None:
+        """Rotary positions of the length that is trained, and Fabric's module around the model."""
+        from lightning.fabric.wrappers import _FabricModule
+
+        model.max_seq_length = self.job.sequence_length
+        super().prepare(model)
+        self.model = _FabricModule(model, self.strategy)
+
+    def forward(self) -> tuple[Any, Any]:
+        """A micro-step of `fit`."""
+        from litgpt.utils import chunked_cross_entropy
+
+        word, _, chunks = self.job.loss.partition(":")
+        if word == "standard":
+            logits = self.model(self.tokens)
+            return logits, chunked_cross_entropy(logits[..., :-1, :], self.labels[..., 1:])
+        length = self.job.sequence_length
+        size = 128 if -(-length // 128) == int(chunks) else -(-length // int(chunks))
+        logits = self.model(self.tokens, lm_head_chunk_size=size)
+        logits[-1] = logits[-1][..., :-1, :]
+        return logits, chunked_cross_entropy(logits, self.labels[..., 1:])
+
+    def backward(self, loss: Any) -> None:
+        """`Fabric.backward`."""
+        from lightning.fabric import wrappers
+
+        with patch.object(wrappers, "_in_fabric_backward", True):
+            self.strategy.backward(loss, None)
+
+
+def _segment(blocks: list[Any]) -> Any:
+    """Blocks in one checkpoint."""
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    class Segment(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = torch.nn.ModuleList(blocks)
+
+        def run(self, x: Any, *more: Any) -> Any:
+            for block in self.blocks:
+                x = block(x, *more)
+            return x
+
+        def forward(self, *given: Any) -> Any:
+            return checkpoint(self.run, *given, use_reentrant=False, preserve_rng_state=False)
+
+    return Segment()
+
+
+PROGRAM = LitGPT

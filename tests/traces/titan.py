@@ -1,0 +1,149 @@
+"""torchtitan on tensors without data: its Llama and `parallelize_llama`, over FSDP2, DTensor and groups of replicas.
+
+Source: torchtitan 0.1.0, train.py, whose Trainer reads data and cannot be called alone. It is the last release whose
+units of FSDP are the blocks and the whole, as the rows have them; since 0.1.1 embedding and head are units too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+from tests.traces.fsdp2 import CUDA, joined
+from tests.traces.programs import Program
+from vramplan.errors import UsageError
+from vramplan.values.parallel import FSDP
+
+DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+WHOLE, OF_PARTS = ("standard", "fp32-logits"), "vocab-parallel"
+
+
+class Torchtitan(Program):
+    """Training of Llama on several devices, with or without tensor parallelism."""
+
+    PACKAGE = "torchtitan.models.llama3.infra.parallelize"
+    KINDS = (FSDP,)
+    PRECISIONS = ("fsdp-bf16",)
+    TYPES = ("llama",)
+
+    def check(self) -> None:
+        """Beside what no program has, what that release has not: other checkpoints, and stages."""
+        super().check()
+        job = self.job
+        split = job.split
+        if job.sharding is None:
+            raise UsageError("the rig is of several devices", key="parallel")
+        if split is not None and (split.pipeline > 1 or split.context > 1 or split.expert > 1):
+            raise UsageError("the rig splits by tensors alone", key="parallel")
+        word = (job.activation_checkpointing or "none").partition(":")[0]
+        if word not in ("none", "full", "selective-op", "selective-layer"):
+            raise UsageError(f"the rig has no {word}", key="activation_checkpointing")
+        if word == "selective-op" and not job.every_second_matmul:
+            raise UsageError("torchtitan 0.1.0 keeps every second product alone", key="every_second_matmul")
+        if job.loss not in (*WHOLE, OF_PARTS) or job.adapter is not None:
+            raise UsageError("torchtitan has one loss and no adapters", key="loss")
+
+    @property
+    def tensor(self) -> int:
+        """Devices that share each product."""
+        return 1 if self.job.split is None else self.job.split.tensor
+
+    def group(self, stack: contextlib.ExitStack) -> tuple[Any, Any]:
+        """The mesh that torchtitan builds, of replicas, shards and tensors."""
+        import torch
+        from torchtitan.distributed import ParallelDims
+
+        job = self.job
+        assert job.sharding is not None
+        world = job.data_parallel_size * self.tensor
+        counter = joined(world, stack)
+        self.dims = ParallelDims(
+            dp_replicate=job.sharding.replicas,
+            dp_shard=job.sharding.shards,
+            cp=1,
+            tp=self.tensor,
+            pp=1,
+            world_size=world,
+            enable_loss_parallel=job.loss == OF_PARTS,
+        )
+        with patch.multiple(torch.cuda, **CUDA):
+            return self.dims.build_mesh("cuda"), counter
+
+    def skeleton(self) -> Any:
+        """Transformer; its inner width comes of a multiple, so that any can be had."""
+        import torch
+        from torchtitan.models.llama3 import Transformer, TransformerModelArgs
+
+        shape = self.job.model
+        plain = int(2 * (4 * shape.hidden_size) / 3)
+        sizes = TransformerModelArgs(
+            dim=shape.hidden_size,
+            n_layers=shape.layers,
+            n_heads=shape.attention_heads,
+            n_kv_heads=shape.key_value_heads,
+            vocab_size=shape.vocabulary_size,
+            multiple_of=shape.intermediate_size,
+            ffn_dim_multiplier=min(1.0, shape.intermediate_size / plain),
+            max_seq_len=self.job.sequence_length,
+        )
+        with torch.device("meta"):
+            return Transformer(sizes)
+
+    def shard(self, skeleton: Any) -> Any:
+        """`parallelize_llama`."""
+        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+        from torchtitan.config_manager import JobConfig
+        from torchtitan.models.llama3.infra import parallelize
+
+        job = self.job
+        assert job.sharding is not None
+        config = JobConfig()
+        config.training.mixed_precision_reduce = DTYPES[job.sharding.reduce_dtype or "fp32"]
+        word, _, every = (job.activation_checkpointing or "none").partition(":")
+        config.activation_checkpoint.mode = "selective" if word.startswith("selective") else word
+        config.activation_checkpoint.selective_ac_option = every or "op"
+        checkpoint_wrapper._count = 0  # of blocks, which it keeps for itself
+        model = skeleton.to_empty(device="cuda")
+        alone = partial(parallelize.parallelize_module, src_data_rank=None)  # no device sends what it has not
+        with patch.object(parallelize, "parallelize_module", alone):
+            return parallelize.parallelize_llama(model, self.mesh, self.dims, config)
+
+    def place(self, skeleton: Any) -> Any:
+        """It is there."""
+        return skeleton
+
+    @contextlib.contextmanager
+    def around(self) -> Any:
+        """Of forward and backward."""
+        from torchtitan.distributed.utils import get_train_context
+
+        with get_train_context(self.dims.loss_parallel_enabled, False)():
+            yield
+
+    def forward(self) -> tuple[Any, Any]:
+        """Of `Trainer.train_step`."""
+        from torchtitan.components.loss import cross_entropy_loss
+
+        with self.around():
+            logits = self.model(self.tokens)
+            return logits, cross_entropy_loss(logits, self.labels)
+
+    def backward(self, loss: Any) -> None:
+        """With the loss of parts, if there is one."""
+        with self.around():
+            loss.backward()
+
+    def step(self) -> None:
+        """Clipping by torchtitan's own function, then the optimizer."""
+        from torchtitan.distributed.utils import clip_grad_norm_
+
+        if self.job.max_gradient_norm is not None:
+            _norm = clip_grad_norm_(
+                self.model.parameters(), self.job.max_gradient_norm, foreach=True
+            )  # kept, to be logged
+        super().step()
+
+
+PROGRAM = Torchtitan
