@@ -18,7 +18,7 @@ from unittest.mock import patch
 from tests.traces.fsdp2 import CUDA, LOSSES
 from vramplan.engines.deepspeed.layout import Layout
 from vramplan.errors import UsageError
-from vramplan.values.job import Job
+from vramplan.values.job import NEXT_FORWARD, Job
 from vramplan.values.parallel import ZERO1, ZERO3, ZERO_STAGES
 
 ENVIRONMENT = {"LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "CUDA_HOME": "/"}
@@ -124,12 +124,13 @@ def _one_step(truth: Any, loop: Any, enter: Callable[[str], None] = lambda _: No
         enter("forward")
         out, loss = forward(plain)
         loop.outputs.clear()
-        if loop.job.hold_outputs:
+        if not loop.job.hold_outputs:
+            del out
+        elif loop.job.hold_outputs_until == NEXT_FORWARD:
             loop.outputs.append(out)
-        del out
         enter("backward")
         loop.model.backward(loss)
-        loss = None
+        loss = out = None
         loop.model.optimizer.local_overflow = False  # what it found in gradients on their way to the host
         if loop.model.is_gradient_accumulation_boundary():
             enter("step")
