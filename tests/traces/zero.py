@@ -66,6 +66,7 @@ def traced_on(job: Job, rank: int | None) -> dict[str, int]:
     import torch
     from torch import distributed
     from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.nn import functional
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     from vramplan.measure import steps
@@ -90,6 +91,7 @@ def traced_on(job: Job, rank: int | None) -> dict[str, int]:
         for owner, name, own in (
             (torch.Tensor, "record_stream", lambda *_: None),
             (FakeTensorMode, "avoid_device_init", True),  # else a number would go to the device with its data
+            (functional, "linear", functional.linear),  # stage 3 replaces it for good
             (steps, "Truth", lambda: truth),
             (steps, "prepare_without_data", wrapped),
             (steps, "one_step", partial(_one_step, truth)),

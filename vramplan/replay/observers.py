@@ -189,6 +189,7 @@ class Sharding(Observer):
     thin: Callable[[Tensor, Parameter], Tensor] | None = None  # runs the two small layers of an adapter
     rows_among = 1  # number of devices that share the rows of each matrix in the optimizer's step
     hooks_stay_outside = False  # hooks run outside of the checkpoints that Transformers makes
+    inputs_dtype: DType | None = None  # what blocks are given beside the hidden state is cast to, if it is fp32
     reduces_in_backward = False  # gradients of shards are complete in backward, which `Observer.reduced` tells
 
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
@@ -201,6 +202,10 @@ class Sharding(Observer):
         `names` are attributes of the block that are inputs of the checkpoint as well.
         """
         return make
+
+    def taken(self, tensor: Tensor) -> Tensor:
+        """What a block is given of a tensor that stands beside the hidden state."""
+        return tensor
 
     def apart(self) -> list[int]:
         """Numbers of the blocks, of those that `units` built last, that have to be played on their own."""
