@@ -82,7 +82,7 @@ ROWS = {
     "hosted": 38,
     "masks": 63,
     "images": 135,
-    "liger": 89,
+    "liger": 99,
     "turns": 35,
     "tiled": 27,
 }

@@ -127,6 +127,8 @@ class Kernels:
     gated: Callable[[Tensor, Tensor], Tensor] | None = None  # an activation, of gate and up projection
     rotary: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
     """Rotary positions, of queries, keys, cosines and sines."""
+    rotary_of_images: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
+    """The same in a vision encoder, where all images stand behind each other."""
 
     def norm(self, name: str) -> Callable[[Tensor, Parameter], Tensor] | None:
         """An RMSNorm of that name, of its input and its weight."""

@@ -27,7 +27,7 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at
-from vramplan.replay.observers import Sharding
+from vramplan.replay.observers import Kernels, Sharding
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import add, embedding, gelu, mul, mul_scalar
 from vramplan.replay.operators.indexing import permute
@@ -68,6 +68,7 @@ class VisionAttention:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         width, dtype = vision_width(recipe), recipe.weight_dtype
         self.recipe = recipe
+        self.turned = tape.role(Kernels).rotary_of_images or apply_rotary_vision
         self.qkv = Linear(tape, "qkv", width, 3 * width, dtype, bias=True)
         self.proj = Linear(tape, "proj", width, width, dtype, bias=True)
 
@@ -76,7 +77,7 @@ class VisionAttention:
         heads = self.recipe.shape.vision_attention_heads
         assert heads is not None
         query, key, value = unbind(permute(view(self.qkv(hidden), (rows, 3, heads, width // heads)), (1, 0, 2, 3)))
-        query, key = apply_rotary_vision(query, key, *rotary)
+        query, key = self.turned(query, key, *rotary)
         query, key, value = unsqueezed(query), unsqueezed(key), unsqueezed(value)
         _outputs = each_image(query, key, value, lengths, self.attend)
         output = joined(_outputs)
