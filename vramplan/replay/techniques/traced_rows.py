@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4768 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4775 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
   images, liger, litgpt, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers, padding,
@@ -50,7 +50,7 @@ adapter: ia3 | 166 | adapted, adapters, adapters_more, fully_shard_more, images,
   starcoder2, t5, vit | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm,
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl,
   qwen_moe, roberta, starcoder2, t5, vit
-adapter: lora | 1255 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
+adapter: lora | 1259 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
   liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_activations,
   sharded_bits, sharded_more, tiled, torchtune, zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2,
   deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
@@ -68,7 +68,7 @@ adapter: modules_to_save | 132 | adapted, adapters, adapters_more, fully_shard_m
   qwen_moe, resnet, roberta, vit
 adapter: over experts | 29 | adapters_more, fully_shard_more, liger, more_families | deepseek_v2, deepseek_v3,
   glm4_moe, mixtral, qwen3_moe | deepseek, glm4_moe, mixtral, qwen_moe
-checkpoint_reentrant: true | 312 | checkpoints, fully_shard_more, images, liger, more_families, pairs, replicated,
+checkpoint_reentrant: true | 313 | checkpoints, fully_shard_more, images, liger, more_families, pairs, replicated,
   tiled, turns, zero | bert, gemma, gemma2, gemma3, gemma3_text, glm4, glm4_moe, gpt2, gpt_neox, llama, mistral,
   mixtral, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, smollm3 | bert, gemma,
   gemma2, gemma3, gemma3_images, glm4, glm4_moe, gpt2, llama, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl,
@@ -83,7 +83,7 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 640 | adapters, frozen, fully_shard_more, hosted, images, liger, lora_parts, masks, more_families,
+frozen: parts | 642 | adapters, frozen, fully_shard_more, hosted, images, liger, lora_parts, masks, more_families,
   pairs, pairs_beside, quantized, replicated, tiled, turns, zero_adapters | bart, bert, bloom, chatglm, clip,
   deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
   gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
@@ -104,9 +104,9 @@ label_smoothing | 335 | evaluation, evaluation_more, fully_shard_more, images, l
   qwen3_moe, qwen3_vl, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2,
   gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta,
   t5, vit
-liger_kernels | 92 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm4, gpt_oss,
-  llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, smollm3 | deepseek, gemma,
-  gemma2, gemma3, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen_moe
+liger_kernels | 102 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm4, gpt_oss,
+  llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek,
+  gemma, gemma2, gemma3, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen3_vl, qwen_moe
 loss: chunked | 540 | heads, images, liger, litgpt, losses, losses_more, more_families, sharded_more, torchtune,
   turns | bloom, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, mistral, mixtral, mpt,
@@ -160,16 +160,16 @@ optimizer: adafactor | 146 | adapted, adapters_more, checkpoints, frozen, halves
   optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, glm4_moe, gpt2,
   gpt_neo, llama, llava, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, qwen3_vl, vit | bert, clip, deepseek,
   glm4_moe, gpt2, gpt_neo, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
-optimizer: adam | 123 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
+optimizer: adam | 124 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
   more_families, optimizers, precisions, random, tiled, turns, vision | bert, clip, gemma2, glm4_moe, gpt2, gpt_neo,
   gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl,
   smollm3, starcoder2, vit | bert, clip, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, olmo2, olmoe,
   phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
-optimizer: adamw-8bit | 29 | flat_parameter, images, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama,
+optimizer: adamw-8bit | 30 | flat_parameter, images, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama,
   mistral, opt, qwen2, qwen3_vl | bert, gpt2, gpt_oss, llama, opt, qwen3_vl
 optimizer: adamw-8bit-paged | 18 | flat_parameter, liger, optimizers | bert, gpt2, llama, llama4_text, mistral,
   qwen2, qwen3 | bert, gpt2, llama, llama4
-optimizer: adamw-paged | 18 | flat_parameter, images, liger, optimizers | bert, gpt2, llama, mistral, olmo3, qwen2,
+optimizer: adamw-paged | 19 | flat_parameter, images, liger, optimizers | bert, gpt2, llama, mistral, olmo3, qwen2,
   qwen3_vl | bert, gpt2, llama, olmo2, qwen3_vl
 optimizer: galore-adamw | 141 | galore | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
   gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe,
@@ -200,8 +200,8 @@ optimizer: sgd | 442 | adapted, adapters_more, attention, checkpoints, families,
   deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
   llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
-optimizer: sgd-momentum | 490 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
-  halves, hosted, images, litgpt, master, moe, more_families, optimizers, pairs, precisions, quantized, random,
+optimizer: sgd-momentum | 492 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
+  halves, hosted, images, liger, litgpt, master, moe, more_families, optimizers, pairs, precisions, quantized, random,
   resnet, seq2seq, suite, torchtune, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt,
   gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt,
   llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi,
@@ -261,7 +261,7 @@ parallel.sharding: zero3 | 124 | host_activations, zero, zero_adapters, zero_off
   qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama,
   neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-precision: amp | 3041 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 3045 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, litgpt,
   lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside,
@@ -284,8 +284,8 @@ precision: fsdp | 337 | flat_adapters, flat_host, flat_parameter, foundry, fully
   mixtral, mpt under llm-foundry, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
   roberta | bert, bloom, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, llama under
   torchtitan, mixtral, mpt under llm-foundry, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
-precision: mixed | 1543 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
-  generation, generation_more, heads, host_activations, hosted, images, losses, losses_more, master, moe,
+precision: mixed | 1546 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
+  generation, generation_more, heads, host_activations, hosted, images, liger, losses, losses_more, master, moe,
   more_families, padding, pairs, pairs_beside, preference, random, replicated, resnet, selective, selective_more,
   seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip,
   deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
@@ -294,7 +294,7 @@ precision: mixed | 1543 | adapters, attention, checkpoints, compile, evaluation,
   bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
   gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-precision: pure | 2496 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: pure | 2498 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, litgpt, lora_parts, losses,
   losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside,
@@ -321,7 +321,7 @@ quantization: nf4 | 179 | adapters, flat_adapters, images, litgpt, pairs, pairs_
   phi3, qwen2, qwen3, qwen3_vl, roberta, t5, xlm-roberta | bart, bert, bloom, falcon under litgpt, gemma, gemma2,
   gemma3, glm, glm4, gpt2, llama, llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi
   under litgpt, phi3, qwen3_vl, roberta, t5
-quantization: nf4-double | 113 | adapters, flat_adapters, images, liger, litgpt, more_families, pairs, quantized,
+quantization: nf4-double | 115 | adapters, flat_adapters, images, liger, litgpt, more_families, pairs, quantized,
   sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4,
   gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3,
   qwen2, qwen3, qwen3_vl, roberta, t5 | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
@@ -346,8 +346,8 @@ activation_checkpointing: full + adapter: ia3 | 106 | adapted, adapters, adapter
   more_families, pairs, pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon,
   gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, mixtral, mpt, neox,
   olmo2, olmoe, opt, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 793 | adapted, adapters, adapters_more, flat_adapters,
-  fully_shard_more, images, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated,
+activation_checkpointing: full + adapter: lora | 797 | adapted, adapters, adapters_more, flat_adapters,
+  fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated,
   sharded_activations, sharded_bits, sharded_more, torchtune, zero, zero_adapters | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
   gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt,
@@ -357,7 +357,7 @@ activation_checkpointing: full + adapter: modules_to_save | 77 | adapted, adapte
   mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 19 | adapters_more, fully_shard_more, more_families |
   deepseek, glm4_moe, mixtral, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 293 | checkpoints, fully_shard_more, images, liger,
+activation_checkpointing: full + checkpoint_reentrant: true | 294 | checkpoints, fully_shard_more, images, liger,
   more_families, pairs, replicated, zero | bert, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, llama, neox,
   olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
@@ -367,7 +367,7 @@ activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimiz
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 385 | adapters, frozen, fully_shard_more, hosted, images, liger,
+activation_checkpointing: full + frozen: parts | 386 | adapters, frozen, fully_shard_more, hosted, images, liger,
   lora_parts, more_families, pairs, pairs_beside, quantized, replicated, turns, zero_adapters | bart, bert, bloom,
   chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
   llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
@@ -377,7 +377,7 @@ activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 197 | evaluation, evaluation_more, images, losses_more,
   more_families, pairs, smoothing | bart, bert, bloom, chatglm, deepseek, falcon, gemma2, gemma3, glm, glm4, glm4_moe,
   gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
-activation_checkpointing: full + liger_kernels | 6 | liger | glm4, gpt_oss, olmo2, qwen_moe
+activation_checkpointing: full + liger_kernels | 13 | liger | glm4, gpt_oss, olmo2, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: chunked | 296 | heads, images, litgpt, losses, losses_more, more_families,
   sharded_more, torchtune | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
   gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi,
@@ -414,14 +414,14 @@ activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_
 activation_checkpointing: full + optimizer: adafactor | 98 | adapted, adapters_more, checkpoints, frozen, halves,
   images, moe, more_families, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek,
   glm4_moe, gpt2, gpt_neo, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
-activation_checkpointing: full + optimizer: adam | 77 | adapted, adapters_more, fully_shard_more, halves, images,
-  master, more_families, optimizers, precisions, random, turns, vision | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
-activation_checkpointing: full + optimizer: adamw-8bit | 20 | flat_parameter, images, optimizers, precisions | gpt2,
-  llama, qwen3_vl
+activation_checkpointing: full + optimizer: adam | 78 | adapted, adapters_more, fully_shard_more, halves, images,
+  liger, master, more_families, optimizers, precisions, random, turns, vision | bert, clip, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
+activation_checkpointing: full + optimizer: adamw-8bit | 21 | flat_parameter, images, liger, optimizers, precisions |
+  gpt2, llama, qwen3_vl
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
-activation_checkpointing: full + optimizer: adamw-paged | 9 | flat_parameter, images, optimizers | bert, gpt2, llama,
-  qwen3_vl
+activation_checkpointing: full + optimizer: adamw-paged | 10 | flat_parameter, images, liger, optimizers | bert,
+  gpt2, llama, qwen3_vl
 activation_checkpointing: full + optimizer: galore-adamw | 92 | galore | bart, bert, bloom, clip, deepseek, falcon,
   gemma, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + optimizer: lamb | 7 | optimizers | bert, gpt2, llama
@@ -439,8 +439,8 @@ activation_checkpointing: full + optimizer: sgd | 296 | adapted, adapters_more, 
   quantized, random, replicated, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
   gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt,
   neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd-momentum | 298 | adapted, adapters, adapters_more, checkpoints,
-  families, frozen, fully_shard_more, halves, hosted, images, litgpt, master, moe, more_families, optimizers,
+activation_checkpointing: full + optimizer: sgd-momentum | 299 | adapted, adapters, adapters_more, checkpoints,
+  families, frozen, fully_shard_more, halves, hosted, images, liger, litgpt, master, moe, more_families, optimizers,
   precisions, quantized, random, seq2seq, torchtune, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt,
   gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under
   torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
@@ -475,7 +475,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 69 | host_activation
   | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, qwen2_vl, qwen3_vl,
   roberta, t5
 activation_checkpointing: full + parallel.tensor | 10 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1650 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: amp | 1654 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, images, liger,
   litgpt, lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
@@ -490,13 +490,13 @@ activation_checkpointing: full + precision: fsdp | 185 | flat_adapters, flat_hos
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan,
   titan_replicas | bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan,
   mixtral, mpt under llm-foundry, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
-activation_checkpointing: full + precision: mixed | 818 | adapters, attention, checkpoints, compile, evaluation,
-  evaluation_more, families, frozen, heads, host_activations, hosted, images, losses, losses_more, master, moe,
+activation_checkpointing: full + precision: mixed | 819 | adapters, attention, checkpoints, compile, evaluation,
+  evaluation_more, families, frozen, heads, host_activations, hosted, images, liger, losses, losses_more, master, moe,
   more_families, padding, pairs, pairs_beside, preference, random, replicated, seq2seq, smoothing, suite, vision,
   zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
   gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1353 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: pure | 1355 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, litgpt, lora_parts,
   losses, losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
@@ -512,7 +512,7 @@ activation_checkpointing: full + quantization: int8 | 56 | adapters, images, pai
 activation_checkpointing: full + quantization: nf4 | 124 | adapters, flat_adapters, images, litgpt, pairs,
   pairs_beside, quantized, sharded_bits, sharded_more, zero | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4-double | 66 | adapters, flat_adapters, images, litgpt,
+activation_checkpointing: full + quantization: nf4-double | 68 | adapters, flat_adapters, images, liger, litgpt,
   more_families, pairs, quantized, sharded_bits, sharded_more, zero | bart, bloom, gemma, glm, glm4, gpt2, gpt_neo,
   llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, roberta
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
@@ -706,7 +706,7 @@ adapter: lora + frozen: parts | 12 | lora_parts | gpt2, llama
 adapter: lora + generation_batch_size | 12 | pairs_beside | gpt2, llama
 adapter: lora + grad_scaler: true | 2 | liger | gemma2, gpt_oss
 adapter: lora + label_smoothing | 4 | pairs | bert, gpt2
-adapter: lora + liger_kernels | 17 | liger, tiled | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, olmo2
+adapter: lora + liger_kernels | 21 | liger, tiled | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, olmo2, qwen3_vl
 adapter: lora + loss: chunked | 199 | liger, litgpt, torchtune | falcon under litgpt, gpt_oss, llama under litgpt,
   llama under torchtune, neox under litgpt, phi under litgpt
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
@@ -723,18 +723,18 @@ adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adap
 adapter: lora + offload: parameters | 25 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, t5
 adapter: lora + optimizer: adafactor | 13 | adapters_more, images, quantized | clip, deepseek, llava, mixtral,
   qwen3_vl, qwen_moe
-adapter: lora + optimizer: adam | 13 | adapted, adapters_more, fully_shard_more, images, liger, more_families | clip,
+adapter: lora + optimizer: adam | 14 | adapted, adapters_more, fully_shard_more, images, liger, more_families | clip,
   gpt_oss, llama, llava, qwen2_5_vl, qwen3_vl
-adapter: lora + optimizer: adamw-8bit | 3 | images | qwen3_vl
-adapter: lora + optimizer: adamw-paged | 3 | images, liger | olmo2, qwen3_vl
+adapter: lora + optimizer: adamw-8bit | 4 | images, liger | qwen3_vl
+adapter: lora + optimizer: adamw-paged | 4 | images, liger | olmo2, qwen3_vl
 adapter: lora + optimizer: rmsprop | 39 | adapted, adapters_more, fully_shard_more, more_families, quantized | bart,
   clip, deepseek, glm4_moe, gpt_neo, llava, mixtral, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + optimizer: sgd | 49 | adapted, adapters_more, images, quantized | bart, chatglm, clip, deepseek,
   falcon, glm, glm4, llava, mixtral, qwen3_vl, qwen_moe, resnet, roberta, vit
-adapter: lora + optimizer: sgd-momentum | 145 | adapted, adapters, adapters_more, fully_shard_more, images, litgpt,
-  more_families, quantized, torchtune | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, glm, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox
-  under litgpt, olmoe, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5
+adapter: lora + optimizer: sgd-momentum | 146 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
+  litgpt, more_families, quantized, torchtune | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma3_images, glm, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt,
+  neox, neox under litgpt, olmoe, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5
 adapter: lora + packing: true | 2 | liger | gemma3, llama
 adapter: lora + padding: right | 32 | liger, pairs | bert, gpt2, gpt_oss, llama, olmo2
 adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
@@ -752,7 +752,7 @@ adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4
   qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
   opt, qwen3_vl, t5
-adapter: lora + precision: amp | 556 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: amp | 559 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   sharded_activations, sharded_bits, tiled | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
   gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt,
@@ -762,7 +762,7 @@ adapter: lora + precision: fsdp | 71 | flat_adapters, fully_shard_more, sharded_
   gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 456 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: pure | 457 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated,
   sharded_activations, sharded_bits, sharded_more, tiled, torchtune | bart, bert, bloom, chatglm, clip, deepseek,
   falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
@@ -777,7 +777,7 @@ adapter: lora + quantization: nf4 | 168 | adapters, flat_adapters, images, litgp
   sharded_bits, sharded_more, tiled, zero | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
   llama, llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl,
   roberta, t5
-adapter: lora + quantization: nf4-double | 102 | adapters, flat_adapters, images, liger, litgpt, more_families,
+adapter: lora + quantization: nf4-double | 104 | adapters, flat_adapters, images, liger, litgpt, more_families,
   pairs, quantized, sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3,
   glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3,
   qwen3_vl, roberta, t5
@@ -826,7 +826,7 @@ checkpoint_reentrant: true + frozen: parts | 56 | images, liger, more_families, 
   gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl
 checkpoint_reentrant: true + grad_scaler: true | 1 | liger | glm4
 checkpoint_reentrant: true + label_smoothing | 6 | pairs | bert, gpt2, llama
-checkpoint_reentrant: true + liger_kernels | 12 | liger | gemma2, glm4, llama, olmo2, qwen_moe
+checkpoint_reentrant: true + liger_kernels | 13 | liger | gemma2, glm4, llama, olmo2, qwen3_vl, qwen_moe
 checkpoint_reentrant: true + loss: chunked | 1 | turns | gemma
 checkpoint_reentrant: true + loss: dpo | 36 | pairs | gemma3, gpt2, llama, phi
 checkpoint_reentrant: true + loss: fused | 3 | liger, more_families | glm4, glm4_moe, llama
@@ -855,7 +855,7 @@ checkpoint_reentrant: true + precision: amp | 126 | checkpoints, images, liger, 
 checkpoint_reentrant: true + precision: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen2_vl
 checkpoint_reentrant: true + precision: mixed | 35 | checkpoints, more_families, pairs, zero | bert, gemma, gemma2,
   gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: pure | 105 | checkpoints, images, liger, more_families, pairs, replicated,
+checkpoint_reentrant: true + precision: pure | 106 | checkpoints, images, liger, more_families, pairs, replicated,
   tiled | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 14 | pairs, tiled | gpt2, llama, mixtral, opt, phi3
@@ -913,7 +913,7 @@ eval_batch_size + weight_dtype: 16 bits | 9 | pairs_beside | bert, bloom, gemma2
 frozen: parts + generation_batch_size | 4 | pairs_beside | gpt2, llama
 frozen: parts + grad_scaler: true | 3 | liger, tiled | glm4, llama, mixtral
 frozen: parts + label_smoothing | 9 | pairs | bert, gpt2, llama
-frozen: parts + liger_kernels | 5 | liger | gpt_oss, llama, mixtral
+frozen: parts + liger_kernels | 7 | liger | gpt_oss, llama, mixtral, qwen3_vl
 frozen: parts + loss: chunked | 1 | turns | gemma
 frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
 frozen: parts + loss: fused | 8 | quantized | gpt2, llama
@@ -938,12 +938,12 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 11 | fully_shard_more | llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 166 | adapters, frozen, fully_shard_more, images, liger, lora_parts, masks,
+frozen: parts + precision: amp | 167 | adapters, frozen, fully_shard_more, images, liger, lora_parts, masks,
   more_families, pairs, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
   gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2,
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
-frozen: parts + precision: mixed | 143 | adapters, frozen, hosted, images, more_families, pairs, pairs_beside,
+frozen: parts + precision: mixed | 144 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
   zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe,
   resnet, roberta, t5, vit
@@ -1014,23 +1014,25 @@ liger_kernels + max_gradient_norm | 21 | liger, tiled | deepseek, gemma2, gemma3
   qwen_moe
 liger_kernels + offload: activations | 22 | liger | deepseek, gemma2, glm4, gpt_oss, llama, llama4, olmo2, phi3,
   qwen_moe
-liger_kernels + optimizer: adam | 3 | liger | llama
-liger_kernels + optimizer: adamw-8bit | 1 | liger | gpt_oss
+liger_kernels + optimizer: adam | 4 | liger | llama, qwen3_vl
+liger_kernels + optimizer: adamw-8bit | 2 | liger | gpt_oss, qwen3_vl
 liger_kernels + optimizer: adamw-8bit-paged | 2 | liger | llama, llama4
-liger_kernels + optimizer: adamw-paged | 2 | liger | llama, olmo2
+liger_kernels + optimizer: adamw-paged | 3 | liger | llama, olmo2, qwen3_vl
 liger_kernels + optimizer: lars | 1 | liger | deepseek
 liger_kernels + optimizer: lion | 1 | liger | llama
 liger_kernels + optimizer: muon | 1 | liger | phi3
 liger_kernels + optimizer: sgd | 1 | liger | llama
+liger_kernels + optimizer: sgd-momentum | 2 | liger | qwen3_vl
 liger_kernels + optimizer_in_backward: true | 7 | liger | gemma2, gemma3, gpt_oss, llama, olmo2
 liger_kernels + packing: true | 11 | liger | deepseek, gemma2, gemma3, llama, llama4, mixtral, olmo2, qwen_moe
 liger_kernels + padding: right | 9 | liger | gemma3, gpt_oss, llama, mixtral, olmo2
-liger_kernels + precision: amp | 50 | liger, tiled, turns | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, llama4,
-  mixtral, olmo2, phi3, qwen_moe
-liger_kernels + precision: pure | 34 | liger | deepseek, gemma, gemma2, gemma3, glm4, gpt_oss, llama, llama4,
-  mixtral, olmo2, phi3, qwen_moe
+liger_kernels + precision: amp | 54 | liger, tiled, turns | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, llama4,
+  mixtral, olmo2, phi3, qwen3_vl, qwen_moe
+liger_kernels + precision: mixed | 3 | liger | qwen3_vl
+liger_kernels + precision: pure | 36 | liger | deepseek, gemma, gemma2, gemma3, glm4, gpt_oss, llama, llama4,
+  mixtral, olmo2, phi3, qwen3_vl, qwen_moe
 liger_kernels + quantization: int8 | 5 | liger | gemma2, gemma3, glm4, gpt_oss, llama
-liger_kernels + quantization: nf4-double | 6 | liger, tiled | gemma2, glm4, llama, mixtral, olmo2
+liger_kernels + quantization: nf4-double | 8 | liger, tiled | gemma2, glm4, llama, mixtral, olmo2, qwen3_vl
 liger_kernels + trained_blocks: lisa | 1 | turns | llama
 liger_kernels + weight_dtype: 16 bits | 9 | liger, tiled | gemma3, glm4, llama, olmo2
 loss: chunked + max_gradient_norm | 2 | liger | gpt_oss, olmo2
@@ -1320,7 +1322,7 @@ optimizer: adam + precision: amp | 48 | adapted, adapters_more, frozen, fully_sh
   llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen3_vl, starcoder2, vit
 optimizer: adam + precision: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen3_vl
 optimizer: adam + precision: mixed | 3 | master | bert, llama
-optimizer: adam + precision: pure | 45 | adapted, adapters_more, frozen, fully_shard_more, hosted, images, liger,
+optimizer: adam + precision: pure | 46 | adapted, adapters_more, frozen, fully_shard_more, hosted, images, liger,
   more_families, optimizers, precisions, random | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, olmo2,
   olmoe, qwen2_vl, qwen3_vl, starcoder2
 optimizer: adam + quantization: int8 | 1 | liger | llama
@@ -1332,13 +1334,13 @@ optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, lla
 optimizer: adamw-8bit + parallel.fsdp_version: 1 | 3 | flat_parameter | llama, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 1 | flat_parameter | opt
-optimizer: adamw-8bit + precision: amp | 17 | images, optimizers, precisions | bert, llama, qwen3_vl
+optimizer: adamw-8bit + precision: amp | 18 | images, liger, optimizers, precisions | bert, llama, qwen3_vl
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-8bit + precision: pure | 7 | flat_parameter, images, liger, optimizers | gpt2, gpt_oss, llama,
   qwen3_vl
 optimizer: adamw-8bit + quantization: int8 | 1 | images | qwen3_vl
 optimizer: adamw-8bit + quantization: nf4 | 1 | images | qwen3_vl
-optimizer: adamw-8bit + quantization: nf4-double | 1 | images | qwen3_vl
+optimizer: adamw-8bit + quantization: nf4-double | 2 | images, liger | qwen3_vl
 optimizer: adamw-8bit + weight_dtype: 16 bits | 4 | precisions | bert, llama
 optimizer: adamw-8bit-paged + optimizer_in_backward: true | 2 | optimizers | llama
 optimizer: adamw-8bit-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | gpt2, llama
@@ -1348,11 +1350,11 @@ optimizer: adamw-8bit-paged + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-8bit-paged + precision: pure | 7 | liger, optimizers | bert, gpt2, llama
 optimizer: adamw-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | llama
 optimizer: adamw-paged + parallel.sharding: fsdp | 2 | flat_parameter | llama
-optimizer: adamw-paged + precision: amp | 6 | images, liger, optimizers | bert, llama, qwen3_vl
+optimizer: adamw-paged + precision: amp | 7 | images, liger, optimizers | bert, llama, qwen3_vl
 optimizer: adamw-paged + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-paged + precision: pure | 9 | flat_parameter, liger, optimizers | bert, gpt2, llama, olmo2
 optimizer: adamw-paged + quantization: nf4 | 1 | images | qwen3_vl
-optimizer: adamw-paged + quantization: nf4-double | 2 | images, liger | olmo2, qwen3_vl
+optimizer: adamw-paged + quantization: nf4-double | 3 | images, liger | olmo2, qwen3_vl
 optimizer: galore-adamw + optimizer_in_backward: true | 11 | galore | bert, gpt2, llama
 optimizer: galore-adamw + precision: amp | 59 | galore | bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm,
   glm4, gpt2, llama, llava, mixtral, opt, phi3, qwen_moe, vit
@@ -1425,8 +1427,8 @@ optimizer: sgd-momentum + optimizer_state_dtype: fp32 | 6 | precisions | bert, g
 optimizer: sgd-momentum + padding: right | 3 | fully_shard_more, images, more_families | gemma3_images, glm4_moe
 optimizer: sgd-momentum + parallel.sharding: fsdp | 34 | fully_shard_more, litgpt, torchtune | falcon under litgpt,
   glm4_moe, gpt_neo, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt, qwen3_vl
-optimizer: sgd-momentum + precision: amp | 192 | adapted, adapters, adapters_more, checkpoints, families, frozen,
-  halves, hosted, images, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet,
+optimizer: sgd-momentum + precision: amp | 193 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+  halves, hosted, images, liger, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet,
   seq2seq, suite, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
   phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
@@ -1560,7 +1562,7 @@ precision: amp + quantization: int8 | 50 | adapters, images, liger, pairs, pairs
 precision: amp + quantization: nf4 | 81 | adapters, flat_adapters, images, pairs, pairs_beside, quantized,
   sharded_bits | bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi,
   phi3, qwen3_vl, roberta, t5
-precision: amp + quantization: nf4-double | 51 | adapters, flat_adapters, images, liger, more_families, pairs,
+precision: amp + quantization: nf4-double | 53 | adapters, flat_adapters, images, liger, more_families, pairs,
   quantized, sharded_bits, tiled | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, mixtral, neox, opt,
   phi, phi3, qwen3_vl, roberta, t5
 precision: amp + trained_blocks: badam | 5 | turns | gemma, llama, neox
