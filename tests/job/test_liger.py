@@ -29,6 +29,7 @@ STORED: dict[str, Any] = {"micro_batch_size": 2, "activation_checkpointing": "no
             (),
             "of qwen2_5_vl: the model's own code is counted, as the kernels that Liger has",
         ),
+        ({"model": "qwen3-vl-8b", "liger_kernels": ["rope"]}, ("rope",), "stops at a qwen3_vl of Transformers 5.23"),
         ({"compile": True}, (), "liger_kernels is not modelled in a compiled model"),
         ({"loss": "dpo"}, (), "liger_kernels is not modelled beside a reference model"),
         ({"loss": "dpo", "dpo_reference": "precomputed"}, ("rms-norm", "glu"), None),

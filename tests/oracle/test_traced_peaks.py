@@ -102,6 +102,7 @@ def test_the_rows_cover_what_is_modelled() -> None:
     assert {job.precision for job in jobs} == {
         *("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16", "fp8"),
         "fsdp-bf16",
+        "fsdp-fp16",
     }
     assert {job.attention for job in jobs} == {"eager", "flash", "efficient", "math"}
     assert {(job.optimizer, job.optimizer_implementation) for job in jobs} >= {
@@ -131,7 +132,7 @@ def test_every_type_has_rows_of_many_kinds() -> None:
         of_type = [job for job in jobs if job.model.transformers_model_type == model_type]
         assert len(of_type) >= 14, model_type
         assert {job.micro_batch_size == 1 for job in of_type} == {True, False}, model_type
-        assert len({job.precision for job in of_type} - {"fp8", "fsdp-bf16"}) == 7, model_type
+        assert len({job.precision for job in of_type} - {"fp8", "fsdp-bf16", "fsdp-fp16"}) == 7, model_type
         if no_checkpointing(of_type[0].model.family) is None:
             assert {job.activation_checkpointing == "none" for job in of_type} == {True, False}, model_type
         assert {job.hold_outputs for job in of_type} == {True, False}, model_type

@@ -18,7 +18,7 @@ from unittest.mock import patch
 from tests.traces.fsdp2 import CUDA, LOSSES
 from vramplan.engines.deepspeed.layout import Layout
 from vramplan.errors import UsageError
-from vramplan.values.job import Job
+from vramplan.values.job import NEXT_FORWARD, Job
 from vramplan.values.parallel import ZERO1, ZERO3, ZERO_STAGES
 
 ENVIRONMENT = {"LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "CUDA_HOME": "/"}
@@ -66,6 +66,7 @@ def traced_on(job: Job, rank: int | None) -> dict[str, int]:
     import torch
     from torch import distributed
     from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.nn import functional
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     from vramplan.measure import steps
@@ -90,6 +91,7 @@ def traced_on(job: Job, rank: int | None) -> dict[str, int]:
         for owner, name, own in (
             (torch.Tensor, "record_stream", lambda *_: None),
             (FakeTensorMode, "avoid_device_init", True),  # else a number would go to the device with its data
+            (functional, "linear", functional.linear),  # stage 3 replaces it for good
             (steps, "Truth", lambda: truth),
             (steps, "prepare_without_data", wrapped),
             (steps, "one_step", partial(_one_step, truth)),
@@ -124,12 +126,13 @@ def _one_step(truth: Any, loop: Any, enter: Callable[[str], None] = lambda _: No
         enter("forward")
         out, loss = forward(plain)
         loop.outputs.clear()
-        if loop.job.hold_outputs:
+        if not loop.job.hold_outputs:
+            del out
+        elif loop.job.hold_outputs_until == NEXT_FORWARD:
             loop.outputs.append(out)
-        del out
         enter("backward")
         loop.model.backward(loss)
-        loss = None
+        loss = out = None
         loop.model.optimizer.local_overflow = False  # what it found in gradients on their way to the host
         if loop.model.is_gradient_accumulation_boundary():
             enter("step")

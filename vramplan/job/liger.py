@@ -35,6 +35,9 @@ def liger_of(resolver: Resolver, model: ModelShape, reference: str | None) -> tu
     if obstacle is not None:
         resolver.warnings.append(f"{KEY} is not modelled {obstacle}: {OWN}")
         return ()
+    if patch.stops:
+        message = f"liger-kernel 0.8.5 stops at a {model.transformers_model_type} of Transformers 5.23"
+        resolver.warnings.append(f"{KEY}: {message}, where a class that it asks for is gone; an older one runs")
     lacking = ", ".join(word for word in asked if word not in patch.kernels)
     if lacking:
         resolver.warnings.append(f"{KEY} {lacking} of {model.transformers_model_type}: {OWN}, as {patch.why}")

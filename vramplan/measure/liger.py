@@ -25,6 +25,7 @@ KERNELS = {
 }
 """Triton's, by the file of liger_kernel/ops: each writes into its arguments."""
 
+OUTPUTS = ("LigerQwen3VLCausalLMOutputWithPast",)
 MODULES = "transformers.models."
 BEFORE: dict[Any, dict[str, Any]] = {}
 """What the modules of models had before something in them was replaced."""
@@ -38,11 +39,23 @@ def replaced(job: Job, model: Any) -> Any:
         if name.startswith(MODULES) and module not in BEFORE:
             BEFORE[module] = dict(vars(module))
     patches = import_module("liger_kernel.transformers.monkey_patch").MODEL_TYPE_TO_APPLY_LIGER_FN
+    _name_outputs()
     asked, kind = job.liger_kernels, job.model.transformers_model_type
     gated = "swiglu" if PATCHES[kind].activation == "silu" else "geglu"
     words = {"rope": ROPE in asked, "rms_norm": NORM in asked, gated: GLU in asked}
     patches[kind](**words, fused_linear_cross_entropy=False, model=model)
     return model
+
+
+def _name_outputs() -> None:
+    """The classes of outputs that liger-kernel 0.8.5 asks Transformers for, and that 5.23 has under another name.
+
+    They are those of its loss, which is not put there; without them it stops.
+    """
+    outputs = import_module("liger_kernel.transformers.model.output_classes")
+    for name in OUTPUTS:
+        if not hasattr(outputs, name):
+            setattr(outputs, name, outputs.LigerCausalLMOutputWithPast)
 
 
 @contextlib.contextmanager

@@ -16,9 +16,11 @@ from unittest.mock import patch
 from vramplan.errors import UsageError
 from vramplan.measure.stand_ins import Truth
 from vramplan.values.job import Job
+from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO3
 
 KINDS = ("nf4", "nf4-double", "int8")
 OUTLIERS = 6.0  # from which on a column of activations is no 8-bit number (BitsAndBytesConfig, llm_int8_threshold)
+CUT = (ZERO3, FSDP, FSDP_GRAD_OP)  # weights into parts
 BACKENDS = ("default", "cuda")  # of operators; the second one wins
 
 
@@ -75,7 +77,8 @@ def quantize(job: Job, model: Any, compute: Any) -> None:
     """Quantize the weights of its layers, which are on the device by now, from the element type of their products.
 
     A parameter of bitsandbytes' own classes would not be a tensor without data, so what the class keeps beside the
-    numbers is put beside an ordinary one.
+    numbers is put beside an ordinary one. Where weights are cut into parts, two bytes of 4-bit numbers are one element
+    of the other weights, as the library asks for (bnb_4bit_quant_storage).
     Source: bitsandbytes 0.50.2, nn/modules.py, Params4bit._quantize and Int8Params._quantize.
     """
     if job.quantization not in KINDS:
@@ -93,7 +96,10 @@ def quantize(job: Job, model: Any, compute: Any) -> None:
         else:
             whole = torch.empty(shape, dtype=compute or torch.float32, device="cuda")
             nested = job.quantization == "nf4-double"
-            codes, state = functional.quantize_4bit(whole, compress_statistics=nested, quant_type="nf4")
+            how = {"compress_statistics": nested, "quant_type": "nf4"}
+            if job.sharding is not None and job.sharding.kind in CUT:
+                how["quant_storage"] = whole.dtype
+            codes, state = functional.quantize_4bit(whole, **how)
             module.weight = torch.nn.Parameter(codes, requires_grad=False)
             module.weight.quant_state = module.quant_state = state
         del whole

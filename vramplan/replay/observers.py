@@ -127,6 +127,8 @@ class Kernels:
     gated: Callable[[Tensor, Tensor], Tensor] | None = None  # an activation, of gate and up projection
     rotary: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
     """Rotary positions, of queries, keys, cosines and sines."""
+    rotary_of_images: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
+    """The same in a vision encoder, where all images stand behind each other."""
 
     def norm(self, name: str) -> Callable[[Tensor, Parameter], Tensor] | None:
         """An RMSNorm of that name, of its input and its weight."""
@@ -189,6 +191,7 @@ class Sharding(Observer):
     thin: Callable[[Tensor, Parameter], Tensor] | None = None  # runs the two small layers of an adapter
     rows_among = 1  # number of devices that share the rows of each matrix in the optimizer's step
     hooks_stay_outside = False  # hooks run outside of the checkpoints that Transformers makes
+    inputs_dtype: DType | None = None  # what blocks are given beside the hidden state is cast to, if it is fp32
     reduces_in_backward = False  # gradients of shards are complete in backward, which `Observer.reduced` tells
 
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
@@ -201,6 +204,10 @@ class Sharding(Observer):
         `names` are attributes of the block that are inputs of the checkpoint as well.
         """
         return make
+
+    def taken(self, tensor: Tensor) -> Tensor:
+        """What a block is given of a tensor that stands beside the hidden state."""
+        return tensor
 
     def apart(self) -> list[int]:
         """Numbers of the blocks, of those that `units` built last, that have to be played on their own."""

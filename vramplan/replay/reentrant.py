@@ -14,19 +14,14 @@ from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import Parameter, Tensor
 
 
-class ReentrantCheckpoints(Technique, Observer):
-    """Checkpoints are reentrant."""
+class RunsReentrantly(Observer):
+    """Makes the checkpoints of a tape reentrant."""
 
     walks_others = False
-    records_in_backward = True
 
-    def __init__(self, setup: Setup, tape: Tape, precision: Precision) -> None:
-        super().__init__(setup, tape, precision)
-        self.outside: list[Parameter] = []
-
-    def before_model(self) -> None:
-        """Segments that are checkpointed run so from now on."""
-        self.tape.observe(self)
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.outside: list[Parameter] = []  # weights of segments that are not in the graph
 
     def checkpointed(self, function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
         """A segment runs. One that is given nothing that needs a gradient is not in the graph, whatever it trains."""
@@ -38,13 +33,27 @@ class ReentrantCheckpoints(Technique, Observer):
             self.outside += parameters[before:]
         return out
 
-    def never_walked(self) -> Sequence[Parameter]:
-        """The weights of the segments that backward does not come to."""
-        return self.outside
-
     def passed_by_name(self, tensor: Tensor) -> None:
         """The function that backward runs again holds it."""
         self.tape.held.append(tensor)
+
+
+class ReentrantCheckpoints(Technique):
+    """Checkpoints are reentrant."""
+
+    records_in_backward = True
+
+    def __init__(self, setup: Setup, tape: Tape, precision: Precision) -> None:
+        super().__init__(setup, tape, precision)
+        self.runs = RunsReentrantly(tape)
+
+    def before_model(self) -> None:
+        """Segments that are checkpointed run so from now on."""
+        self.tape.observe(self.runs)
+
+    def never_walked(self) -> Sequence[Parameter]:
+        """The weights of the segments that backward does not come to."""
+        return self.runs.outside
 
 
 def reentrant_checkpoint(function: Callable[..., Tensor], x: Tensor, *others: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from vramplan.replay.models import family
 from vramplan.replay.models.modules import CAUSAL_LM, OUTSIDE_LOSSES, Recipe, Segment
 from vramplan.replay.observers import Sharding, Trained, train
 from vramplan.replay.recorder import Node, Tape, rounded
+from vramplan.replay.reentrant import RunsReentrantly
 from vramplan.replay.tensors import Parameter
 from vramplan.tuples import NamedTuple
 
@@ -173,20 +174,23 @@ def order_of(
     *,
     with_uses: bool = False,
     asks_inputs: bool = False,
+    reentrant: bool = False,
 ) -> Order:
     """The order of a model: of a small sample, as its sizes do not matter. `key` says what is trained.
 
     `with_uses`: modules are followed too, those that checkpoints run again among them, and parameters that are not
     trained have numbers like the others. `asks_inputs`: what the token embeddings give is asked for its gradient.
+    `reentrant`: checkpoints are, which leave what they train out of the graph if they are given nothing that needs a
+    gradient.
     """
     shape = recipe.shape
     small = recipe._replace(sequence_length=shape.image_tokens + 3, target_length=None)
     if recipe.loss in OUTSIDE_LOSSES.values():  # which is made of what the model returns: the order is that of its own
         small = small._replace(loss=CAUSAL_LM)
-    if not with_uses:
+    if not with_uses and not reentrant:
         segments = tuple(Segment(1, layers, False) for layers in shape.stacks)
         small = small._replace(segments=segments, recomputes_core=False)
-    return _order(small, _Key(trained, (*key, asks_inputs, with_uses)))
+    return _order(small, _Key(trained, (*key, asks_inputs, with_uses, reentrant)))
 
 
 class _Key:
@@ -206,9 +210,11 @@ class _Key:
 def _order(recipe: Recipe, key: _Key) -> Order:
     tape = Tape(1, direct=True)
     train(tape, key.trained)
-    asks_inputs, with_uses = (bool(one) for one in key.key[-2:])
+    asks_inputs, with_uses, reentrant = (bool(one) for one in key.key[-3:])
     if asks_inputs:
         tape.observe(AsksInputs(tape))
+    if reentrant:
+        tape.observe(RunsReentrantly(tape))
     noted = _Modules(tape, recipe.shape.family) if with_uses else _Noted(tape)
     tape.enlist(Sharding, noted)
     tape.observe(noted)

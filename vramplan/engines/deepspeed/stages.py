@@ -28,7 +28,12 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
     key = (setup.frozen, setup.adapter, setup.quantization, setup.precision)
     tape.dismiss(Accumulation)
     if setup.sharding.kind == "zero3":
-        order = order_of(recipe, tape.role(Trained), key, with_uses=True, asks_inputs=bool(tape.told.looked_up))
+        order = order_of(
+            *(recipe, tape.role(Trained), key),
+            with_uses=True,
+            asks_inputs=bool(tape.told.looked_up),
+            reentrant=bool(tape.told.checkpointed),
+        )
         of_stage_3 = zero3_gathering.Policy(
             setup.sharding.shards,
             precision.weights,
@@ -47,7 +52,8 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
                 return HostedParameters3(tape, of_stage_3, order, setup.offload, accumulating=setup.accumulating)
             return Offloaded3(tape, of_stage_3, order, setup.offload, accumulating=setup.accumulating)
         return zero3.Zero3(tape, of_stage_3, order)
-    order = order_of(recipe, tape.role(Trained), key)
+    asks_inputs, reentrant = bool(tape.told.looked_up), bool(tape.told.checkpointed)
+    order = order_of(recipe, tape.role(Trained), key, asks_inputs=asks_inputs and reentrant, reentrant=reentrant)
     policy = Policy(
         partitions_gradients=setup.sharding.kind == "zero2",
         shards=setup.sharding.shards,

@@ -25,7 +25,7 @@ from vramplan.replay.operators.basic import mul_scalar
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.techniques import Shards
-from vramplan.replay.tensors import BYTE, FP32, FP64, Parameter, Tensor
+from vramplan.replay.tensors import BOOL, BYTE, FP32, FP64, Parameter, Tensor
 from vramplan.values.parallel import MOST_GRADIENTS
 
 COMMUNICATION = "communication"  # component of the answer
@@ -284,6 +284,7 @@ class Zero(Shards):
             wide = tape.new("_to_copy", (elements,), FP64, False)
             norms.append(tape.new("linalg_vector_norm", (), FP64, False))
             del wide
+        self._masked(norms)
         norms.clear()
         scaled = tape.new("where", (), FP32, False)
         total = tape.new("div", (), FP32, False)
@@ -297,6 +298,20 @@ class Zero(Shards):
         del flat
         self.own = self.padding = None
         del scaled, total
+
+    def _masked(self, norms: list[Tensor]) -> None:
+        """The norm of all, beside those of each, and what looks for one that is no number.
+
+        Source: deepspeed/runtime/utils.py, mask_nan_or_inf_with_val_inplace.
+        """
+        stacked = self.tape.new("stack", (len(norms),), FP64, False)
+        squares = self.tape.new("pow", (len(norms),), FP64, False)
+        del stacked
+        total = self.tape.new("sum", (), FP64, False)
+        del squares
+        masks = [self.tape.new(name, (), BOOL, False) for name in ("isinf", "isnan", "logical_or")]
+        invalid = self.tape.new("tensor", (), FP32, False)
+        del total, masks, invalid
 
     def after_step(self) -> None:
         """The flat gradient goes."""

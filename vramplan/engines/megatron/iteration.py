@@ -24,7 +24,7 @@ from vramplan.replay.precision import Precision, precision_of
 from vramplan.replay.recipe import recipe_of, slice_of
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
-from vramplan.replay.reentrant import ReentrantCheckpoints
+from vramplan.replay.reentrant import RunsReentrantly
 from vramplan.replay.setup import Setup
 from vramplan.replay.sharding.replicated import last_first
 from vramplan.replay.techniques.clipping import clip_fp32_gradients
@@ -144,7 +144,7 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
     ran = Launches(tape)
     model = family(setup.model.family)(tape, recipe)
     tape.enlist(Accumulation, Resident())
-    tape.observe(ReentrantCheckpoints(setup, tape, precision))
+    tape.observe(RunsReentrantly(tape))
 
     tape.phase("forward")
     waiting = [_hold(tape, one) for one in others]

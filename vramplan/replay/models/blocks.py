@@ -131,7 +131,7 @@ def run_blocks(
                 holders += unlike_the_one_before(times, size, at, kind)
             run = tape.repeat(times, first=opens, last=closes, start=start + at, stride=size, apart=holders)
             for first, _ in run:
-                given = {name: one for name, one in handed.items() if one is not None and hands}
+                given = {name: sharding.taken(one) for name, one in handed.items() if one is not None and hands}
                 names = tuple(given)
                 segment = segment_of(tape, size, make, at + first * size, apart, carries=carries, names=names)
                 result = checkpoint(tape, segment, hidden, *given.values(), keeps=selects)

@@ -20,6 +20,7 @@ class Checkpointed:
 
     def __init__(self, tape: Tape, block: Any, names: Sequence[str]) -> None:
         self.tape, self.inner, self.names = tape, block, names
+        self.floats = getattr(block, "floats", ())
         for name in names:
             setattr(self, name, getattr(block, name))
             setattr(block, name, None)

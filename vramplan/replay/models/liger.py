@@ -21,6 +21,8 @@ class Patch(NamedTuple):
     in_place: tuple[str, ...] | None = None  # norms that write their gradient over the incoming; None: all of them
     left: tuple[str, ...] = ()  # norms that stay the model's own
     activation: str = "silu"  # of its gated layers
+    turns_images: bool = False  # whether its vision encoder has rotary positions of Liger's too
+    stops: bool = False  # whether it asks Transformers 5.23 for a class that is no longer there, and stops
     generates: bool = False  # whether it takes a model of the type with another head for a mistake
 
 
@@ -30,8 +32,10 @@ HEADS = ("q_norm", "k_norm")
 TANH = "gelu_pytorch_tanh"
 OWN_EXPERTS = "the kernel that Liger has for all experts together is not modelled"
 NEIGHBOURS = "Liger has no rotary positions that turn neighbours"
+UNPATCHED = "Liger's patch of it replaces no gated layer"
 CLAMPED = "Liger has no gated activation that is clamped"
-IMAGES = "the kernels that Liger has for models of images and text are not modelled"
+IMAGES = "the kernels that Liger has for it, norms of its vision encoder among them, are not modelled"
+STOPPED = f"{IMAGES}; liger-kernel 0.8.5 stops at it in Transformers 5.23"
 COMPLEX = "the kernel that Liger has for complex rotations is not modelled"
 
 PATCHES = {
@@ -45,7 +49,9 @@ PATCHES = {
     **dict.fromkeys(("mixtral", "qwen3_moe"), Patch((NORM, ROPE), OWN_EXPERTS)),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3"), Patch((NORM,), OWN_EXPERTS)),
     "llama4_text": Patch((NORM, GLU), COMPLEX, generates=True),
-    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3"), Patch((), IMAGES)),
+    "qwen3_vl": Patch((NORM, ROPE), UNPATCHED, turns_images=True, stops=True),
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), Patch((), STOPPED)),
+    "gemma3": Patch((), IMAGES),
 }
 """By the model type of Transformers."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.modules import ACTIVATIONS, Linear, Recipe, RMSNorm, Segment
-from vramplan.replay.models.qwen2_vl import PatchMerger, Qwen2VL, VisionBlock, VisionModel, vision_width
+from vramplan.replay.models.qwen2_vl import GivenRotary, PatchMerger, Qwen2VL, VisionBlock, VisionModel, vision_width
 from vramplan.replay.operators.basic import mul
 from vramplan.replay.operators.experts import index_rows
 from vramplan.replay.operators.patches import conv_of_patches
@@ -88,10 +88,12 @@ class WindowedVisionModel(VisionModel):
             return i in shape.vision_full_layers
 
         def block(i: int) -> WindowedBlock:
-            return WindowedBlock(tape, recipe, lengths[is_full(i)], ends[is_full(i)], rotary)
+            return WindowedBlock(tape, recipe, lengths[is_full(i)], ends[is_full(i)], own)
 
+        given = GivenRotary(tape, segments, rotary)
+        own = given.own
         with tape.building("vision_encoder"):
-            hidden = run_blocks(tape, segments, block, first, kind=is_full, alike=False)
+            hidden = run_blocks(tape, segments, block, first, kind=is_full, alike=False, handed=given.handed)
         with tape.building("projector"):
             self.merger = Merger(tape, recipe)
         merged = self.merger(hidden)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.blocks import each_is_a_checkpoint, run_blocks
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import Block as TextBlock
@@ -27,6 +27,7 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at
+from vramplan.replay.observers import Kernels, Sharding
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import add, embedding, gelu, mul, mul_scalar
 from vramplan.replay.operators.indexing import permute
@@ -47,7 +48,7 @@ def apply_rotary_vision(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) ->
     dtype = query.dtype
     query, key = to(query, FP32), to(key, FP32)
     shape = (cos.shape[0], 1, cos.shape[1])
-    cos, sin = cos.alias(shape, None, None), sin.alias(shape, None, None)
+    cos, sin = to(cos.alias(shape, None, None), FP32), to(sin.alias(shape, None, None), FP32)
     query_embed = add(mul(query, cos), mul(rotate_half(query), sin))
     key_embed = add(mul(key, cos), mul(rotate_half(key), sin))
     query_embed = to(query_embed, dtype)
@@ -67,6 +68,7 @@ class VisionAttention:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         width, dtype = vision_width(recipe), recipe.weight_dtype
         self.recipe = recipe
+        self.turned = tape.role(Kernels).rotary_of_images or apply_rotary_vision
         self.qkv = Linear(tape, "qkv", width, 3 * width, dtype, bias=True)
         self.proj = Linear(tape, "proj", width, width, dtype, bias=True)
 
@@ -75,7 +77,7 @@ class VisionAttention:
         heads = self.recipe.shape.vision_attention_heads
         assert heads is not None
         query, key, value = unbind(permute(view(self.qkv(hidden), (rows, 3, heads, width // heads)), (1, 0, 2, 3)))
-        query, key = apply_rotary_vision(query, key, *rotary)
+        query, key = self.turned(query, key, *rotary)
         query, key, value = unsqueezed(query), unsqueezed(key), unsqueezed(value)
         _outputs = each_image(query, key, value, lengths, self.attend)
         output = joined(_outputs)
@@ -115,18 +117,25 @@ class VisionBlock:
 
     norm: type[LayerNorm | RMSNorm] = LayerNorm
     feed_forward: type[Any] = VisionMlp
+    floats = ("cos", "sin")  # which FSDP2 casts on their way to a block
 
-    def __init__(self, tape: Tape, recipe: Recipe, lengths: Sequence[int], held: Tensor, rotary: Rotary) -> None:
+    def __init__(self, tape: Tape, recipe: Recipe, lengths: Sequence[int], held: Tensor, rotary: Rotary | None) -> None:
         width, dtype = vision_width(recipe), recipe.weight_dtype
         self.norm1 = self.norm(tape, "norm1", width, dtype)
         self.norm2 = self.norm(tape, "norm2", width, dtype)
         self.attn = VisionAttention(tape, recipe)
         self.mlp = self.feed_forward(tape, recipe)
-        self.lengths, self.rotary = lengths, rotary
+        self.lengths = lengths
+        self.cos: Tensor | None = None
+        self.sin: Tensor | None = None
+        if rotary is not None:
+            self.cos, self.sin = rotary
         self.cu_seqlens = held  # an argument, which a checkpoint keeps
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        hidden = add(hidden, self.attn(self.norm1(hidden), self.lengths, self.rotary))
+        assert self.cos is not None
+        assert self.sin is not None
+        hidden = add(hidden, self.attn(self.norm1(hidden), self.lengths, (self.cos, self.sin)))
         hidden = add(hidden, self.mlp(self.norm2(hidden)))
         return hidden
 
@@ -148,6 +157,19 @@ class PatchMerger:
         rows, width = x.shape
         merged = (rows * width // self.width, self.width)
         return self.second(gelu(self.first(view(self.ln_q(x), merged))))
+
+
+class GivenRotary:
+    """What vision blocks turn queries and keys by, on its way to them.
+
+    Hooks that cast it stand outside of the checkpoint of a block, which then holds its own copies.
+    """
+
+    def __init__(self, tape: Tape, segments: Sequence[Segment], rotary: Rotary) -> None:
+        casts = tape.role(Sharding).inputs_dtype is not None and each_is_a_checkpoint(segments)
+        self.handed = dict(zip(VisionBlock.floats, rotary, strict=True)) if casts else {}
+        # blocks that are built around a checkpoint hand on what they have
+        self.own = None if casts and not tape.told.checkpointed else rotary
 
 
 def vision_width(recipe: Recipe) -> int:
@@ -176,8 +198,16 @@ class VisionModel:
         first = [hidden]  # the loop over the blocks holds no more than the latest
         del hidden
         lengths = (recipe.shape.image_patches,)
+        given = GivenRotary(tape, segments, rotary)
+        own = given.own
         with tape.building("vision_encoder"):
-            hidden = run_blocks(tape, segments, lambda i: VisionBlock(tape, recipe, lengths, cu_seqlens, rotary), first)
+            hidden = run_blocks(
+                tape,
+                segments,
+                lambda i: VisionBlock(tape, recipe, lengths, cu_seqlens, own),
+                first,
+                handed=given.handed,
+            )
         with tape.building("projector"):
             self.merger = PatchMerger(tape, recipe)
         merged = self.merger(hidden)

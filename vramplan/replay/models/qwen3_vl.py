@@ -17,6 +17,7 @@ from vramplan.replay.models.modules import LayerNorm, Linear, Recipe, RMSNorm, S
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.qwen2_vl import (
     AXES,
+    GivenRotary,
     Qwen2VL,
     VisionBlock,
     VisionMlp,
@@ -90,7 +91,8 @@ class DeepStackVisionModel(VisionModel):
         hidden = conv_of_patches(pixel_values, self.proj, self.bias)  # which nobody asks for a gradient
         _pos_embeds = self.positions(_interp_indices, _interp_weights)
         hidden = add(hidden, to(_pos_embeds, hidden.dtype))
-        rotary = self.rotary(hidden)
+        given_rotary = GivenRotary(tape, [one for each in stacks for one in each], self.rotary(hidden))
+        own = given_rotary.own
         lengths = (recipe.shape.image_patches,)
         with tape.building("projector"):
             self.plain_merger = Merger(tape, recipe, of_squares=False)
@@ -104,10 +106,11 @@ class DeepStackVisionModel(VisionModel):
                 hidden = run_blocks(
                     tape,
                     segments,
-                    lambda i: PlainBlock(tape, recipe, lengths, cu_seqlens, rotary),
+                    lambda i: PlainBlock(tape, recipe, lengths, cu_seqlens, own),
                     given,
                     start=start,
                     numbered_from=start,
+                    handed=given_rotary.handed,
                 )
             start += sum(one.times * one.blocks for one in segments)
             if i < len(mergers):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramplan.replay.operators.views import Grads, contiguous, transpose
+from vramplan.replay.operators.views import Grads, contiguous, to, transpose, view
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 
@@ -108,6 +108,33 @@ def rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor
     tape.save(node, cos, sin)
     first, second = (one.alias(one.shape, one.strides, node, at) for at, one in enumerate(turned))
     return first, second
+
+
+def rotary_of_images(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Liger's rotary positions of queries and keys [N, a, d] of images: as of a text [1, a, N, d], in fp32.
+
+    Source: liger-kernel 0.8.5, transformers/rope.py, liger_rotary_pos_emb_vision.
+    """
+    dtype = query.dtype
+    _q32 = _as_text(to(query, FP32))
+    _k32 = _as_text(to(key, FP32))
+    _cos32 = to(cos, FP32)
+    _sin32 = to(sin, FP32)
+    q_out, k_out = rotary(_q32, _k32, _cos32, _sin32)
+    q_out = to(_as_images(q_out), dtype)
+    k_out = to(_as_images(k_out), dtype)
+    return q_out, k_out
+
+
+def _as_text(x: Tensor) -> Tensor:
+    """[N, a, d] as [1, a, N, d]."""
+    return transpose(view(x, (1, *x.shape)), 1, 2)
+
+
+def _as_images(x: Tensor) -> Tensor:
+    """[1, a, N, d] as [N, a, d]."""
+    x = transpose(x, 1, 2)
+    return view(x, x.shape[1:])
 
 
 def _row_major(x: Tensor) -> Tensor:

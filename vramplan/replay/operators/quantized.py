@@ -29,8 +29,8 @@ class FourBits(NamedTuple):
     by_index: bool = False  # torchao's NF4Tensor, operator by operator
 
 
-def matmul_4bit(x: Tensor, weight: Parameter, bits: FourBits) -> Tensor:
-    """`Linear4bit.forward` with a weight [out, in]: new.
+def matmul_4bit(x: Tensor, weight: Parameter, bias: Parameter | None, bits: FourBits) -> Tensor:
+    """`Linear4bit.forward` with a weight [out, in], and a bias that is not trained: new.
 
     The input is cast to the dtype of the products, and the result back.
     A working copy of the weight goes when the product is made; with double quantization the maxima of the blocks are
@@ -58,9 +58,9 @@ def matmul_4bit(x: Tensor, weight: Parameter, bits: FourBits) -> Tensor:
         tape.work(work)
         result = tape.new("mm", x_shape, bits.compute, batched)
         del flat, copy
-        return (result,)
+        return (result, None, None)
 
-    node = tape.record("MatMul4Bit", (x,), backward)
+    node = tape.record("MatMul4Bit", (x, weight, bias), backward)
     maxima = offset = None
     if not bits.at_once:
         copy = _dequantized(weight, bits)
@@ -126,8 +126,9 @@ def dequantize_8bit(weight: Parameter) -> Tensor:
     return whole
 
 
-def matmul_8bit(x: Tensor, weight: Parameter) -> Tensor:
-    """`Linear8bitLt.forward` with a weight [out, in]: new, in the dtype of the input.
+def matmul_8bit(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
+    """`Linear8bitLt.forward` with a weight [out, in], and a bias that is not trained: new, in the dtype of
+    the input.
 
     The input is cast to fp16 and quantized row by row, the product is made in int32 and turned to fp16, then to the
     dtype of the input. Columns with outliers, which depend on the data, are left out. With an inner size that is no
@@ -153,9 +154,9 @@ def matmul_8bit(x: Tensor, weight: Parameter) -> Tensor:
         tape.work(work)
         result = tape.new("mm", x_shape, dtype, batched)
         del flat, copy
-        return (result,)
+        return (result, None, None)
 
-    node = tape.record("MatMul8bitLt", (x,), backward)
+    node = tape.record("MatMul8bitLt", (x, weight, bias), backward)
     flat = view(x.alias(x.shape, x.strides, None), (rows, inputs))
     codes, statistics = _quantized_rows(to(flat, FP16))
     product = tape.new("int8_linear_matmul", (rows, outputs), INT32, batched)

@@ -71,6 +71,8 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         frozen=precision.frozen,
         storage=precision.weights if setup.quantization is not None else None,
         reduce=None if reduce is precision.weights else reduce,  # as _fsdp_param.py, init_dtype_attrs
+        # version 1 casts what the root is given alone (_runtime_utils.py, _root_pre_forward)
+        inputs=precision.weights if precision.stored is not None and engine is FullyShard else None,
         reshards_after_forward=setup.sharding.kind == FSDP,
         accumulated=accumulated,
         kept_block=recipe.shape.layers - 1 if keeps_last_block(recipe.shape.family) else None,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vramplan.replay.models.checkpointed import checkpointed_blocks
+from vramplan.replay.operators.views import to
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.sharding.collectives import Collectives
@@ -40,6 +41,7 @@ class FullyShard(Collectives):
         self.order: list[Unit] = []  # in which forward left the units
         self.outer: tuple[Unit, list[Unit]] | None = None  # root and order of the model that trains, where another runs
         self.host_states: HostStates | None = None
+        self.inputs_dtype = policy.inputs
         self.ends_in_backward = not policy.reduces_after  # _fsdp_state.py, _register_root_post_backward_final_callback
 
     # ------------------------------------------------------------------------------------------------ the model
@@ -59,6 +61,11 @@ class FullyShard(Collectives):
     def around_checkpoints(self, make: Callable[[int], Any], names: Sequence[str]) -> Callable[[int], Any]:
         """Transformers checkpoints a block's forward pass, and the hooks are around that."""
         return checkpointed_blocks(self.tape, make, names)
+
+    def taken(self, tensor: Tensor) -> Tensor:
+        """Source: _fsdp_state.py, FSDPState._pre_forward, cast_forward_inputs."""
+        dtype = self.policy.inputs
+        return to(tensor, dtype) if dtype is not None and tensor.dtype is FP32 else tensor
 
     def begin_other(self) -> None:
         """A model that is wrapped by itself has a root and an order of its own (_fsdp_state.py, FSDPStateContext)."""
@@ -245,7 +252,24 @@ class UnitBlock:
         self.shard, self.unit, self.block = shard, unit, block
 
     def __call__(self, hidden: Any) -> Any:
-        """The block, between what its unit does before and after it."""
+        """The block, between what its unit does before and after it.
+
+        What it is given is cast first, but not when it runs again.
+        """
+        shard, names = self.shard, ()
+        if shard.inputs_dtype is not None and shard.tape.direction != "recompute":
+            names = getattr(self.block, "floats", names)
+        if not names:
+            return self._run(hidden)
+        given = [getattr(self.block, name) for name in names]
+        for name, one in zip(names, given, strict=True):
+            setattr(self.block, name, shard.taken(one))
+        result = self._run(hidden)
+        for name, one in zip(names, given, strict=True):
+            setattr(self.block, name, one)
+        return result
+
+    def _run(self, hidden: Any) -> Any:
         if not self.shard.enter(self.unit):
             result = self.block(hidden)
             self.shard.leave_again(self.unit)

@@ -26,6 +26,7 @@ class Policy(NamedTuple):
     frozen: DType | None = None  # of the shards of what is not trained; None: as the others
     storage: DType | None = None  # what weights of 4 bits are packed in: its size is that of one row of a shard
     reduce: DType | None = None  # of the gradients while they are summed; None: their own
+    inputs: DType | None = None  # of what blocks are given, if it is fp32; None: as it is
     reshards_after_forward: bool = True  # else the gathered parameters stay until backward is done with them
     accumulated: str | None = None  # SHARDS or WHOLE: gradients that are there when the last micro-step begins
     reduces: bool = True  # else it is a micro-step before the last one

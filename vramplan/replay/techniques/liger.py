@@ -7,7 +7,7 @@ from functools import partial
 
 from vramplan.replay.models.liger import GLU, NORM, ROPE, Patch, patch_of
 from vramplan.replay.observers import Kernels
-from vramplan.replay.operators.liger import GATED, rms_norm, rotary
+from vramplan.replay.operators.liger import GATED, rms_norm, rotary, rotary_of_images
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import Parameter, Tensor
@@ -20,6 +20,7 @@ class LigerKernels(Kernels):
         self.asked, self.patch = asked, patch
         self.gated = GATED[patch.activation] if GLU in asked else None
         self.rotary = rotary if ROPE in asked else None
+        self.rotary_of_images = rotary_of_images if ROPE in asked and patch.turns_images else None
 
     def norm(self, name: str) -> Callable[[Tensor, Parameter], Tensor] | None:
         """An RMSNorm of that name, of its input and its weight."""

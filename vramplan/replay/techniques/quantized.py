@@ -86,14 +86,14 @@ def quantize(
     bits = four_bits(compute, nested=nested, bitsandbytes=bitsandbytes, quantized_from=quantized_from)
     if by_index:
         bits = FourBits(compute, compute, nested=False, by_index=True)
-    return lambda module, x: matmul_4bit(x, module.weight, bits)
+    return lambda module, x: matmul_4bit(x, module.weight, module.bias, bits)
 
 
 def eight_bits(module: Linear, x: Tensor) -> Tensor:
     """Linear8bitLt: the first forward pass leaves the bias in the dtype of the input."""
     if module.bias is not None:
         module.bias.quantized = (module.bias.elements * x.dtype.itemsize,)
-    return matmul_8bit(x, module.weight)
+    return matmul_8bit(x, module.weight, module.bias)
 
 
 def shared_bytes(quantization: str) -> int:

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4737 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4775 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
   images, liger, litgpt, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers, padding,
@@ -26,11 +26,12 @@ activation_checkpointing: selective | 285 | fully_shard_more, losses, more_famil
   glm4_moe, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5,
   vit, xlm-roberta | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral, neox,
   opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-layer | 126 | liger, losses, more_families, replicated, selective, seq2seq,
-  tiled, titan, titan_replicas, zero | bert, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mistral, phi3,
-  qwen2, qwen3, roberta, smollm3 | bert, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, phi3, roberta
-activation_checkpointing: selective-op | 431 | fully_shard_more, liger, losses, masks, more_families, selective,
-  selective_more, seq2seq, sharded_more, tiled, titan, titan_replicas, turns | bart, bert, bloom, deepseek_v2,
+activation_checkpointing: selective-layer | 129 | fully_shard_more, liger, losses, more_families, replicated,
+  selective, seq2seq, tiled, titan, titan_replicas, zero | bert, glm4_moe, gpt2, gpt_neo, llama, llama under
+  torchtitan, mistral, phi3, qwen2, qwen3, roberta, smollm3 | bert, glm4_moe, gpt2, gpt_neo, llama, llama under
+  torchtitan, phi3, roberta
+activation_checkpointing: selective-op | 432 | fully_shard_more, liger, losses, masks, more_families, selective,
+  selective_more, seq2seq, sharded_more, tiled, titan, titan_replicas, turns, zero | bart, bert, bloom, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under
   torchtitan, mistral, mixtral, mpt, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, t5,
   vit, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
@@ -42,14 +43,14 @@ adapter: dora | 151 | adapted, adapters, adapters_more, fully_shard_more, images
   smollm3, t5, vit | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm,
   glm4, gpt2, gpt_neo, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen_moe, roberta, t5, vit
-adapter: ia3 | 164 | adapted, adapters, adapters_more, fully_shard_more, images, liger, more_families, pairs,
+adapter: ia3 | 166 | adapted, adapters, adapters_more, fully_shard_more, images, liger, more_families, pairs,
   pairs_beside, quantized, tiled, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
   gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava,
   mistral, mixtral, mpt, olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta, smollm3,
   starcoder2, t5, vit | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm,
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl,
   qwen_moe, roberta, starcoder2, t5, vit
-adapter: lora | 1241 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
+adapter: lora | 1259 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
   liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_activations,
   sharded_bits, sharded_more, tiled, torchtune, zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2,
   deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
@@ -65,12 +66,13 @@ adapter: modules_to_save | 132 | adapted, adapters, adapters_more, fully_shard_m
   llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit, xlm-roberta
   | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, resnet, roberta, vit
-adapter: over experts | 28 | adapters_more, liger, more_families | deepseek_v2, deepseek_v3, glm4_moe, mixtral,
-  qwen3_moe | deepseek, glm4_moe, mixtral, qwen_moe
-checkpoint_reentrant: true | 306 | checkpoints, images, liger, more_families, pairs, replicated, tiled, turns | bert,
-  gemma, gemma2, gemma3, gemma3_text, glm4, glm4_moe, gpt2, gpt_neox, llama, mistral, mixtral, olmo3, opt, phi, phi3,
-  qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, smollm3 | bert, gemma, gemma2, gemma3, gemma3_images, glm4,
-  glm4_moe, gpt2, llama, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+adapter: over experts | 29 | adapters_more, fully_shard_more, liger, more_families | deepseek_v2, deepseek_v3,
+  glm4_moe, mixtral, qwen3_moe | deepseek, glm4_moe, mixtral, qwen_moe
+checkpoint_reentrant: true | 313 | checkpoints, fully_shard_more, images, liger, more_families, pairs, replicated,
+  tiled, turns, zero | bert, gemma, gemma2, gemma3, gemma3_text, glm4, glm4_moe, gpt2, gpt_neox, llama, mistral,
+  mixtral, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, smollm3 | bert, gemma,
+  gemma2, gemma3, gemma3_images, glm4, glm4_moe, gpt2, llama, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, qwen_moe
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
@@ -81,7 +83,7 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 640 | adapters, frozen, fully_shard_more, hosted, images, liger, lora_parts, masks, more_families,
+frozen: parts | 642 | adapters, frozen, fully_shard_more, hosted, images, liger, lora_parts, masks, more_families,
   pairs, pairs_beside, quantized, replicated, tiled, turns, zero_adapters | bart, bert, bloom, chatglm, clip,
   deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
   gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
@@ -102,9 +104,9 @@ label_smoothing | 335 | evaluation, evaluation_more, fully_shard_more, images, l
   qwen3_moe, qwen3_vl, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2,
   gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta,
   t5, vit
-liger_kernels | 92 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm4, gpt_oss,
-  llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, smollm3 | deepseek, gemma,
-  gemma2, gemma3, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen_moe
+liger_kernels | 102 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm4, gpt_oss,
+  llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek,
+  gemma, gemma2, gemma3, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen3_vl, qwen_moe
 loss: chunked | 540 | heads, images, liger, litgpt, losses, losses_more, more_families, sharded_more, torchtune,
   turns | bloom, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, mistral, mixtral, mpt,
@@ -130,12 +132,12 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 30 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 261 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images, liger, master,
-  more_families, optimizers, precisions, sharded_bits, sharded_more, tiled, titan, titan_replicas, turns | bert,
-  bloom, deepseek_v3, gemma, gemma2, gemma3_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under
-  torchtitan, mistral, olmo2, olmo3, phi, qwen2, qwen3, qwen3_moe, qwen3_vl, smollm3, vit | bert, bloom, deepseek,
-  gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under torchtitan, neox, olmo2, phi,
-  qwen3_vl, qwen_moe, vit
+max_gradient_norm | 272 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images, liger, master,
+  more_families, optimizers, precisions, sharded_bits, sharded_more, tiled, titan, titan_replicas, turns, zero | bert,
+  bloom, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama,
+  llama under torchtitan, mistral, olmo2, olmo3, phi, qwen2, qwen3, qwen3_moe, qwen3_vl, smollm3, vit | bert, bloom,
+  deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
+  torchtitan, neox, olmo2, phi, qwen3_vl, qwen_moe, vit
 offload: activations | 492 | checkpoints, flat_adapters, flat_host, host_activations, hosted, images, liger,
   more_families, pairs, selective_more, sharded_activations, tiled | bert, bloom, deepseek_v2, deepseek_v3, falcon,
   gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text,
@@ -158,16 +160,16 @@ optimizer: adafactor | 146 | adapted, adapters_more, checkpoints, frozen, halves
   optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, glm4_moe, gpt2,
   gpt_neo, llama, llava, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, qwen3_vl, vit | bert, clip, deepseek,
   glm4_moe, gpt2, gpt_neo, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
-optimizer: adam | 121 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
+optimizer: adam | 124 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
   more_families, optimizers, precisions, random, tiled, turns, vision | bert, clip, gemma2, glm4_moe, gpt2, gpt_neo,
   gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl,
   smollm3, starcoder2, vit | bert, clip, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, olmo2, olmoe,
   phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
-optimizer: adamw-8bit | 29 | flat_parameter, images, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama,
+optimizer: adamw-8bit | 30 | flat_parameter, images, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama,
   mistral, opt, qwen2, qwen3_vl | bert, gpt2, gpt_oss, llama, opt, qwen3_vl
 optimizer: adamw-8bit-paged | 18 | flat_parameter, liger, optimizers | bert, gpt2, llama, llama4_text, mistral,
   qwen2, qwen3 | bert, gpt2, llama, llama4
-optimizer: adamw-paged | 18 | flat_parameter, images, liger, optimizers | bert, gpt2, llama, mistral, olmo3, qwen2,
+optimizer: adamw-paged | 19 | flat_parameter, images, liger, optimizers | bert, gpt2, llama, mistral, olmo3, qwen2,
   qwen3_vl | bert, gpt2, llama, olmo2, qwen3_vl
 optimizer: galore-adamw | 141 | galore | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
   gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe,
@@ -181,7 +183,7 @@ optimizer: lion | 19 | flat_parameter, liger, optimizers, precisions | bert, gpt
 optimizer: lomo | 16 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 optimizer: muon | 65 | liger, modded, modded_compiled, optimizers, precisions, steps | bert, gpt2, llama, mistral,
   modded_nanogpt under modded-nanogpt, phi3, qwen2 | bert, gpt2, llama, modded_nanogpt under modded-nanogpt, phi3
-optimizer: rmsprop | 272 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more, halves, hosted,
+optimizer: rmsprop | 275 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more, halves, hosted,
   images, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated, resnet, seq2seq,
   tiled, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4_moe,
   gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3,
@@ -189,7 +191,7 @@ optimizer: rmsprop | 272 | adapted, adapters_more, checkpoints, families, frozen
   xlm-roberta | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo,
   gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
   qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 438 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
+optimizer: sgd | 442 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
   hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
   resnet, seq2seq, suite, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma,
   gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava,
@@ -198,8 +200,8 @@ optimizer: sgd | 438 | adapted, adapters_more, attention, checkpoints, families,
   deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
   llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
-optimizer: sgd-momentum | 488 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
-  halves, hosted, images, litgpt, master, moe, more_families, optimizers, pairs, precisions, quantized, random,
+optimizer: sgd-momentum | 492 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
+  halves, hosted, images, liger, litgpt, master, moe, more_families, optimizers, pairs, precisions, quantized, random,
   resnet, seq2seq, suite, torchtune, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt,
   gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt,
   llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi,
@@ -215,7 +217,7 @@ optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen
 packing: true | 90 | liger, losses_more, masks | deepseek_v2, deepseek_v3, gemma2, gemma3_text, gpt2, gpt_neox,
   llama, llama4_text, mistral, mixtral, olmo2, olmo3, olmoe, qwen2, qwen3, qwen3_moe, smollm3, starcoder2 | deepseek,
   gemma2, gemma3, gpt2, llama, llama4, mixtral, neox, olmo2, olmoe, qwen_moe, starcoder2
-padding: right | 356 | fully_shard_more, images, liger, losses_more, masks, more_families, padding, pairs,
+padding: right | 357 | fully_shard_more, images, liger, losses_more, masks, more_families, padding, pairs,
   pairs_beside, preference, replicated, zero | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma2, gemma3,
   gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, mistral, mixtral, mpt,
   olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, smollm3, starcoder2, t5,
@@ -232,31 +234,34 @@ parallel.replicas | 39 | flat_adapters, flat_host, flat_parameter, replicas, sha
 parallel.sharding: ddp | 78 | modded, modded_compiled, replicated, sharded_activations, sharded_bits | bert, gemma,
   glm4_moe, gpt2, gpt_neo, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl |
   bert, gemma, glm4_moe, gpt2, gpt_neo, llama, modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 578 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+parallel.sharding: fsdp | 595 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt, replicas, sharded_activations, sharded_bits, sharded_more, titan, titan_replicas,
-  torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral, mixtral, mpt under llm-foundry,
-  neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_vl, roberta, vit |
-  bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt,
-  llama under torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi,
-  phi under litgpt, phi3, qwen3_vl, qwen_moe, roberta, vit
-parallel.sharding: fsdp-grad-op | 210 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
-  host_activations, replicas, sharded_activations, sharded_bits, sharded_more | bert, bloom, gemma, gemma2,
-  gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
-  roberta, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe,
-  roberta, vit
-parallel.sharding: zero1 | 46 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma2, gemma3_text, glm,
-  gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, vit | bert,
-  bloom, gemma, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta, vit
-parallel.sharding: zero2 | 47 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma3_text, glm, gpt2,
-  gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit | bert, bloom, gemma,
-  gemma3, glm, gpt2, llama, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-parallel.sharding: zero3 | 112 | host_activations, zero, zero_adapters, zero_offload | bert, bloom, gemma2,
-  gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, qwen3_vl,
-  roberta, t5, vit | bert, bloom, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen3_vl,
-  roberta, t5, vit
+  torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral, mixtral, mpt under
+  llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm,
+  glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mixtral, mpt
+  under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, roberta, vit
+parallel.sharding: fsdp-grad-op | 215 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+  host_activations, replicas, sharded_activations, sharded_bits, sharded_more | bert, bloom, gemma, gemma2, gemma3,
+  gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, llama,
+  mixtral, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
+parallel.sharding: zero1 | 49 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma2, gemma3_text, glm,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
+  qwen3_vl, roberta, vit | bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox,
+  opt, phi, phi3, qwen3_vl, qwen_moe, roberta, vit
+parallel.sharding: zero2 | 53 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma3_text, glm,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, qwen3_vl, roberta, t5, vit | bert, bloom, gemma, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, t5, vit
+parallel.sharding: zero3 | 124 | host_activations, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3,
+  gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl,
+  qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama,
+  neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-precision: amp | 3041 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 3045 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, litgpt,
   lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside,
@@ -273,14 +278,14 @@ precision: amp | 3041 | adapted, adapters, adapters_more, attention, checkpoints
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 315 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+precision: fsdp | 337 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan, titan_replicas | bert, bloom,
-  gemma, gemma2, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under torchtitan, mistral, mixtral,
-  mpt under llm-foundry, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta | bert, bloom, gemma, gemma2,
-  gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mixtral, mpt under llm-foundry, neox, opt, phi,
-  phi3, qwen_moe, roberta
-precision: mixed | 1522 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
-  generation, generation_more, heads, host_activations, hosted, images, losses, losses_more, master, moe,
+  gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under torchtitan, mistral,
+  mixtral, mpt under llm-foundry, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
+  roberta | bert, bloom, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, llama under
+  torchtitan, mixtral, mpt under llm-foundry, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
+precision: mixed | 1546 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
+  generation, generation_more, heads, host_activations, hosted, images, liger, losses, losses_more, master, moe,
   more_families, padding, pairs, pairs_beside, preference, random, replicated, resnet, selective, selective_more,
   seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip,
   deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
@@ -289,7 +294,7 @@ precision: mixed | 1522 | adapters, attention, checkpoints, compile, evaluation,
   bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
   gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-precision: pure | 2496 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: pure | 2498 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, litgpt, lora_parts, losses,
   losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside,
@@ -310,15 +315,15 @@ quantization: int8 | 88 | adapters, images, liger, pairs, pairs_beside, quantize
   gemma3_text, glm, glm4, gpt2, gpt_oss, llama, llava, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen3, qwen3_vl,
   t5, xlm-roberta | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt,
   opt, phi, phi3, qwen3_vl, roberta, t5
-quantization: nf4 | 177 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized, sharded_bits,
-  sharded_more, tiled | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox,
-  llama, llama under litgpt, llava, mistral, mixtral, mpt, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen3, qwen3_vl, roberta, t5, xlm-roberta | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm,
-  glm4, gpt2, llama, llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt,
-  phi3, qwen3_vl, roberta, t5
-quantization: nf4-double | 112 | adapters, flat_adapters, images, liger, litgpt, more_families, pairs, quantized,
-  sharded_bits, sharded_more, tiled | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2,
-  gpt_neo, gpt_neox, llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3,
+quantization: nf4 | 179 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized, sharded_bits,
+  sharded_more, tiled, zero | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2,
+  gpt_neox, llama, llama under litgpt, llava, mistral, mixtral, mpt, neox under litgpt, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen3, qwen3_vl, roberta, t5, xlm-roberta | bart, bert, bloom, falcon under litgpt, gemma, gemma2,
+  gemma3, glm, glm4, gpt2, llama, llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi
+  under litgpt, phi3, qwen3_vl, roberta, t5
+quantization: nf4-double | 115 | adapters, flat_adapters, images, liger, litgpt, more_families, pairs, quantized,
+  sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4,
+  gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3,
   qwen2, qwen3, qwen3_vl, roberta, t5 | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
   gpt_neo, llama, llama under litgpt, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_vl, roberta,
   t5
@@ -337,24 +342,24 @@ activation_checkpointing: full + adapter: dora | 92 | adapted, adapters, adapter
   more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
   gemma3, glm, gpt2, gpt_neo, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + adapter: ia3 | 105 | adapted, adapters, adapters_more, fully_shard_more, images,
+activation_checkpointing: full + adapter: ia3 | 106 | adapted, adapters, adapters_more, fully_shard_more, images,
   more_families, pairs, pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon,
   gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, mixtral, mpt, neox,
   olmo2, olmoe, opt, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 781 | adapted, adapters, adapters_more, flat_adapters,
-  fully_shard_more, images, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated,
-  sharded_activations, sharded_bits, sharded_more, torchtune, zero_adapters | bart, bert, bloom, chatglm, clip,
+activation_checkpointing: full + adapter: lora | 797 | adapted, adapters, adapters_more, flat_adapters,
+  fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated,
+  sharded_activations, sharded_bits, sharded_more, torchtune, zero, zero_adapters | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
   gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt,
   olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 77 | adapted, adapters, adapters_more, fully_shard_more,
   pairs, pairs_beside, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
   mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
-activation_checkpointing: full + adapter: over experts | 18 | adapters_more, more_families | deepseek, glm4_moe,
-  mixtral, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 287 | checkpoints, images, liger, more_families, pairs,
-  replicated | bert, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, llama, neox, olmo2, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+activation_checkpointing: full + adapter: over experts | 19 | adapters_more, fully_shard_more, more_families |
+  deepseek, glm4_moe, mixtral, qwen_moe
+activation_checkpointing: full + checkpoint_reentrant: true | 294 | checkpoints, fully_shard_more, images, liger,
+  more_families, pairs, replicated, zero | bert, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, llama, neox,
+  olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
 activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimizers, precisions | bert, gpt2, llama,
@@ -362,7 +367,7 @@ activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimiz
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 385 | adapters, frozen, fully_shard_more, hosted, images, liger,
+activation_checkpointing: full + frozen: parts | 386 | adapters, frozen, fully_shard_more, hosted, images, liger,
   lora_parts, more_families, pairs, pairs_beside, quantized, replicated, turns, zero_adapters | bart, bert, bloom,
   chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
   llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
@@ -372,7 +377,7 @@ activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 197 | evaluation, evaluation_more, images, losses_more,
   more_families, pairs, smoothing | bart, bert, bloom, chatglm, deepseek, falcon, gemma2, gemma3, glm, glm4, glm4_moe,
   gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
-activation_checkpointing: full + liger_kernels | 6 | liger | glm4, gpt_oss, olmo2, qwen_moe
+activation_checkpointing: full + liger_kernels | 13 | liger | glm4, gpt_oss, olmo2, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: chunked | 296 | heads, images, litgpt, losses, losses_more, more_families,
   sharded_more, torchtune | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
   gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi,
@@ -392,10 +397,10 @@ activation_checkpointing: full + loss: reward | 5 | preference | llama
 activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 9 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + max_gradient_norm | 137 | flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + max_gradient_norm | 146 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, master, more_families, optimizers, precisions, sharded_bits, sharded_more,
-  tiled, titan, titan_replicas, turns | bert, bloom, gemma, gemma2, glm4_moe, gpt2, gpt_neo, llama, llama under
-  torchtitan, neox, olmo2, phi, qwen3_vl, vit
+  tiled, titan, titan_replicas, turns, zero | bert, bloom, gemma, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo,
+  llama, llama under torchtitan, neox, olmo2, phi, qwen3_vl, vit
 activation_checkpointing: full + offload: activations | 256 | checkpoints, flat_adapters, flat_host,
   host_activations, hosted, images, liger, more_families, pairs, sharded_activations | bert, bloom, deepseek, falcon,
   gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, mixtral, mpt,
@@ -409,14 +414,14 @@ activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_
 activation_checkpointing: full + optimizer: adafactor | 98 | adapted, adapters_more, checkpoints, frozen, halves,
   images, moe, more_families, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek,
   glm4_moe, gpt2, gpt_neo, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
-activation_checkpointing: full + optimizer: adam | 75 | adapted, adapters_more, fully_shard_more, halves, images,
-  master, more_families, optimizers, precisions, random, turns, vision | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
-activation_checkpointing: full + optimizer: adamw-8bit | 20 | flat_parameter, images, optimizers, precisions | gpt2,
-  llama, qwen3_vl
+activation_checkpointing: full + optimizer: adam | 78 | adapted, adapters_more, fully_shard_more, halves, images,
+  liger, master, more_families, optimizers, precisions, random, turns, vision | bert, clip, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
+activation_checkpointing: full + optimizer: adamw-8bit | 21 | flat_parameter, images, liger, optimizers, precisions |
+  gpt2, llama, qwen3_vl
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
-activation_checkpointing: full + optimizer: adamw-paged | 9 | flat_parameter, images, optimizers | bert, gpt2, llama,
-  qwen3_vl
+activation_checkpointing: full + optimizer: adamw-paged | 10 | flat_parameter, images, liger, optimizers | bert,
+  gpt2, llama, qwen3_vl
 activation_checkpointing: full + optimizer: galore-adamw | 92 | galore | bart, bert, bloom, clip, deepseek, falcon,
   gemma, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + optimizer: lamb | 7 | optimizers | bert, gpt2, llama
@@ -424,18 +429,18 @@ activation_checkpointing: full + optimizer: lars | 4 | optimizers | bert, llama
 activation_checkpointing: full + optimizer: lion | 10 | flat_parameter, optimizers | bert, llama
 activation_checkpointing: full + optimizer: lomo | 10 | optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: muon | 16 | optimizers, precisions | bert, gpt2, llama
-activation_checkpointing: full + optimizer: rmsprop | 138 | adapted, adapters_more, checkpoints, families, frozen,
-  halves, hosted, images, master, moe, more_families, optimizers, precisions, quantized, random, replicated, seq2seq,
-  vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
-  starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd | 293 | adapted, adapters_more, attention, checkpoints, families,
+activation_checkpointing: full + optimizer: rmsprop | 140 | adapted, adapters_more, checkpoints, families, frozen,
+  fully_shard_more, halves, hosted, images, master, moe, more_families, optimizers, precisions, quantized, random,
+  replicated, seq2seq, vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd | 296 | adapted, adapters_more, attention, checkpoints, families,
   frozen, fully_shard_more, halves, hosted, images, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, replicated, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
   gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt,
   neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd-momentum | 297 | adapted, adapters, adapters_more, checkpoints,
-  families, frozen, fully_shard_more, halves, hosted, images, litgpt, master, moe, more_families, optimizers,
+activation_checkpointing: full + optimizer: sgd-momentum | 299 | adapted, adapters, adapters_more, checkpoints,
+  families, frozen, fully_shard_more, halves, hosted, images, liger, litgpt, master, moe, more_families, optimizers,
   precisions, quantized, random, seq2seq, torchtune, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt,
   gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under
   torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
@@ -454,22 +459,23 @@ activation_checkpointing: full + parallel.replicas | 26 | flat_adapters, flat_ho
   sharded_activations, sharded_more, titan_replicas | gemma, gpt2, llama, llama under torchtitan, opt
 activation_checkpointing: full + parallel.sharding: ddp | 22 | replicated, sharded_activations, sharded_bits | bert,
   glm4_moe, gpt2, gpt_neo, llama, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 321 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.sharding: fsdp | 332 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt, replicas, sharded_activations, sharded_bits, sharded_more,
   titan, titan_replicas, torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2,
   gpt_neo, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mixtral, mpt under llm-foundry,
-  neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, roberta, vit
-activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 98 | flat_adapters, flat_host, flat_parameter,
+  neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
+activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 102 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more | bert,
-  gemma, gemma2, glm, gpt2, llama, neox, opt, phi, roberta, vit
-activation_checkpointing: full + parallel.sharding: zero1 | 30 | host_activations, zero, zero_adapters | bert, gemma,
-  gemma2, glm, gpt2, llama, mixtral, opt, phi3, qwen_moe, roberta, vit
-activation_checkpointing: full + parallel.sharding: zero2 | 26 | host_activations, zero, zero_adapters | bert, bloom,
-  gemma3, gpt2, llama, neox, opt, phi, qwen_moe, t5
-activation_checkpointing: full + parallel.sharding: zero3 | 61 | host_activations, zero, zero_adapters, zero_offload
-  | bert, bloom, gemma2, gemma3, glm, glm4_moe, gpt2, llama, neox, opt, qwen3_vl, roberta, t5
+  gemma, gemma2, glm, gpt2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
+activation_checkpointing: full + parallel.sharding: zero1 | 33 | host_activations, zero, zero_adapters | bert, gemma,
+  gemma2, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, opt, phi3, qwen3_vl, qwen_moe, roberta, vit
+activation_checkpointing: full + parallel.sharding: zero2 | 31 | host_activations, zero, zero_adapters | bert, bloom,
+  gemma3, glm4_moe, gpt2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5
+activation_checkpointing: full + parallel.sharding: zero3 | 69 | host_activations, zero, zero_adapters, zero_offload
+  | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, qwen2_vl, qwen3_vl,
+  roberta, t5
 activation_checkpointing: full + parallel.tensor | 10 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1650 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: amp | 1654 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, images, liger,
   litgpt, lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
@@ -480,17 +486,17 @@ activation_checkpointing: full + precision: amp | 1650 | adapted, adapters, adap
   under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 170 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + precision: fsdp | 185 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan,
-  titan_replicas | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, gpt_neo, llama, llama under torchtitan, mixtral, mpt
-  under llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
-activation_checkpointing: full + precision: mixed | 802 | adapters, attention, checkpoints, compile, evaluation,
-  evaluation_more, families, frozen, heads, host_activations, hosted, images, losses, losses_more, master, moe,
+  titan_replicas | bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan,
+  mixtral, mpt under llm-foundry, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
+activation_checkpointing: full + precision: mixed | 819 | adapters, attention, checkpoints, compile, evaluation,
+  evaluation_more, families, frozen, heads, host_activations, hosted, images, liger, losses, losses_more, master, moe,
   more_families, padding, pairs, pairs_beside, preference, random, replicated, seq2seq, smoothing, suite, vision,
   zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
   gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1353 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: pure | 1355 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, litgpt, lora_parts,
   losses, losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
@@ -503,12 +509,12 @@ activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloo
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 56 | adapters, images, pairs, pairs_beside, quantized | bart,
   bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, opt, phi, phi3, qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 122 | adapters, flat_adapters, images, litgpt, pairs,
-  pairs_beside, quantized, sharded_bits, sharded_more | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  llama, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4-double | 65 | adapters, flat_adapters, images, litgpt,
-  more_families, pairs, quantized, sharded_bits, sharded_more | bart, bloom, gemma, glm, glm4, gpt2, gpt_neo, llama,
-  llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, roberta
+activation_checkpointing: full + quantization: nf4 | 124 | adapters, flat_adapters, images, litgpt, pairs,
+  pairs_beside, quantized, sharded_bits, sharded_more, zero | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4,
+  gpt2, llama, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, t5
+activation_checkpointing: full + quantization: nf4-double | 68 | adapters, flat_adapters, images, liger, litgpt,
+  more_families, pairs, quantized, sharded_bits, sharded_more, zero | bart, bloom, gemma, glm, glm4, gpt2, gpt_neo,
+  llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, roberta
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
 activation_checkpointing: full + trained_blocks: lisa | 3 | turns | gemma, llama, phi
 activation_checkpointing: full + weight_dtype: 16 bits | 446 | adapters, adapters_more, flat_adapters,
@@ -544,22 +550,23 @@ activation_checkpointing: selective-layer + loss: fp32-logits | 3 | losses | ber
 activation_checkpointing: selective-layer + loss: fused | 7 | losses | gpt2, llama
 activation_checkpointing: selective-layer + loss: tiled | 1 | tiled | phi3
 activation_checkpointing: selective-layer + loss: vocab-parallel | 3 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-layer + max_gradient_norm | 4 | titan | llama under torchtitan
+activation_checkpointing: selective-layer + max_gradient_norm | 5 | titan, zero | gpt_neo, llama under torchtitan
 activation_checkpointing: selective-layer + optimizer: adam | 1 | more_families | glm4_moe
 activation_checkpointing: selective-layer + optimizer: rmsprop | 1 | more_families | gpt_neo
-activation_checkpointing: selective-layer + optimizer: sgd-momentum | 1 | more_families | gpt_neo
+activation_checkpointing: selective-layer + optimizer: sgd-momentum | 2 | fully_shard_more, more_families | gpt_neo
 activation_checkpointing: selective-layer + packing: true | 1 | liger | llama
 activation_checkpointing: selective-layer + padding: right | 1 | liger | llama
 activation_checkpointing: selective-layer + parallel.replicas | 1 | titan_replicas | llama under torchtitan
 activation_checkpointing: selective-layer + parallel.sharding: ddp | 1 | replicated | gpt_neo
-activation_checkpointing: selective-layer + parallel.sharding: fsdp | 5 | titan, titan_replicas | llama under
-  torchtitan
-activation_checkpointing: selective-layer + parallel.sharding: zero3 | 1 | zero | gpt_neo
+activation_checkpointing: selective-layer + parallel.sharding: fsdp | 7 | fully_shard_more, titan, titan_replicas |
+  glm4_moe, gpt_neo, llama under torchtitan
+activation_checkpointing: selective-layer + parallel.sharding: zero3 | 2 | zero | gpt_neo
 activation_checkpointing: selective-layer + parallel.tensor | 3 | titan, titan_replicas | llama under torchtitan
 activation_checkpointing: selective-layer + precision: amp | 32 | liger, losses, more_families, selective | bert,
   glm4_moe, gpt2, gpt_neo, llama
-activation_checkpointing: selective-layer + precision: fsdp | 5 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-layer + precision: mixed | 42 | losses, more_families, replicated, selective,
+activation_checkpointing: selective-layer + precision: fsdp | 7 | fully_shard_more, titan, titan_replicas | glm4_moe,
+  gpt_neo, llama under torchtitan
+activation_checkpointing: selective-layer + precision: mixed | 43 | losses, more_families, replicated, selective,
   seq2seq, zero | bert, gpt2, gpt_neo, llama, roberta
 activation_checkpointing: selective-layer + precision: pure | 31 | liger, losses, more_families, selective, tiled |
   bert, glm4_moe, gpt2, gpt_neo, llama, phi3
@@ -575,8 +582,8 @@ activation_checkpointing: selective-op + loss: fp32-logits | 1 | titan_replicas 
 activation_checkpointing: selective-op + loss: fused | 9 | losses | gpt2, llama
 activation_checkpointing: selective-op + loss: tiled | 1 | tiled | gemma
 activation_checkpointing: selective-op + loss: vocab-parallel | 7 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-op + max_gradient_norm | 12 | liger, titan, titan_replicas | llama, llama under
-  torchtitan, olmo2
+activation_checkpointing: selective-op + max_gradient_norm | 13 | liger, titan, titan_replicas, zero | glm4_moe,
+  llama, llama under torchtitan, olmo2
 activation_checkpointing: selective-op + offload: activations | 29 | liger, selective_more | bert, bloom, gemma,
   gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi, phi3
 activation_checkpointing: selective-op + optimizer: rmsprop | 3 | more_families, seq2seq | glm4_moe, roberta
@@ -588,15 +595,16 @@ activation_checkpointing: selective-op + parallel.replicas | 3 | sharded_more, t
 activation_checkpointing: selective-op + parallel.sharding: fsdp | 21 | fully_shard_more, sharded_more, titan,
   titan_replicas | gemma, gpt2, gpt_neo, llama, llama under torchtitan, opt, phi3
 activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 2 | sharded_more | llama, neox
+activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 8 | titan, titan_replicas | llama under torchtitan
 activation_checkpointing: selective-op + precision: amp | 127 | liger, losses, masks, more_families, selective,
   selective_more, seq2seq, sharded_more, turns | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm,
   glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-op + precision: fsdp | 19 | fully_shard_more, sharded_more, titan, titan_replicas
   | gpt2, gpt_neo, llama, llama under torchtitan, neox, opt
-activation_checkpointing: selective-op + precision: mixed | 128 | losses, more_families, selective, selective_more,
-  seq2seq | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, mixtral, mpt,
-  neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
+  seq2seq, zero | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-op + precision: pure | 108 | liger, losses, masks, more_families, selective,
   selective_more, seq2seq, sharded_more, tiled | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm,
   glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
@@ -667,14 +675,14 @@ adapter: ia3 + optimizer: sgd-momentum | 17 | adapted, adapters, adapters_more, 
   bert, deepseek, gemma, gpt2, llama, llama4, mixtral, mpt, phi, phi3, roberta, t5
 adapter: ia3 + packing: true | 1 | liger | gemma3
 adapter: ia3 + padding: right | 5 | pairs | bert, gpt2, llama
-adapter: ia3 + parallel.sharding: fsdp | 4 | fully_shard_more | llama
+adapter: ia3 + parallel.sharding: fsdp | 6 | fully_shard_more | gemma3_images, llama, qwen2_vl
 adapter: ia3 + parallel.sharding: zero1 | 1 | zero_adapters | llama
 adapter: ia3 + parallel.sharding: zero3 | 1 | zero_adapters | llama
 adapter: ia3 + precision: amp | 95 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
   more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
   gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3,
   qwen2_vl, qwen_moe, starcoder2, t5, vit
-adapter: ia3 + precision: fsdp | 1 | fully_shard_more | llama
+adapter: ia3 + precision: fsdp | 3 | fully_shard_more | gemma3_images, llama, qwen2_vl
 adapter: ia3 + precision: mixed | 2 | zero_adapters | llama
 adapter: ia3 + precision: pure | 40 | adapted, adapters, adapters_more, fully_shard_more, images, more_families,
   pairs, pairs_beside | bert, chatglm, clip, deepseek, gemma, gemma3_images, gpt2, gpt_oss, llama, llama4, mixtral,
@@ -687,10 +695,10 @@ adapter: ia3 + weight_dtype: 16 bits | 17 | adapters, more_families, pairs, quan
 adapter: lora + adapter: modules_to_save | 101 | adapted, adapters, adapters_more, fully_shard_more, pairs,
   zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt,
   phi, phi3, qwen_moe, resnet, roberta, vit
-adapter: lora + adapter: over experts | 28 | adapters_more, liger, more_families | deepseek, glm4_moe, mixtral,
-  qwen_moe
-adapter: lora + checkpoint_reentrant: true | 79 | images, liger, more_families, pairs, replicated | bert, gemma,
-  gemma2, gemma3, glm4, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
+adapter: lora + adapter: over experts | 29 | adapters_more, fully_shard_more, liger, more_families | deepseek,
+  glm4_moe, mixtral, qwen_moe
+adapter: lora + checkpoint_reentrant: true | 82 | fully_shard_more, images, liger, more_families, pairs, replicated,
+  zero | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
@@ -698,14 +706,14 @@ adapter: lora + frozen: parts | 12 | lora_parts | gpt2, llama
 adapter: lora + generation_batch_size | 12 | pairs_beside | gpt2, llama
 adapter: lora + grad_scaler: true | 2 | liger | gemma2, gpt_oss
 adapter: lora + label_smoothing | 4 | pairs | bert, gpt2
-adapter: lora + liger_kernels | 17 | liger, tiled | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, olmo2
+adapter: lora + liger_kernels | 21 | liger, tiled | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, olmo2, qwen3_vl
 adapter: lora + loss: chunked | 199 | liger, litgpt, torchtune | falcon under litgpt, gpt_oss, llama under litgpt,
   llama under torchtune, neox under litgpt, phi under litgpt
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
 adapter: lora + loss: fused | 21 | liger, quantized | glm4, gpt2, llama
 adapter: lora + loss: tiled | 2 | tiled | llama, phi
-adapter: lora + max_gradient_norm | 60 | flat_adapters, fully_shard_more, liger, sharded_bits | deepseek, gemma,
-  gemma2, gpt2, gpt_oss, llama, olmo2, phi
+adapter: lora + max_gradient_norm | 64 | flat_adapters, fully_shard_more, liger, sharded_bits, zero | deepseek,
+  gemma, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, olmo2, phi, qwen3_vl
 adapter: lora + offload: activations | 41 | flat_adapters, images, liger, pairs, sharded_activations | bert, bloom,
   gemma2, gemma3_images, glm4, gpt2, llama, mpt, neox, olmo2, phi, phi3, qwen2_5_vl, qwen2_vl
 adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
@@ -715,43 +723,46 @@ adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adap
 adapter: lora + offload: parameters | 25 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, t5
 adapter: lora + optimizer: adafactor | 13 | adapters_more, images, quantized | clip, deepseek, llava, mixtral,
   qwen3_vl, qwen_moe
-adapter: lora + optimizer: adam | 11 | adapted, adapters_more, images, liger, more_families | clip, gpt_oss, llama,
-  llava, qwen2_5_vl, qwen3_vl
-adapter: lora + optimizer: adamw-8bit | 3 | images | qwen3_vl
-adapter: lora + optimizer: adamw-paged | 3 | images, liger | olmo2, qwen3_vl
-adapter: lora + optimizer: rmsprop | 38 | adapted, adapters_more, more_families, quantized | bart, clip, deepseek,
-  glm4_moe, gpt_neo, llava, mixtral, qwen_moe, resnet, roberta, starcoder2, t5, vit
+adapter: lora + optimizer: adam | 14 | adapted, adapters_more, fully_shard_more, images, liger, more_families | clip,
+  gpt_oss, llama, llava, qwen2_5_vl, qwen3_vl
+adapter: lora + optimizer: adamw-8bit | 4 | images, liger | qwen3_vl
+adapter: lora + optimizer: adamw-paged | 4 | images, liger | olmo2, qwen3_vl
+adapter: lora + optimizer: rmsprop | 39 | adapted, adapters_more, fully_shard_more, more_families, quantized | bart,
+  clip, deepseek, glm4_moe, gpt_neo, llava, mixtral, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + optimizer: sgd | 49 | adapted, adapters_more, images, quantized | bart, chatglm, clip, deepseek,
   falcon, glm, glm4, llava, mixtral, qwen3_vl, qwen_moe, resnet, roberta, vit
-adapter: lora + optimizer: sgd-momentum | 144 | adapted, adapters, adapters_more, images, litgpt, more_families,
-  quantized, torchtune | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
-  glm, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5
+adapter: lora + optimizer: sgd-momentum | 146 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
+  litgpt, more_families, quantized, torchtune | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma3_images, glm, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt,
+  neox, neox under litgpt, olmoe, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5
 adapter: lora + packing: true | 2 | liger | gemma3, llama
 adapter: lora + padding: right | 32 | liger, pairs | bert, gpt2, gpt_oss, llama, olmo2
 adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
 adapter: lora + parallel.sharding: ddp | 10 | replicated, sharded_bits | gemma, glm4_moe, gpt2, gpt_neo, llama, opt,
   phi3
-adapter: lora + parallel.sharding: fsdp | 166 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
-  sharded_bits, sharded_more, torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, gpt_neo,
-  llama, llama under litgpt, llama under torchtune, mixtral, neox, neox under litgpt, opt, phi, phi under litgpt,
-  phi3, roberta
-adapter: lora + parallel.sharding: fsdp-grad-op | 40 | flat_adapters, fully_shard_more, sharded_bits | gemma, gemma2,
-  gpt2, llama
+adapter: lora + parallel.sharding: fsdp | 170 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
+  sharded_bits, sharded_more, torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe,
+  gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, neox, neox under litgpt, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta
+adapter: lora + parallel.sharding: fsdp-grad-op | 42 | flat_adapters, fully_shard_more, sharded_bits | gemma, gemma2,
+  gpt2, llama, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
-adapter: lora + parallel.sharding: zero2 | 6 | zero_adapters | bert, gpt2, llama, opt
-adapter: lora + parallel.sharding: zero3 | 27 | zero, zero_adapters | bert, gemma2, gpt2, gpt_neo, llama, opt, t5
-adapter: lora + precision: amp | 556 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4_moe, gpt2, gpt_neo, llama, opt,
+  qwen2_5_vl, qwen3_vl
+adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
+  opt, qwen3_vl, t5
+adapter: lora + precision: amp | 559 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   sharded_activations, sharded_bits, tiled | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
   gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt,
   neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
-adapter: lora + precision: fsdp | 65 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | bert, bloom,
-  gemma, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, phi, phi3
-adapter: lora + precision: mixed | 37 | zero, zero_adapters | bert, gemma2, gpt2, gpt_neo, llama, opt, t5
-adapter: lora + precision: pure | 456 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: fsdp | 71 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | bert, bloom,
+  gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, phi, phi3, qwen2_5_vl, qwen3_vl
+adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
+  qwen2_5_vl, qwen3_vl, t5
+adapter: lora + precision: pure | 457 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated,
   sharded_activations, sharded_bits, sharded_more, tiled, torchtune | bart, bert, bloom, chatglm, clip, deepseek,
   falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
@@ -762,14 +773,14 @@ adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2,
 adapter: lora + quantization: int8 | 80 | adapters, images, liger, pairs, pairs_beside, quantized | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, mixtral, mpt, opt, phi, phi3, qwen3_vl,
   roberta, t5
-adapter: lora + quantization: nf4 | 166 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized,
-  sharded_bits, sharded_more, tiled | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl,
+adapter: lora + quantization: nf4 | 168 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized,
+  sharded_bits, sharded_more, tiled, zero | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
+  llama, llama under litgpt, llava, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl,
   roberta, t5
-adapter: lora + quantization: nf4-double | 101 | adapters, flat_adapters, images, liger, litgpt, more_families,
-  pairs, quantized, sharded_bits, sharded_more, tiled | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm,
-  glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_vl,
-  roberta, t5
+adapter: lora + quantization: nf4-double | 104 | adapters, flat_adapters, images, liger, litgpt, more_families,
+  pairs, quantized, sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3,
+  glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3,
+  qwen3_vl, roberta, t5
 adapter: lora + weight_dtype: 16 bits | 202 | adapters, adapters_more, flat_adapters, fully_shard_more, liger, pairs,
   quantized, sharded_bits, sharded_more, tiled | bart, bert, bloom, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2,
   llama, llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -801,10 +812,13 @@ adapter: modules_to_save + weight_dtype: 16 bits | 15 | adapters, adapters_more 
 adapter: over experts + liger_kernels | 1 | liger | deepseek
 adapter: over experts + max_gradient_norm | 1 | liger | deepseek
 adapter: over experts + optimizer: adafactor | 3 | adapters_more | deepseek, mixtral, qwen_moe
-adapter: over experts + optimizer: rmsprop | 5 | adapters_more, more_families | deepseek, glm4_moe, mixtral
+adapter: over experts + optimizer: rmsprop | 6 | adapters_more, fully_shard_more, more_families | deepseek, glm4_moe,
+  mixtral
 adapter: over experts + optimizer: sgd | 6 | adapters_more | deepseek, mixtral
 adapter: over experts + optimizer: sgd-momentum | 1 | adapters_more | qwen_moe
+adapter: over experts + parallel.sharding: fsdp | 1 | fully_shard_more | glm4_moe
 adapter: over experts + precision: amp | 15 | adapters_more | deepseek, mixtral, qwen_moe
+adapter: over experts + precision: fsdp | 1 | fully_shard_more | glm4_moe
 adapter: over experts + precision: pure | 7 | adapters_more, more_families | deepseek, glm4_moe, mixtral, qwen_moe
 adapter: over experts + weight_dtype: 16 bits | 6 | adapters_more | deepseek, mixtral, qwen_moe
 checkpoint_reentrant: true + ema: true | 4 | liger, tiled | gemma2, glm4, llama, qwen_moe
@@ -812,16 +826,16 @@ checkpoint_reentrant: true + frozen: parts | 56 | images, liger, more_families, 
   gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl
 checkpoint_reentrant: true + grad_scaler: true | 1 | liger | glm4
 checkpoint_reentrant: true + label_smoothing | 6 | pairs | bert, gpt2, llama
-checkpoint_reentrant: true + liger_kernels | 12 | liger | gemma2, glm4, llama, olmo2, qwen_moe
+checkpoint_reentrant: true + liger_kernels | 13 | liger | gemma2, glm4, llama, olmo2, qwen3_vl, qwen_moe
 checkpoint_reentrant: true + loss: chunked | 1 | turns | gemma
 checkpoint_reentrant: true + loss: dpo | 36 | pairs | gemma3, gpt2, llama, phi
 checkpoint_reentrant: true + loss: fused | 3 | liger, more_families | glm4, glm4_moe, llama
 checkpoint_reentrant: true + loss: tiled | 3 | tiled | gemma2, glm4, mixtral
-checkpoint_reentrant: true + max_gradient_norm | 3 | liger | gemma2, glm4, llama
+checkpoint_reentrant: true + max_gradient_norm | 5 | liger, zero | gemma2, glm4, glm4_moe, llama, qwen3_vl
 checkpoint_reentrant: true + offload: activations | 25 | checkpoints, liger, pairs, tiled | gemma, gemma2, gemma3,
   glm4, gpt2, llama, neox, opt, phi, phi3, qwen_moe
 checkpoint_reentrant: true + optimizer: adafactor | 19 | checkpoints, more_families | bert, glm4_moe, gpt2, llama
-checkpoint_reentrant: true + optimizer: adam | 3 | images, liger | llama, qwen2_5_vl
+checkpoint_reentrant: true + optimizer: adam | 4 | fully_shard_more, images, liger | llama, qwen2_5_vl
 checkpoint_reentrant: true + optimizer: adamw-paged | 1 | liger | llama
 checkpoint_reentrant: true + optimizer: rmsprop | 4 | checkpoints | gemma, llama, opt
 checkpoint_reentrant: true + optimizer: sgd | 21 | checkpoints, images | bert, gemma3, gpt2, llama, neox, phi,
@@ -832,11 +846,16 @@ checkpoint_reentrant: true + optimizer_in_backward: true | 12 | checkpoints | be
 checkpoint_reentrant: true + packing: true | 1 | liger | qwen_moe
 checkpoint_reentrant: true + padding: right | 33 | images, liger, pairs | bert, gemma3_images, gpt2, llama
 checkpoint_reentrant: true + parallel.sharding: ddp | 1 | replicated | glm4_moe
+checkpoint_reentrant: true + parallel.sharding: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen2_vl
+checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
+checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
+checkpoint_reentrant: true + parallel.sharding: zero3 | 2 | zero | qwen2_vl, qwen3_vl
 checkpoint_reentrant: true + precision: amp | 126 | checkpoints, images, liger, pairs, tiled, turns | bert, gemma,
   gemma2, gemma3, glm4, gpt2, llama, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-checkpoint_reentrant: true + precision: mixed | 31 | checkpoints, more_families, pairs | bert, gemma, gemma2, gemma3,
-  glm4_moe, gpt2, llama, neox, opt, phi, phi3
-checkpoint_reentrant: true + precision: pure | 105 | checkpoints, images, liger, more_families, pairs, replicated,
+checkpoint_reentrant: true + precision: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen2_vl
+checkpoint_reentrant: true + precision: mixed | 35 | checkpoints, more_families, pairs, zero | bert, gemma, gemma2,
+  gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
+checkpoint_reentrant: true + precision: pure | 106 | checkpoints, images, liger, more_families, pairs, replicated,
   tiled | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 14 | pairs, tiled | gpt2, llama, mixtral, opt, phi3
@@ -894,7 +913,7 @@ eval_batch_size + weight_dtype: 16 bits | 9 | pairs_beside | bert, bloom, gemma2
 frozen: parts + generation_batch_size | 4 | pairs_beside | gpt2, llama
 frozen: parts + grad_scaler: true | 3 | liger, tiled | glm4, llama, mixtral
 frozen: parts + label_smoothing | 9 | pairs | bert, gpt2, llama
-frozen: parts + liger_kernels | 5 | liger | gpt_oss, llama, mixtral
+frozen: parts + liger_kernels | 7 | liger | gpt_oss, llama, mixtral, qwen3_vl
 frozen: parts + loss: chunked | 1 | turns | gemma
 frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
 frozen: parts + loss: fused | 8 | quantized | gpt2, llama
@@ -919,12 +938,12 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 11 | fully_shard_more | llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 166 | adapters, frozen, fully_shard_more, images, liger, lora_parts, masks,
+frozen: parts + precision: amp | 167 | adapters, frozen, fully_shard_more, images, liger, lora_parts, masks,
   more_families, pairs, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
   gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2,
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
-frozen: parts + precision: mixed | 143 | adapters, frozen, hosted, images, more_families, pairs, pairs_beside,
+frozen: parts + precision: mixed | 144 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
   zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe,
   resnet, roberta, t5, vit
@@ -995,23 +1014,25 @@ liger_kernels + max_gradient_norm | 21 | liger, tiled | deepseek, gemma2, gemma3
   qwen_moe
 liger_kernels + offload: activations | 22 | liger | deepseek, gemma2, glm4, gpt_oss, llama, llama4, olmo2, phi3,
   qwen_moe
-liger_kernels + optimizer: adam | 3 | liger | llama
-liger_kernels + optimizer: adamw-8bit | 1 | liger | gpt_oss
+liger_kernels + optimizer: adam | 4 | liger | llama, qwen3_vl
+liger_kernels + optimizer: adamw-8bit | 2 | liger | gpt_oss, qwen3_vl
 liger_kernels + optimizer: adamw-8bit-paged | 2 | liger | llama, llama4
-liger_kernels + optimizer: adamw-paged | 2 | liger | llama, olmo2
+liger_kernels + optimizer: adamw-paged | 3 | liger | llama, olmo2, qwen3_vl
 liger_kernels + optimizer: lars | 1 | liger | deepseek
 liger_kernels + optimizer: lion | 1 | liger | llama
 liger_kernels + optimizer: muon | 1 | liger | phi3
 liger_kernels + optimizer: sgd | 1 | liger | llama
+liger_kernels + optimizer: sgd-momentum | 2 | liger | qwen3_vl
 liger_kernels + optimizer_in_backward: true | 7 | liger | gemma2, gemma3, gpt_oss, llama, olmo2
 liger_kernels + packing: true | 11 | liger | deepseek, gemma2, gemma3, llama, llama4, mixtral, olmo2, qwen_moe
 liger_kernels + padding: right | 9 | liger | gemma3, gpt_oss, llama, mixtral, olmo2
-liger_kernels + precision: amp | 50 | liger, tiled, turns | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, llama4,
-  mixtral, olmo2, phi3, qwen_moe
-liger_kernels + precision: pure | 34 | liger | deepseek, gemma, gemma2, gemma3, glm4, gpt_oss, llama, llama4,
-  mixtral, olmo2, phi3, qwen_moe
+liger_kernels + precision: amp | 54 | liger, tiled, turns | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, llama4,
+  mixtral, olmo2, phi3, qwen3_vl, qwen_moe
+liger_kernels + precision: mixed | 3 | liger | qwen3_vl
+liger_kernels + precision: pure | 36 | liger | deepseek, gemma, gemma2, gemma3, glm4, gpt_oss, llama, llama4,
+  mixtral, olmo2, phi3, qwen3_vl, qwen_moe
 liger_kernels + quantization: int8 | 5 | liger | gemma2, gemma3, glm4, gpt_oss, llama
-liger_kernels + quantization: nf4-double | 6 | liger, tiled | gemma2, glm4, llama, mixtral, olmo2
+liger_kernels + quantization: nf4-double | 8 | liger, tiled | gemma2, glm4, llama, mixtral, olmo2, qwen3_vl
 liger_kernels + trained_blocks: lisa | 1 | turns | llama
 liger_kernels + weight_dtype: 16 bits | 9 | liger, tiled | gemma3, glm4, llama, olmo2
 loss: chunked + max_gradient_norm | 2 | liger | gpt_oss, olmo2
@@ -1127,22 +1148,26 @@ max_gradient_norm + parallel.fsdp_version: 1 | 39 | flat_adapters, flat_host, fl
   gpt2, llama
 max_gradient_norm + parallel.replicas | 10 | flat_adapters, flat_host, flat_parameter, titan_replicas | llama, llama
   under torchtitan
-max_gradient_norm + parallel.sharding: fsdp | 95 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm + parallel.sharding: fsdp | 96 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   sharded_bits, sharded_more, titan, titan_replicas | bert, bloom, gemma, gpt2, llama, llama under torchtitan, neox,
-  phi
+  phi, qwen3_vl
 max_gradient_norm + parallel.sharding: fsdp-grad-op | 50 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, sharded_bits | gemma, gemma2, gpt2, llama, neox, vit
+max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwen3_vl
+max_gradient_norm + parallel.sharding: zero3 | 7 | zero | gemma3_images, glm4_moe, gpt_neo, qwen3_vl
 max_gradient_norm + parallel.tensor | 22 | titan, titan_replicas | llama under torchtitan
 max_gradient_norm + precision: amp | 74 | flat_adapters, fully_shard_more, galore, liger, optimizers, precisions,
   sharded_bits, tiled, turns | bert, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama, olmo2, vit
-max_gradient_norm + precision: fsdp | 75 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
-  sharded_more, titan, titan_replicas | bert, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, phi
-max_gradient_norm + precision: mixed | 26 | master, more_families | bert, glm4_moe, gpt2, gpt_neo, llama
+max_gradient_norm + precision: fsdp | 76 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
+  sharded_more, titan, titan_replicas | bert, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, phi, qwen3_vl
+max_gradient_norm + precision: mixed | 36 | master, more_families, zero | bert, gemma3_images, glm4_moe, gpt2,
+  gpt_neo, llama, qwen3_vl
 max_gradient_norm + precision: pure | 60 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore,
   images, liger, optimizers, sharded_bits, tiled, turns | bert, bloom, gemma, gemma2, gpt2, llama, neox, phi,
   qwen3_vl, qwen_moe
-max_gradient_norm + quantization: nf4 | 7 | flat_adapters, sharded_bits | gemma2, gpt2, llama
-max_gradient_norm + quantization: nf4-double | 10 | flat_adapters, liger, sharded_bits | glm4, llama, phi
+max_gradient_norm + quantization: nf4 | 8 | flat_adapters, sharded_bits, zero | gemma2, gpt2, llama, qwen3_vl
+max_gradient_norm + quantization: nf4-double | 11 | flat_adapters, liger, sharded_bits, zero | glm4, gpt_neo, llama,
+  phi
 max_gradient_norm + trained_blocks: badam | 1 | turns | phi
 max_gradient_norm + trained_blocks: lisa | 2 | turns | gemma, llama
 max_gradient_norm + weight_dtype: 16 bits | 40 | flat_adapters, fully_shard_more, galore, liger, precisions,
@@ -1290,12 +1315,14 @@ optimizer: adafactor + weight_dtype: 16 bits | 9 | adapters_more, halves, precis
 optimizer: adam + optimizer_in_backward: true | 9 | optimizers, precisions, tiled | bert, gemma2, gpt2, llama
 optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
 optimizer: adam + padding: right | 3 | images, more_families | gpt_neo, qwen2_vl, qwen3_vl
-optimizer: adam + parallel.sharding: fsdp | 2 | fully_shard_more | gpt_neo, qwen3_vl
+optimizer: adam + parallel.sharding: fsdp | 3 | fully_shard_more | gpt_neo, qwen2_5_vl, qwen3_vl
+optimizer: adam + parallel.sharding: fsdp-grad-op | 1 | fully_shard_more | qwen3_vl
 optimizer: adam + precision: amp | 48 | adapted, adapters_more, frozen, fully_shard_more, halves, images,
   more_families, optimizers, precisions, random, turns, vision | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
   llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen3_vl, starcoder2, vit
+optimizer: adam + precision: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen3_vl
 optimizer: adam + precision: mixed | 3 | master | bert, llama
-optimizer: adam + precision: pure | 45 | adapted, adapters_more, frozen, fully_shard_more, hosted, images, liger,
+optimizer: adam + precision: pure | 46 | adapted, adapters_more, frozen, fully_shard_more, hosted, images, liger,
   more_families, optimizers, precisions, random | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, olmo2,
   olmoe, qwen2_vl, qwen3_vl, starcoder2
 optimizer: adam + quantization: int8 | 1 | liger | llama
@@ -1307,13 +1334,13 @@ optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, lla
 optimizer: adamw-8bit + parallel.fsdp_version: 1 | 3 | flat_parameter | llama, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 1 | flat_parameter | opt
-optimizer: adamw-8bit + precision: amp | 17 | images, optimizers, precisions | bert, llama, qwen3_vl
+optimizer: adamw-8bit + precision: amp | 18 | images, liger, optimizers, precisions | bert, llama, qwen3_vl
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-8bit + precision: pure | 7 | flat_parameter, images, liger, optimizers | gpt2, gpt_oss, llama,
   qwen3_vl
 optimizer: adamw-8bit + quantization: int8 | 1 | images | qwen3_vl
 optimizer: adamw-8bit + quantization: nf4 | 1 | images | qwen3_vl
-optimizer: adamw-8bit + quantization: nf4-double | 1 | images | qwen3_vl
+optimizer: adamw-8bit + quantization: nf4-double | 2 | images, liger | qwen3_vl
 optimizer: adamw-8bit + weight_dtype: 16 bits | 4 | precisions | bert, llama
 optimizer: adamw-8bit-paged + optimizer_in_backward: true | 2 | optimizers | llama
 optimizer: adamw-8bit-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | gpt2, llama
@@ -1323,11 +1350,11 @@ optimizer: adamw-8bit-paged + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-8bit-paged + precision: pure | 7 | liger, optimizers | bert, gpt2, llama
 optimizer: adamw-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | llama
 optimizer: adamw-paged + parallel.sharding: fsdp | 2 | flat_parameter | llama
-optimizer: adamw-paged + precision: amp | 6 | images, liger, optimizers | bert, llama, qwen3_vl
+optimizer: adamw-paged + precision: amp | 7 | images, liger, optimizers | bert, llama, qwen3_vl
 optimizer: adamw-paged + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-paged + precision: pure | 9 | flat_parameter, liger, optimizers | bert, gpt2, llama, olmo2
 optimizer: adamw-paged + quantization: nf4 | 1 | images | qwen3_vl
-optimizer: adamw-paged + quantization: nf4-double | 2 | images, liger | olmo2, qwen3_vl
+optimizer: adamw-paged + quantization: nf4-double | 3 | images, liger | olmo2, qwen3_vl
 optimizer: galore-adamw + optimizer_in_backward: true | 11 | galore | bert, gpt2, llama
 optimizer: galore-adamw + precision: amp | 59 | galore | bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm,
   glm4, gpt2, llama, llava, mixtral, opt, phi3, qwen_moe, vit
@@ -1356,12 +1383,13 @@ optimizer: muon + weight_dtype: 16 bits | 5 | precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_in_backward: true | 7 | optimizers, precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_state_dtype: fp32 | 6 | precisions | gpt2, llama
 optimizer: rmsprop + parallel.sharding: ddp | 1 | replicated | qwen3_vl
-optimizer: rmsprop + parallel.sharding: fsdp | 1 | fully_shard_more | glm4_moe
+optimizer: rmsprop + parallel.sharding: fsdp | 4 | fully_shard_more | gemma3_images, glm4_moe, qwen3_vl
 optimizer: rmsprop + precision: amp | 139 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated, resnet,
   seq2seq, tiled, vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2,
   gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe,
   resnet, roberta, starcoder2, t5, vit
+optimizer: rmsprop + precision: fsdp | 3 | fully_shard_more | gemma3_images, glm4_moe, qwen3_vl
 optimizer: rmsprop + precision: mixed | 4 | master | gpt2, llama
 optimizer: rmsprop + precision: pure | 88 | adapted, adapters_more, checkpoints, families, frozen, images, moe,
   more_families, optimizers, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip,
@@ -1376,12 +1404,13 @@ optimizer: rmsprop + weight_dtype: 16 bits | 46 | adapters_more, halves, hosted,
 optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | bert, gpt2, llama
 optimizer: sgd + padding: right | 2 | images | gemma3_images
 optimizer: sgd + parallel.sharding: ddp | 1 | replicated | gpt_neo
-optimizer: sgd + parallel.sharding: fsdp | 2 | fully_shard_more | gpt_neo, qwen3_vl
+optimizer: sgd + parallel.sharding: fsdp | 6 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: sgd + precision: amp | 212 | adapted, adapters_more, attention, checkpoints, families, frozen,
   fully_shard_more, halves, images, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
   resnet, seq2seq, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
   gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt,
   phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
+optimizer: sgd + precision: fsdp | 4 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: sgd + precision: mixed | 7 | master | llama
 optimizer: sgd + precision: pure | 134 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
   images, liger, moe, more_families, optimizers, quantized, random, resnet, seq2seq, suite, vision | bart, bert,
@@ -1396,13 +1425,14 @@ optimizer: sgd + weight_dtype: 16 bits | 60 | adapters_more, halves, more_famili
 optimizer: sgd-momentum + optimizer_in_backward: true | 8 | optimizers, precisions | bert, gpt2, llama
 optimizer: sgd-momentum + optimizer_state_dtype: fp32 | 6 | precisions | bert, gpt2, llama
 optimizer: sgd-momentum + padding: right | 3 | fully_shard_more, images, more_families | gemma3_images, glm4_moe
-optimizer: sgd-momentum + parallel.sharding: fsdp | 32 | fully_shard_more, litgpt, torchtune | falcon under litgpt,
+optimizer: sgd-momentum + parallel.sharding: fsdp | 34 | fully_shard_more, litgpt, torchtune | falcon under litgpt,
   glm4_moe, gpt_neo, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt, qwen3_vl
-optimizer: sgd-momentum + precision: amp | 192 | adapted, adapters, adapters_more, checkpoints, families, frozen,
-  halves, hosted, images, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet,
+optimizer: sgd-momentum + precision: amp | 193 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+  halves, hosted, images, liger, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet,
   seq2seq, suite, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
   phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd-momentum + precision: fsdp | 2 | fully_shard_more | gpt_neo, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
 optimizer: sgd-momentum + precision: pure | 218 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   fully_shard_more, hosted, images, litgpt, moe, more_families, optimizers, precisions, quantized, random, resnet,
@@ -1436,12 +1466,12 @@ packing: true + quantization: nf4-double | 1 | liger | mixtral
 packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
 padding: right + parallel.sharding: ddp | 2 | replicated | glm4_moe, gpt_neo
 padding: right + parallel.sharding: fsdp | 7 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama
-padding: right + parallel.sharding: fsdp-grad-op | 3 | fully_shard_more | gpt2, llama
+padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
 padding: right + precision: amp | 109 | fully_shard_more, images, liger, losses_more, masks, more_families, padding,
   pairs, preference, replicated | bert, deepseek, falcon, gemma2, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
   gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, qwen2_vl, qwen3_vl, qwen_moe, roberta
-padding: right + precision: fsdp | 2 | fully_shard_more | gpt2, llama
+padding: right + precision: fsdp | 3 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
   deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
 padding: right + precision: pure | 111 | fully_shard_more, images, liger, losses_more, masks, padding, pairs,
@@ -1486,10 +1516,10 @@ parallel.sharding: fsdp + precision: amp | 102 | flat_adapters, flat_host, flat_
   fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_more | bert, bloom, gemma, gemma2,
   gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt, opt, phi, phi
   under litgpt, phi3, qwen3_vl, roberta, vit
-parallel.sharding: fsdp + precision: fsdp | 260 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+parallel.sharding: fsdp + precision: fsdp | 277 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan, titan_replicas
-  | bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mixtral, mpt
-  under llm-foundry, neox, opt, phi, phi3, qwen_moe, roberta
+  | bert, bloom, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan,
+  mixtral, mpt under llm-foundry, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
 parallel.sharding: fsdp + precision: pure | 157 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, host_activations, litgpt, replicas, sharded_activations, sharded_bits, sharded_more, torchtune |
   bert, bloom, falcon under litgpt, gemma, gemma2, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under
@@ -1503,9 +1533,9 @@ parallel.sharding: fsdp + weight_dtype: 16 bits | 52 | flat_adapters, fully_shar
 parallel.sharding: fsdp-grad-op + precision: amp | 47 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more | bert, gemma, gemma2, gemma3,
   gpt2, llama, roberta, vit
-parallel.sharding: fsdp-grad-op + precision: fsdp | 55 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, host_activations, replicas, sharded_activations, sharded_more | bert, gemma, gemma2, glm, gpt2,
-  llama, neox, opt, qwen_moe
+parallel.sharding: fsdp-grad-op + precision: fsdp | 60 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, host_activations, replicas, sharded_activations, sharded_more | bert, gemma, gemma2,
+  gemma3_images, glm, gpt2, llama, neox, opt, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 parallel.sharding: fsdp-grad-op + precision: pure | 67 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more | bert, bloom, gemma, gemma2,
   gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
@@ -1513,12 +1543,17 @@ parallel.sharding: fsdp-grad-op + quantization: nf4 | 3 | sharded_bits | gemma2,
 parallel.sharding: fsdp-grad-op + quantization: nf4-double | 2 | sharded_bits | llama
 parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 10 | flat_adapters, fully_shard_more, sharded_bits | gpt2,
   llama
-parallel.sharding: zero1 + precision: mixed | 46 | host_activations, zero, zero_adapters | bert, bloom, gemma,
-  gemma2, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta, vit
-parallel.sharding: zero2 + precision: mixed | 47 | host_activations, zero, zero_adapters | bert, bloom, gemma,
-  gemma3, glm, gpt2, llama, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-parallel.sharding: zero3 + precision: mixed | 112 | host_activations, zero, zero_adapters, zero_offload | bert,
-  bloom, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen3_vl, roberta, t5, vit
+parallel.sharding: zero1 + precision: mixed | 49 | host_activations, zero, zero_adapters | bert, bloom, gemma,
+  gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, vit
+parallel.sharding: zero2 + precision: mixed | 53 | host_activations, zero, zero_adapters | bert, bloom, gemma,
+  gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta, t5, vit
+parallel.sharding: zero2 + quantization: nf4 | 1 | zero | qwen3_vl
+parallel.sharding: zero3 + precision: mixed | 124 | host_activations, zero, zero_adapters, zero_offload | bert,
+  bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, roberta, t5, vit
+parallel.sharding: zero3 + quantization: nf4 | 1 | zero | qwen3_vl
+parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.tensor + precision: fsdp | 34 | titan, titan_replicas | llama under torchtitan
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
@@ -1527,7 +1562,7 @@ precision: amp + quantization: int8 | 50 | adapters, images, liger, pairs, pairs
 precision: amp + quantization: nf4 | 81 | adapters, flat_adapters, images, pairs, pairs_beside, quantized,
   sharded_bits | bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi,
   phi3, qwen3_vl, roberta, t5
-precision: amp + quantization: nf4-double | 51 | adapters, flat_adapters, images, liger, more_families, pairs,
+precision: amp + quantization: nf4-double | 53 | adapters, flat_adapters, images, liger, more_families, pairs,
   quantized, sharded_bits, tiled | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, mixtral, neox, opt,
   phi, phi3, qwen3_vl, roberta, t5
 precision: amp + trained_blocks: badam | 5 | turns | gemma, llama, neox
@@ -1540,6 +1575,8 @@ precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
 precision: fsdp + weight_dtype: 16 bits | 47 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | gemma2,
   gemma3, glm, gpt2, llama, phi, phi3
+precision: mixed + quantization: nf4 | 2 | zero | qwen3_vl
+precision: mixed + quantization: nf4-double | 1 | zero | gpt_neo
 precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma2, glm, glm4, gpt2, llama, neox, opt,
   phi, phi3
 precision: pure + quantization: int8 | 30 | adapters, images, liger, pairs, quantized | bart, bert, bloom, gemma2,
