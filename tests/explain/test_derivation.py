@@ -19,9 +19,8 @@ from vramplan.answers.explanation.life import life
 from vramplan.answers.explanation.sections import sections
 from vramplan.answers.explanation.states import states
 from vramplan.answers.explanation.trace import Trace, full_name
-from vramplan.replay.models import takes_samples_apart
+from vramplan.planner.replays import Replays
 from vramplan.replay.setup import Segment, Setup
-from vramplan.replay.step import replay
 
 DRAWS = settings(max_examples=10, deadline=None)
 BATCHES = st.integers(1, 5)
@@ -72,7 +71,7 @@ def names(trace: Trace, *, at_peak: bool) -> Counter[str]:
 def test_notes_change_nothing(setup: Setup, batch: int) -> None:
     """Births, deaths and their order, sizes, components and repeated units are those of a replay without notes."""
     trace = Trace(setup, batch)
-    plain = replay(setup, batch=min(batch, 2))
+    plain = Replays().shown(setup, batch)
     assert trace.record.events == plain.events
     assert trace.record.sizes(batch) == plain.sizes(batch)
     assert trace.record.categories == plain.categories
@@ -98,8 +97,6 @@ def test_what_is_alive_sums_to_the_peak_and_what_is_kept_to_saved(setup: Setup, 
 @example(IMAGES_TWICE, 1)
 @example(IMAGES, 2)
 def test_tensors_of_a_replayed_block_are_those_of_every_block(setup: Setup, batch: int) -> None:
-    if takes_samples_apart(setup.model.family):  # the images beyond the second are one tensor of another name
-        batch = min(batch, 2)
     quick, direct = Trace(setup, batch), Trace(setup, batch, direct=True)
     assert quick.phase == direct.phase
     assert names(quick, at_peak=True) == names(direct, at_peak=True)
@@ -114,6 +111,7 @@ TOLD = (
 
 @DRAWS
 @given(setups(), BATCHES, st.randoms(use_true_random=False))
+@example(IMAGES_IN_A_ROW, 3, random.Random(0))
 def test_a_life_is_the_same_in_the_replay_of_every_block(setup: Setup, batch: int, chance: random.Random) -> None:
     quick, direct = Trace(setup, batch), Trace(setup, batch, direct=True)
     known = [full_name(birth.blocks, birth.label) for birth in direct.heads()]

@@ -59,8 +59,9 @@ def explain(job: Job, *, block: int | None = None, tensor: str | None = None) ->
         raise UsageError(f"there is no block {block}", key="--block", hint=f"blocks are 0 to {layers - 1}")
     shown = job.model.layers // 2 if block is None else block  # of two stacks, in the first
     fit = describe(decision)
-    trace = Trace(decision.setup, decision.choice.rung.schedule.micro_batch_size)
-    if trace.record.events != decision.record.events:
+    micro = decision.choice.rung.schedule.micro_batch_size
+    trace = Trace(decision.setup, micro)
+    if trace.record.events != decision.judge.replays.shown(decision.setup, micro).events:
         raise RuntimeError("the traced replay is not the one that was judged")
     held = states(trace)
     parts = sections(trace, rule_of, shown)

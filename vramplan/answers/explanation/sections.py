@@ -70,7 +70,7 @@ class _Maker:
             blocks=steps[0].blocks if steps else None,
             checkpointed=direction == RECOMPUTE
             or (direction == FORWARD and any(keep.recomputed for step in steps for keep in step.saves)),
-            operators=tuple(self.operator(step) for step in steps if self.is_run(step)),
+            operators=tuple(self.operator(step) for step in steps),
             made_bytes=sum(trace.sizes[birth.index] for birth in births),
             kept_bytes=sum(trace.sizes[birth.index] for birth in births if trace.is_kept(birth)),
         )
@@ -94,10 +94,6 @@ class _Maker:
         total = sum(made.bytes * made.copies for row in rows for made in row.makes)
         return Section(STEP, STEP, None, False, tuple(rows), total, 0)
 
-    def is_run(self, step: Step) -> bool:
-        """Not what stands for images beyond the second, where there are none."""
-        return not step.births or any(self.trace.sizes[index] for index in step.births)
-
     def operator(self, step: Step) -> Operator:
         """One operator."""
         trace = self.trace
@@ -107,7 +103,7 @@ class _Maker:
             module=".".join(step.parts),
             rule=step.rules[0] if step.rules else None,
             inside=step.rules[1:],
-            makes=tuple(self.made(trace.births[index]) for index in step.births if trace.sizes[index]),
+            makes=tuple(self.made(trace.births[index]) for index in step.births),
             saves=tuple(self.saved(step, keep) for keep in step.saves),
             frees_bytes=sum(trace.sizes[index] for index in step.frees),
         )

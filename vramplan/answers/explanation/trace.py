@@ -22,12 +22,15 @@ BLOCK = "block"
 
 
 class Trace:
-    """The notes of one replay at one micro-batch; `direct` plays every block, as tests do to compare."""
+    """The notes of one replay at one micro-batch; `direct` plays every block, as tests do to compare.
+
+    Where samples are taken one by one, each has tensors of its own, so every one is played.
+    """
 
     def __init__(self, setup: Setup, batch: int, *, direct: bool = False) -> None:
         self.setup, self.batch = setup, batch
         self.sequence_first = is_sequence_first(setup.model.family)
-        self.images_in_a_row = takes_samples_apart(setup.model.family)
+        direct = direct or takes_samples_apart(setup.model.family)
         self.tape = TracedTape(batch if direct else min(batch, 2), direct=direct)
         self.record: Record = replay(setup, tape=self.tape)
         self.sizes = self.record.sizes(self.batch)
@@ -55,11 +58,6 @@ class Trace:
             return (shape[0], self.batch * self.setup.sequence_length, *shape[2:])
         if self.sequence_first and shape[:2] == (self.setup.sequence_length, self.tape.batch):
             return (shape[0], self.batch, *shape[2:])
-        if self.images_in_a_row and shape[0] == 1:
-            patches = self.setup.model.image_patches
-            if patches * self.tape.batch in shape[1:]:  # of all images, behind each other
-                place = shape.index(patches * self.tape.batch, 1)
-                return (*shape[:place], patches * self.batch, *shape[place + 1 :])
         if len(shape) > 1 and shape[0] % self.tape.batch:  # no number of samples: queries, keys and values, for example
             return (shape[0], shape[1] * self.batch // self.tape.batch, *shape[2:])
         return (shape[0] * self.batch // self.tape.batch, *shape[1:])
@@ -97,8 +95,6 @@ class Trace:
         """Copies and bytes of storages, summed over the blocks."""
         groups: dict[str, list[int]] = {}
         for index, times in self.sums(copies).items():
-            if not self.sizes[index]:  # it stands for images beyond the second, of which there are none
-                continue
             group = groups.setdefault(self.group_of(self.births[index]), [0, 0])
             group[0] += times * self.births[index].copies
             group[1] += times * self.sizes[index]
