@@ -77,7 +77,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
                 return "published runs"
             if not path.startswith("tests/oracle/"):
                 return path
-            rows = test.partition("[")[2]
+            rows = "" if "block_by_block" in test else test.partition("[")[2]  # those are chosen among all rows
             return f"rows of {rows}" if rows else "rows of all files"
 
     return Scheduling(config, log)

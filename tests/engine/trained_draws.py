@@ -31,7 +31,7 @@ def frozen_words(draw: st.DrawFn, model: ModelShape, names: Names) -> tuple[str,
     for word in draw(st.lists(st.sampled_from(known), min_size=1, max_size=4, unique=True)):
         if not all(any(matches(one, path) for one in (*words, word)) for path in names.paths):
             words.append(word)
-    return tuple(words) if is_reached(model, words) else ()
+    return tuple(words) if is_reached(model, tuple(words)) else ()
 
 
 @st.composite

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import cache, cached_property
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 
 from vramplan.job import read_job_file
@@ -182,20 +183,42 @@ def jobs(file: str) -> tuple[Job, ...]:
 def rows_of_every_block(file: str) -> list[Row]:
     """Rows of a file, predicted by the replay that plays every block.
 
-    Those that have something which no row before them has: an optimizer, a precision, a loss, ... of a task of a model
-    type. With VRAMPLAN_EVERY_ROW set, all of them.
+    So many of all files that one of them has whatever a row has with a type of model (an optimizer, a precision, a
+    loss, ... of a task), and one of each file whatever a row of the file has. How a technique repeats over the blocks
+    of a type does not depend on the file that has the row. With VRAMPLAN_EVERY_ROW set, all of them.
     """
+    if EVERY_ROW:
+        return [Row(job, direct=True) for job in jobs(file)]
+    return [Row(job, direct=True) for job in _cover(FILES if file in ROWS else (file,))[file]]
+
+
+@cache
+def _cover(files: tuple[str, ...]) -> dict[str, list[Job]]:
+    """Jobs of each file that have all techniques of all of them, taken one by one: the fewest blocks for each new one.
+
+    What a job adds never grows while others are taken, so the first of the heap that is up to date is the best.
+    """
+    every = [(file, job, _techniques(file, job)) for file in files for job in jobs(file)]
+    heap = [(sum(job.model.stacks) / len(new), at) for at, (_, job, new) in enumerate(every)]
+    heapify(heap)
     seen: set[tuple[object, ...]] = set()
-    found = []
-    for job in jobs(file):
-        new = _techniques(job) - seen
+    found: dict[str, list[Job]] = {file: [] for file in files}
+    while heap:
+        price, at = heappop(heap)
+        file, job, techniques = every[at]
+        new = techniques - seen
+        if not new:
+            continue
+        now = sum(job.model.stacks) / len(new)
+        if now > price:
+            heappush(heap, (now, at))
+            continue
         seen |= new
-        if new or EVERY_ROW:
-            found.append(Row(job, direct=True))
+        found[file].append(job)
     return found
 
 
-def _techniques(job: Job) -> set[tuple[object, ...]]:
+def _techniques(file: str, job: Job) -> set[tuple[object, ...]]:
     setup = setup_of(job)
     values = {name: value for name, value in setup._asdict().items() if name not in SIZES}
     values |= {
@@ -206,4 +229,5 @@ def _techniques(job: Job) -> set[tuple[object, ...]]:
         "adapter": setup.adapter and setup.adapter.kind,
         "sharding": setup.sharding and setup.sharding.kind,
     }
-    return {(job.model.transformers_model_type, job.model.task, *pair) for pair in values.items()}
+    of_type = {(job.model.transformers_model_type, job.model.task, *pair) for pair in values.items()}
+    return of_type | {(file, *pair) for pair in values.items()}

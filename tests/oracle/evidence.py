@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
@@ -57,6 +58,7 @@ def row_files() -> list[Path]:
     return sorted(path for path in found if '"jobs"' in path.read_text()[:100])
 
 
+@cache
 def counted() -> dict[tuple[str, ...], list[tuple[str, Job]]]:
     """The rows of each technique and each pair of techniques, with their files."""
     found: dict[tuple[str, ...], list[tuple[str, Job]]] = defaultdict(list)

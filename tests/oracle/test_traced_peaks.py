@@ -66,7 +66,7 @@ def test_every_row_is_exact(file: str) -> None:
 
 @pytest.mark.parametrize("file", FILES)
 def test_every_row_is_exact_block_by_block(file: str) -> None:
-    """What the quick replay plays once, played for each: rows of every technique with every type of model in the file.
+    """What the quick replay plays once, played for each: rows of every technique with every type of model.
 
     That the two replays agree on any configuration, tests/engine shows. VRAMPLAN_EVERY_ROW=1 plays all rows so.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -43,6 +43,9 @@ _LABELS = {
 _ALIASES = re.compile(r"^\s*[\"']?aliases[\"']?:\s*(?:\[(?P<flow>.*?)\]|\n(?P<block>(?:\s*-\s.*\n)+))", re.M | re.S)
 
 
+_GAPS = re.compile(r"[\s_]+")
+
+
 class Named(Protocol):
     """What every profile has."""
 
@@ -64,7 +67,7 @@ P = TypeVar("P", bound=Named)
 
 def slug(name: str) -> str:
     """The form in which names are compared: lower case, dashes for spaces and underscores."""
-    return re.sub(r"[\s_]+", "-", name.strip()).lower()
+    return _GAPS.sub("-", name.strip()).lower()
 
 
 def is_path(text: str) -> bool:
@@ -223,10 +226,11 @@ def files_in(kind: Kind, folders: Iterable[Path]) -> dict[str, Path]:
             entries = sorted(os.listdir(directory / kind))
         except OSError:
             continue
+        folder = directory / kind
         for entry in entries:
             stem, suffix = os.path.splitext(entry)
             if suffix in SUFFIXES and not stem.startswith("."):
-                found.setdefault(slug(stem), directory / kind / entry)
+                found.setdefault(slug(stem), folder / entry)
     return found
 
 
@@ -235,22 +239,23 @@ def find(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P])
     wanted = slug(name)
     if not re.fullmatch(r"[a-z0-9][a-z0-9.+/-]*", wanted):
         return None
+    folders = searched(dirs)
     if "/" not in wanted:
-        for directory in searched(dirs):
+        for directory in folders:
+            beginning = os.path.join(directory, kind, wanted)
             for suffix in SUFFIXES:
-                path = directory / kind / f"{wanted}{suffix}"
-                if os.path.isfile(path):  # unlike Path.is_file, false for a name that is too long
-                    return _named(load, path)
-    by_name = files(kind, dirs)
+                if os.path.isfile(beginning + suffix):  # unlike Path.is_file, false for a name that is too long
+                    return _named(load, Path(beginning + suffix))
+    by_name = files_in(kind, folders)
     if wanted in by_name:  # spelt with capitals or underscores on the disk
         return _named(load, by_name[wanted])
     broken: InputError | None = None
     # as a value of its own may be spelt in the file; to search the text is a hundred times cheaper than to parse it
     spelling = re.compile(_BEFORE + re.escape(wanted).replace("\\-", r"[\s_-]+") + _AFTER, re.IGNORECASE)
     words = wanted.split("-")
-    for path in by_name.values():
-        text = _text(path)
-        low = text.lower()  # to look for a plain word is a hundred times cheaper again
+    texts = [(path, _text(path)) for path in by_name.values()]
+    for path, text in texts:
+        low = _lower(text)  # to look for a plain word is a hundred times cheaper again
         if not all(word in low for word in words) or not spelling.search(text):
             continue
         try:
@@ -262,20 +267,28 @@ def find(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P])
             return profile
     if broken is not None:
         raise broken
-    same = _with_other_dashes(wanted, by_name)
+    same = _with_other_dashes(wanted, by_name, texts)
     return None if same is None else _named(load, same)
 
 
-def _with_other_dashes(wanted: str, by_name: dict[str, Path]) -> Path | None:
+def _with_other_dashes(wanted: str, by_name: dict[str, Path], texts: Sequence[tuple[Path, str]]) -> Path | None:
     """The only profile whose name or alias is `wanted` but for dashes: `gpt-2` and `gpt2xl`."""
     plain = wanted.replace("-", "")
     found = {path for stem, path in by_name.items() if stem.replace("-", "") == plain}
-    found = found or {
-        path
-        for path in by_name.values()
-        if any(slug(alias).replace("-", "") == plain for alias in aliases_in(_text(path)))
-    }
+    found = found or {path for path, text in texts if plain in _undashed(text)}
     return found.pop() if len(found) == 1 else None
+
+
+# A session asks for names again and again, and texts are those that it keeps: their hashes are known.
+@lru_cache(maxsize=512)
+def _lower(text: str) -> str:
+    return text.lower()
+
+
+@lru_cache(maxsize=512)
+def _undashed(text: str) -> frozenset[str]:
+    """The aliases in the text of a profile, without dashes."""
+    return frozenset(slug(alias).replace("-", "") for alias in aliases_in(text))
 
 
 # what stands around a value of a list: its punctuation, quotes, an anchor, the head of a block, a comment

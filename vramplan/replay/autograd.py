@@ -139,7 +139,8 @@ def _run(tape: Tape, node: Node) -> None:
     assert grads is not None
     node.grads = None
     told = tape.told
-    tape.enter(node.path)
+    if node.path is not tape.path:
+        tape.enter(node.path)
     grad: Any = grads[0] if len(grads) == 1 else grads
     if node.frame is not None:
         frame = node.frame

@@ -53,6 +53,16 @@ class Told:
                 setattr(self, event, (*getattr(self, event), getattr(one, event)))
 
 
+_nobodies: dict[type, Any] = {}  # of each role an object of the class itself: each layer and each weight asks
+
+
+def _nobody(role: type[Role]) -> Role:
+    found: Role | None = _nobodies.get(role)
+    if found is None:
+        found = _nobodies[role] = role()
+    return found
+
+
 class Guests:
     """The guests of an iteration: observers and players of roles.
 
@@ -87,4 +97,4 @@ class Guests:
     def role(self, role: type[Role]) -> Role:
         """Who plays a role. If nobody does, an object of the class itself."""
         guest: Role | None = self.roles.get(role)
-        return role() if guest is None else guest
+        return _nobody(role) if guest is None else guest

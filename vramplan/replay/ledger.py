@@ -10,6 +10,8 @@ from vramplan.replay.layouts import ALLOCATOR_BLOCK_BYTES, SQUARED, round_up
 if sys.implementation.name != "cpython":  # pragma: no cover
     raise RuntimeError("vramplan follows lifetimes by CPython's reference counts; other interpreters free late")
 
+_blank = object.__new__
+
 Path = tuple[tuple[int, int], ...]  # the repeated units around an event: (identity, copies), outermost first
 
 
@@ -61,18 +63,23 @@ class Ledger:
     # ------------------------------------------------------------------------------------------------ storages
     def allocate(self, operator: str, size_bytes: int, batched: int, category: str | None) -> Storage:
         """A storage of a size at the representative batch; `batched` as of a tensor."""
-        index = len(self.fixed)
-        if batched == SQUARED and not self.direct:
-            self._square(index, size_bytes)
-        elif batched and not self.direct:
-            self.fixed.append(0)
-            self.per_sample.append(size_bytes // self.batch)
-        else:
-            self.fixed.append(-(-size_bytes // ALLOCATOR_BLOCK_BYTES) * ALLOCATOR_BLOCK_BYTES)
+        fixed = self.fixed
+        index = len(fixed)
+        if not batched or self.direct:
+            fixed.append(-(-size_bytes // ALLOCATOR_BLOCK_BYTES) * ALLOCATOR_BLOCK_BYTES)
             self.per_sample.append(0)
+        elif batched == SQUARED:
+            self._square(index, size_bytes)
+        else:
+            fixed.append(0)
+            self.per_sample.append(size_bytes // self.batch)
         self.operators.append(operator)
         self.categories.append(category or self.category)
-        return Storage(self.events, index)
+        storage: Storage = _blank(Storage)  # half of the time of the constructor
+        storage.events = events = self.events
+        storage.index = index
+        events.append(index)
+        return storage
 
     def _square(self, index: int, size_bytes: int) -> None:
         """A size that is not affine: of one number for each pair of samples."""

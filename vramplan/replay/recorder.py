@@ -14,6 +14,9 @@ from vramplan.replay.ledger import Ledger, Path, Storage, rounded
 
 __all__ = ("Backward", "Leaf", "Node", "Parameter", "Path", "Saved", "Storage", "Tape", "Tensor", "rounded")
 
+_blank = object.__new__  # half of the time of a constructor in Python, in the two methods that each operator calls
+_NO_EDGE: tuple[Any, int, Shape, int, DType] = (None, 0, (), False, FP32)  # of an input that needs no gradient
+
 ASKED = "input"  # the name of the accumulator of a tensor that is no weight, after `requires_grad_`
 
 
@@ -49,7 +52,16 @@ class Tensor:
 
     def alias(self, shape: Shape, strides: Shape | None, node: Any, output_index: int = 0) -> Tensor:
         """Another view of the same storage."""
-        return Tensor(self.tape, self.storage, shape, self.dtype, self.batched, strides, node, output_index)
+        view: Tensor = _blank(Tensor)
+        view.tape = self.tape
+        view.storage = self.storage
+        view.shape = shape
+        view.dtype = self.dtype
+        view.batched = self.batched
+        view.strides = strides
+        view.node = node
+        view.output_index = output_index
+        return view
 
 
 class Parameter(Tensor):
@@ -164,8 +176,16 @@ class Tape(Ledger, Guests):
         category: str | None = None,
     ) -> Tensor:
         """Allocate a tensor."""
-        storage = self.allocate(operator, prod(shape) * dtype.itemsize, batched, category)
-        return Tensor(self, storage, shape, dtype, batched, strides, node)
+        tensor: Tensor = _blank(Tensor)
+        tensor.tape = self
+        tensor.storage = self.allocate(operator, prod(shape) * dtype.itemsize, batched, category)
+        tensor.shape = shape
+        tensor.dtype = dtype
+        tensor.batched = batched
+        tensor.strides = strides
+        tensor.node = node
+        tensor.output_index = 0
+        return tensor
 
     def several(self, operator: str, shape: Shape, dtype: DType, copies: int, category: str | None = None) -> Tensor:
         """Allocate several identical tensors that die together, as foreach kernels do for identical parameters."""
@@ -247,24 +267,27 @@ class Tape(Ledger, Guests):
             fn = recorded(inputs, fn)
         if self.no_grad:
             return None
-        for tensor in inputs:
-            if tensor is not None and tensor.node is not None:
-                break
-        else:
-            return None
         if self.recomputing is not None:
+            for tensor in inputs:
+                if tensor is not None and tensor.node is not None:
+                    break
+            else:
+                return None
             if saves:
                 self._pack(self.recomputing, saves)
             return RECOMPUTED
         edges: list[tuple[Any, int, Shape, int, DType]] = []
+        needed = False
         for tensor in inputs:
-            if tensor is None or tensor.node is None:
-                edges.append((None, 0, (), False, FP32))
+            if tensor is None or (target := tensor.node) is None:
+                edges.append(_NO_EDGE)
                 continue
-            target = tensor.node
+            needed = True
             if type(target) is Parameter:
                 target.pending += 1
             edges.append((target, tensor.output_index, tensor.shape, tensor.batched, tensor.dtype))
+        if not needed:
+            return None
         node = Node(operator, fn, edges, self.path)
         self.nodes.append(node)
         if saves:

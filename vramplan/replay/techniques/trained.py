@@ -130,7 +130,10 @@ class _Collector(Trained):
         self.stacked.update(dict.fromkeys(weights))
 
 
-@lru_cache(maxsize=8)  # remedies ask again and again for one model
+MOST_MODELS = 32  # of which is remembered what a forward pass told: remedies ask again and again for one
+
+
+@lru_cache(maxsize=MOST_MODELS)
 def names_of(model: ModelShape) -> Names:
     """Build the model once, on the smallest sample that it takes, to learn how its parts are called."""
     collector = _Collector()
@@ -139,12 +142,14 @@ def names_of(model: ModelShape) -> Names:
     return Names(paths, tuple(collector.linears), paths[0], frozenset(collector.widths), tuple(collector.stacked))
 
 
-def is_reached(model: ModelShape, frozen: Sequence[str]) -> bool:
+@lru_cache(maxsize=MOST_MODELS)
+def is_reached(model: ModelShape, frozen: tuple[str, ...]) -> bool:
     """Whether the loss depends on a weight that is left to train: on that of LLaVA's last vision block it does not."""
     return _forward(model, Tape(1), Frozen(frozen)).node is not None
 
 
-def is_adapter_reached(model: ModelShape, adapter: Adapter, frozen: Sequence[str] = ()) -> bool:
+@lru_cache(maxsize=MOST_MODELS)
+def is_adapter_reached(model: ModelShape, adapter: Adapter, frozen: tuple[str, ...] = ()) -> bool:
     """The same of an adapter: whether one of its weights is where the loss comes by."""
     trained = Adapted(adapter, None, FP32, None, _former(model, adapter), frozen=frozen)
     return _forward(model, Tape(1), trained).node is not None
