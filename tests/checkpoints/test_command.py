@@ -54,7 +54,7 @@ def test_every_strategy_has_the_peak_that_fit_gives_it() -> None:
 
 def test_without_a_budget_the_optimal_placement_is_that_of_fit() -> None:
     document = answered(*JOB)
-    fit = run("fit", *JOB, "--checkpointing", "optimal", "--format", "json").document
+    fit = run("fit", *JOB, "--checkpointing", "optimal", "--allocator", "estimate", "--format", "json").document
     assert row(document, "optimal")["checkpoints"] == fit["checkpoints"]
     assert fit["verdict"] == "fits"
 

@@ -67,6 +67,7 @@ def test_a_job_passes_when_its_verdict_is_the_expected_one(
 
 
 FULL = {"model": TINY, "gpu": {"name": "card", "memory": "636 MiB", **ABLE}, "micro_batch_size": 1}  # 614.4 are context
+FULL["allocator"] = "estimate"
 
 
 def test_a_fit_above_max_utilization_fails_and_0_95_is_the_default(tmp_path: Path) -> None:

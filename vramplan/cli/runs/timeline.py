@@ -11,7 +11,7 @@ from vramplan.cli.output import dumps, emit, output, write
 from vramplan.cli.runs.jobs import asked_of, job_of
 from vramplan.cli.save import save
 from vramplan.errors import UsageError
-from vramplan.planner.decision import decide
+from vramplan.planner.decision import ALWAYS, decide
 from vramplan.report.timeline import document
 from vramplan.report.timeline_chart import Drawing
 from vramplan.report.timeline_svg import svg_of
@@ -39,7 +39,7 @@ def timeline(
     _check_drawn(svg, height, zoom, to)
     asked = asked_of(config, job, program, version, (ignore_unknown, quiet))
     resolved = job_of(given, [Path(folder) for folder in profiles or ()], job, asked)
-    drawing = Drawing(timeline_of(decide(resolved)), height, zoom)
+    drawing = Drawing(timeline_of(decide(resolved, closer_from=ALWAYS)), height, zoom)
     if svg is not None:
         picture = svg_of(drawing)
         if svg == "-":
