@@ -6,11 +6,11 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups
-from tests.engine.examples import model, setup
+from tests.engine.examples import ONE_BY_ONE, model, setup
 from tests.engine.hosted import what_is_saved_leaves_the_device
 from tests.engine.trained_draws import adapters
 from tests.engine.unrolled import same_requests
@@ -76,6 +76,7 @@ def sharded(draw: st.DrawFn, *, devices: int | None = None) -> Setup:
 
 @DRAWS
 @given(sharded(), st.sampled_from([1, 2, 3]))
+@example(setup(ONE_BY_ONE, sequence_length=8, attention="eager", image_size=16), 5)
 def test_what_is_saved_on_the_host_is_not_on_the_device(setup: Setup, batch: int) -> None:
     """Beside states there or not; but for the copies that one operator gets back."""
     what_is_saved_leaves_the_device(setup, batch)

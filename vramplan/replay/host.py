@@ -14,7 +14,7 @@ def host_of(record: Record, job: Job, micro_batch: int, steps: int | None) -> Ho
     What forward saves goes there once in each micro-step, and comes back once.
     """
     times = steps or 1
-    saved = sum(one.at(micro_batch) * one.copies for one in record.host)
+    saved = sum(one.at(micro_batch) * one.copies_at(micro_batch) for one in record.host)
     pinned = pinned_bytes(record.host, micro_batch)
     pageable = states = 0
     to_host = to_device = saved * times

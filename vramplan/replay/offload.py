@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from vramplan.replay.observers import Observer
+from vramplan.replay.operators.ragged import PLAYED
 from vramplan.replay.record import Record
 from vramplan.replay.recorder import Saved, Tape
 from vramplan.replay.techniques import Technique
@@ -24,15 +25,20 @@ class Away(NamedTuple):
 
 
 class HostTensor(NamedTuple):
-    """Bytes of one kind of tensor on the host, and how many there are of it."""
+    """Bytes of one kind of tensor on the host, and how many there are of it, or of it in each further image."""
 
     fixed_bytes: int
     per_sample_bytes: int
     copies: int
+    is_of_further_images: bool = False
 
     def at(self, batch: int) -> int:
         """Bytes of one of them at a micro-batch."""
         return self.fixed_bytes + self.per_sample_bytes * batch
+
+    def copies_at(self, batch: int) -> int:
+        """How many there are at a micro-batch."""
+        return self.copies * max(0, batch - PLAYED) if self.is_of_further_images else self.copies
 
 
 def to_host(tape: Tape, host: list[HostTensor], tensors: Saved) -> list[Any]:
@@ -86,7 +92,7 @@ def pinned_bytes(tensors: Iterable[HostTensor], batch: int) -> int:
     total = 0
     for one in tensors:
         size = one.at(batch)
-        total += (1 << (size - 1).bit_length() if size else 0) * one.copies
+        total += (1 << (size - 1).bit_length() if size else 0) * one.copies_at(batch)
     return total
 
 
@@ -96,6 +102,17 @@ class Packs(Observer):
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.host: list[HostTensor] = []
+        self.began: int | None = None  # what the first of several images saves begins here
+
+    def one_by_one(self, begins: bool) -> None:
+        """Several images are looked at one after another."""
+        self.began = len(self.host) if begins else None
+
+    def stood_in(self, tensor: Tensor) -> None:
+        """The first image has been looked at: each of those that a tensor stands for saves what it did."""
+        if self.began is not None:
+            self.host += [one._replace(is_of_further_images=True) for one in self.host[self.began :]]
+        self.began = None
 
     def packing(self, tensors: Saved) -> Saved:
         """A copy of each is saved."""
