@@ -10,7 +10,7 @@ import pytest
 from tests.cli.running import run
 from vramplan import fit
 from vramplan.job import build_job
-from vramplan.planner.decision import MOST_EVENTS, decide
+from vramplan.planner.decision import decide
 from vramplan.planner.reserving import records_of
 from vramplan.values.job import Job
 
@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = {"model": "gpt2", "gpu": "v100", "sequence_length": 512}
         {"model": "llama-3.1-8b", "gpu": "h100", "micro_batch_size": 1, "gradient_accumulation_steps": 1},
     ],
 )
-def test_a_run_of_few_events_is_answered_as_with_a_simulated_allocator(keys: dict[str, Any]) -> None:
+def test_a_short_iteration_is_answered_as_with_a_simulated_allocator(keys: dict[str, Any]) -> None:
     answered, asked = fit(**keys), fit(**keys, allocator="simulate")
     assert answered.allocator is not None
     assert answered.allocator == asked.allocator
@@ -40,7 +40,7 @@ def test_a_run_of_few_events_is_answered_as_with_a_simulated_allocator(keys: dic
 @pytest.mark.parametrize(
     "keys",
     [
-        {"model": "gpt2-xl", "gpu": "v100"},  # many events
+        {"model": "gpt2-xl", "gpu": "v100"},  # a long iteration
         SMALL | {"micro_batch_size": 512},  # tensors alone are too much
         SMALL | {"compile": True},
         SMALL | {"allocator": "estimate"},
@@ -71,6 +71,18 @@ def test_an_estimate_that_fits_and_does_not_is_seen_by_fit_and_by_a_gate(tmp_pat
     assert [row["verdict"] for row in rows] == ["does-not-fit", "fits"]
 
 
+def test_validate_estimates_where_it_is_told_to(tmp_path: Path) -> None:
+    keys = {"model": "llama-3.2-1b", "gpu": "rtx-3060", "micro_batch_size": 1, "gradient_accumulation_steps": 1}
+    file = tmp_path / "cases.yaml"
+    lines = "".join(f", {key}: {value}" for key, value in keys.items())
+    file.write_text(
+        f"version: 1\njobs:\n  - {{name: a{lines}, measured: {{peak_bytes: 12000000000, metric: reserved}}}}\n"
+    )
+    for how in ("estimate", "simulate"):
+        (row,) = run("validate", str(file), "--allocator", how, "--format", "json").document["results"]
+        assert row["peak"]["reserved_bytes"] == fit(**keys, allocator=how).peak.reserved_bytes
+
+
 @pytest.mark.parametrize("share", [0.9, 1.0, 1.1, 1.2])
 def test_a_gate_has_the_verdict_of_fit_where_it_is_in_doubt(share: float, tmp_path: Path) -> None:
     keys: dict[str, Any] = {"model": "gpt2", "sequence_length": 512, "activation_checkpointing": "none"}
@@ -98,4 +110,3 @@ def test_events_are_counted_without_playing_them(name: str, strategy: str) -> No
     decision = decide(job)
     played = len(records_of(decision.setup, 2)[0].events)
     assert 0.88 * played <= decision.record.events_of_every_copy <= played
-    assert played < MOST_EVENTS

@@ -258,7 +258,7 @@ class Asked:
         return _run_of(cell) in self.looked_at
 
     def settled(self, cell: Cell) -> Cell | None:
-        """The same as `fit` answers it, which simulates the allocator of a program that has one, and of few events.
+        """The same as `fit` answers it, which simulates the allocator of programs that say so and short iterations.
 
         That is at the batch that the estimate chose, else at the best of its own.
         """

@@ -121,9 +121,10 @@ def answer(
 ) -> FitResult:
     """The whole answer about one job. Raises UsageError as `decide` does.
 
-    `closer_from`: the allocator of a run of few events is simulated where the job leaves it open. `larger_gpus` gives
-    the known cards, and `typed` what the job was before defaults; they are called only where there are remedies.
-    `replays`: those of the answers before it, which are not made again (`vramplan.answers.session.Session` keeps them).
+    `closer_from`: from which part of the usable memory on a short iteration goes through the simulated allocator, as in
+    `decide`. `larger_gpus` gives the known cards, and `typed` what the job was before defaults; they are called only
+    where there are remedies. `replays`: those of the answers before it, which are not made again
+    (`vramplan.answers.session.Session` keeps them).
     """
     if isinstance(job, TextbookJob):
         return _by_textbook(job, replays)
@@ -166,7 +167,8 @@ def describe(
     if rung.verdict != FITS and with_remedies:
         cards = larger_gpus()
         left_out = getattr(cards, "broken", ())
-        remedies = _remedies(decision, lambda: cards, typed, closer_from=closer_from)
+        remedies_of = imported("vramplan.answers.remedies:remedies_of")
+        remedies = remedies_of(decision, lambda: cards, typed, closer_from=closer_from)
     added = None
     if has_room(rung, judge.usable_bytes) and with_remedies:
         added = judge.accumulation_bytes(rung.placement, rung.schedule)
@@ -241,19 +243,6 @@ def _stages(decision: Decision) -> tuple[StageRow, ...] | None:
     from vramplan.planner.staged import rows_of_stages  # only pipelines pay for it
 
     return rows_of_stages(judge, rung.placement, rung.schedule)
-
-
-def _remedies(
-    decision: Decision,
-    known: Callable[[], Iterable[Gpu]],
-    typed: Callable[[], Typed] | None,
-    *,
-    closer_from: int | None,
-) -> tuple[Remedy, ...]:
-    """Those of a decision, each with its options."""
-    remedies_of = imported("vramplan.answers.remedies:remedies_of")
-    found: tuple[Remedy, ...] = remedies_of(decision, known, typed, closer_from=closer_from)
-    return found
 
 
 def _allocator(decision: Decision) -> Allocator | None:

@@ -28,7 +28,7 @@ def _simulated(job: Job) -> list[Assumption]:
     """That the allocator is simulated although the job does not say so."""
     if job.allocator is None or job.allocator_offered is None:
         return []
-    return [Assumption("allocator", allocator_of(job), "simulated, as an iteration has few events")]
+    return [Assumption("allocator", allocator_of(job), "simulated, as the iteration is short")]
 
 
 def _range(judge: Judge) -> list[Assumption]:

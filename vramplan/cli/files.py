@@ -91,7 +91,7 @@ def validate(
     """Compare predictions with the measured cases of FILE, like with like.
 
     What the allocator reserves is simulated where a case says nothing of it;
-    `fit` simulates short runs then, and others with --allocator simulate.
+    `fit` simulates short iterations then, and others with --allocator simulate.
 
     \b
     Examples:

@@ -13,7 +13,7 @@ from typing import Any
 from vramplan.replay.kernels import Counted, Kernel, Launch, Launches, Noted, classes_of, kernels_of, together
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
-from vramplan.replay.tree import Moment, Nesting, both_signs, climb, count, flattened, locate, tally
+from vramplan.replay.tree import Moment, Nesting, both_signs, climb, events_in, flattened, locate, tally
 from vramplan.tuples import NamedTuple
 
 
@@ -179,7 +179,7 @@ class Record:
     @cached_property
     def events_of_every_copy(self) -> int:
         """Births and deaths of an iteration in which every copy of a repeated unit is played."""
-        return sum(count(items) for _, items in self.trees)
+        return sum(events_in(items) for _, items in self.trees)
 
     @property
     def _left_before(self) -> frozenset[int]:

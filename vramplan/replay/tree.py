@@ -173,14 +173,14 @@ def climb(items: Sequence[Item], signed: list[int]) -> tuple[int, int]:
     return level, top
 
 
-def count(items: Sequence[Item]) -> int:
+def events_in(items: Sequence[Item]) -> int:
     """Events where each copy of a unit has its own."""
     found = 0
     for item in items:
         if isinstance(item, Run):
             found += len(item.events)
         elif isinstance(item, Repeat):
-            found += item.copies * count(item.items)
+            found += item.copies * events_in(item.items)
         else:
             found += sum(abs(copies) for _, _, copies in item)
     return found

@@ -115,7 +115,7 @@ class Job(NamedTuple):
     node_bandwidth_bytes_per_s: float | None = None  # of a node's network, each way; None: that of the usual machine
     host_memory_bytes: int | None = None  # of a node; None: not checked
     allocator: Settings | None = None  # what the caching allocator is simulated with; None: it is estimated
-    allocator_offered: Settings | None = None  # the same where nothing says whether: for runs of few events
+    allocator_offered: Settings | None = None  # the same where nothing says whether: for short iterations
     gpu_free_bytes: int | None = None  # of the device before the process starts; None: all of it
     pytorch_version: str | None = None  # 2.1; None: the context is the runtime profile's
     cuda_module_loading: str | None = None  # lazy | eager; None: what that version does

@@ -109,6 +109,8 @@ def validate(
     rows = []
 
     def ask(session: Session, job: AnyJob, entry: JobEntry) -> FitResult:
+        if isinstance(job, Job):
+            job = job._replace(allocator_offered=None)  # the option says how it is looked at
         return session.compared(job)
 
     for _, entry, outcome in _outcomes([file], jobs, profiles, ask, _settings(allocator)):

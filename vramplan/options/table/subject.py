@@ -242,7 +242,7 @@ MACHINE_ROWS = (
         TEXT,
         "Caching allocator: estimated, or simulated with settings as PYTORCH_ALLOC_CONF has them.",
         examples=("estimate", "simulate", "expandable_segments:True"),
-        usual="the runtime's; else `fit` simulates [runs of few events](allocator.md#when-it-is-simulated)",
+        usual="the runtime's; else `fit` simulates [short iterations](allocator.md#when-it-is-simulated)",
         note="[Simulated](allocator.md) block by block.",
         metavar="SETTINGS",
         profile=("allocator", "allocator_of_several_nodes"),
