@@ -135,5 +135,5 @@ def test_what_a_command_names_wrongly_is_said_with_its_line(tmp_path: Path) -> N
     problem = caught.value.problems[0]
     assert (problem.key, problem.line, problem.file) == ("batch_sise", 2, str(tmp_path / "run.sh"))
     assert "batch_size" in str(problem.hint)
-    with pytest.raises(InputError, match="gone.yaml is not here"):
+    with pytest.raises(InputError, match=r"gone\.yaml is not here"):
         read(tmp_path, "tune run lora_finetune_single_device --config gone.yaml")

@@ -100,8 +100,8 @@ def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -
     started = reading.launched_by(text, file)
     if started is not None:
         found = {} if started.config is None else _named_by("--config", started.config, find)
-        program = registry.program_of(wanted.program or started.program)
-        yield Part(program, launched.merged(found, started.changes), file, text, started.devices)
+        name = wanted.program or started.program
+        yield Part(registry.program_of(name), launched.merged(found, started.changes), file, text, started.devices)
         return
     written = reading.settings(text, file)
     launch = accelerate.from_launcher(written) if "launcher.nproc_per_node" not in written else {}

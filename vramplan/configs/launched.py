@@ -57,11 +57,11 @@ def of_platform(written: Mapping[str, Written], file: str) -> Launched | None:
         found = _composer(words, Script(), file)
         if found is None or found.config is None:
             continue
-        place = {"line": command.line}
-        changes = {key: None if item is None else item._replace(**place) for key, item in found.changes.items()}
+        line = command.line
+        changes = {key: None if item is None else item._replace(line=line) for key, item in found.changes.items()}
         if own and str(found.config.value).startswith("/mnt/config/"):
             return found._replace(config=None, changes={**own, **changes}, devices=devices)
-        return found._replace(config=found.config._replace(**place), changes=changes, devices=devices)
+        return found._replace(config=found.config._replace(line=line), changes=changes, devices=devices)
     return None
 
 
