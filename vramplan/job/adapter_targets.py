@@ -46,6 +46,20 @@ def fused_targets(
     return tuple(targets)
 
 
+JOINED = {**dict.fromkeys(THREE, FUSED), **dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj")}
+"""Matrices of Transformers' Phi-3, in the place of layers that other code keeps apart."""
+
+
+def joined_targets(layers: Sequence[str], targets: Sequence[str], told: list[Assumption]) -> tuple[str, ...]:
+    """The targets of a program whose layers lie in one matrix where the operators of Transformers are replayed."""
+    joined = {word: JOINED[word] for word in targets if word not in layers and JOINED.get(word) in layers}
+    found = tuple(dict.fromkeys(joined.get(word, word) for word in targets))
+    if joined:
+        why = f"{', '.join(joined)}: an adapter of each fused matrix is counted, not one of each of its parts"
+        told.append(Assumption("adapter.targets", list(found), why))
+    return found
+
+
 def peft_of(model: ModelShape) -> Peft:
     """What adapters are put on in models of this type."""
     name = model.transformers_model_type

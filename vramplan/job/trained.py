@@ -10,6 +10,8 @@ from vramplan.job.adapter_targets import (
     check_saved,
     check_targets,
     fused_targets,
+    joined_targets,
+    layers_of,
     is_known,
     known_targets,
     peft_of,
@@ -43,7 +45,9 @@ Q_AND_V = ("q_proj", "v_proj")
 Trained = tuple[tuple[str, ...], Adapter | None, list[Assumption]]
 
 
-def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss: str) -> Trained:
+def resolve_trained(
+    raw: RawJob, model: ModelShape | None, precision: str, loss: str, *, parts_apart: bool = False
+) -> Trained:
     """Frozen parts, the adapter, and what was assumed; what is wrong goes to the sink of the job's fields."""
     fields, told = raw.fields, list[Assumption]()
     if raw.quantization is not None:
@@ -65,6 +69,8 @@ def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss:
     if raw.quantization == GPTQ:
         check_gptq_layers(raw, model, names)
     frozen = _frozen_of_adapter(raw)
+    if parts_apart and raw.adapter_targets:
+        raw.adapter_targets = joined_targets(layers_of(model, names), raw.adapter_targets, told)
     adapter = _Adapter(raw, raw.adapter, model, names, precision, told).adapter()
     own_ia3 = model.engine is not None and adapter.kind == "ia3"  # which no engine's own code has
     may_miss = may_miss_adapter(model.family) and not own_ia3
