@@ -274,11 +274,11 @@ def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
     key = "enable_activation_checkpointing"
     word = "full" if sheet.flag(key) else "none"
     mode, option = sheet.text("ac_mode"), sheet.text("ac_option")
-    if mode == "selective" and word == "none":
-        word = "selective-op" if option == "op" else f"selective-layer:{option or 1}"
-        meaning.say("activation_checkpointing", word, "ac_mode", "ac_option")
-    elif mode == "full":
-        meaning.say("activation_checkpointing", "full", "ac_mode")
+    recipe = next((found[1] for found in _RECIPE.finditer(sheet.source)), "")
+    if mode and "single_device" not in recipe:  # full_finetune_distributed.py: of the two settings one alone acts
+        how = "selective-op" if option == "op" else f"selective-layer:{option or 1}"
+        own = "none" if word == "full" else "full" if mode == "full" else how
+        meaning.say("activation_checkpointing", own, "ac_mode", "ac_option", key)
     else:
         meaning.say("activation_checkpointing", word, key)
     if sheet.flag("enable_activation_offloading"):
