@@ -10,10 +10,10 @@ from vramplan.job.adapter_targets import (
     check_saved,
     check_targets,
     fused_targets,
-    joined_targets,
-    layers_of,
     is_known,
+    joined_targets,
     known_targets,
+    layers_of,
     peft_of,
 )
 from vramplan.job.parts import resolve_parts
