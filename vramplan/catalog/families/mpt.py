@@ -27,7 +27,7 @@ def _contradictions(values: Mapping[str, Any]) -> list[tuple[str, str]]:
         found.append(("intermediate_size", message))  # whatever expansion_ratio says; llm-foundry's own code heeds it
     if values["positions"] in POSITIONS:
         return found
-    return found + [("positions", f"{values['positions']} is not modelled (a mpt model has alibi, or learned ones)")]
+    return [*found, ("positions", f"{values['positions']} is not modelled (a mpt model has alibi, or learned ones)")]
 
 
 def _mpt(fields: Fields, values: dict[str, Any]) -> None:
