@@ -357,7 +357,8 @@ class _Command:
         images = beside.reads_images(sheet)
         if "t5" in program or (sheet.given("decoder_seq_length") and not images):
             return "t5"
-        if "bert" in program or str(sheet.get("tokenizer_type")).startswith("BertWordPiece"):
+        pieces = str(sheet.get("tokenizer_type")).startswith("BertWordPiece")
+        if "bert" in program or pieces or str(sheet.get("vocab_file")).endswith("vocab.txt"):
             return "bert"
         sheet.text("vocab_extra_ids")
         if sheet.flag("enable_gpt_oss"):
@@ -365,6 +366,10 @@ class _Command:
         if (self.experts() or 0) > 1:
             return "mixtral"
         gated = sheet.flag("swiglu") and (sheet.text("normalization") or "").lower() == "rmsnorm"
+        rotary = sheet.text("position_embedding_type") == "rope"
+        if not sheet.flag("swiglu") and rotary and sheet.flag("group_query_attention"):
+            sheet.flag("squared_relu")
+            return "starcoder2"
         return "llama" if gated else "gpt2"
 
     def experts(self) -> int | None:
@@ -383,6 +388,9 @@ class _Command:
         self.count("decoder_num_layers")
         gated = sheet.flag("swiglu")
         inner = self.count("ffn_hidden_size")
+        if any(sheet.given(word) for word in ("hybrid_layer_pattern", "hybrid_override_pattern")):
+            meaning.ask("model", "--hybrid-layer-pattern has blocks that are no transformer's (--model NAME)")
+            return
         if layers is None or width is None or heads is None:
             meaning.ask("model", "the sizes of the model are not in the arguments (--model NAME)")
             return
@@ -416,7 +424,9 @@ class _Command:
             sizes["head_size"] = head_size
         if experts:
             sizes["experts"] = experts
-        if family in ("llama", "mixtral", "gpt_oss"):
+        if family == "starcoder2" and sheet.flag("disable_bias_linear"):
+            sizes["qkv_bias"] = False
+        if family in ("llama", "mixtral", "gpt_oss", "starcoder2"):
             sizes["tied_embeddings"] = not untied
         known = None
         if family != "gpt2":
@@ -452,7 +462,7 @@ class _Command:
             return named.vocabulary_size
         if kind in VOCABULARIES:
             return VOCABULARIES[kind]
-        if family == "bert":
+        if family == "bert" or file.endswith("vocab.txt"):
             return 30522
         if family == "t5":
             return 32128
