@@ -100,7 +100,7 @@ class Simulation:
         except Exceeded:
             self.waiting[self] = run
             if len(self.waiting) > MOST_WAITING:
-                self.waiting.popitem(last=False)
+                self.waiting.popitem(last=False)[1].close()
             raise
 
     def _played(self, settings: Settings, limit_bytes: int | None) -> Reservation:

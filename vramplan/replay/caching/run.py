@@ -102,9 +102,14 @@ class Run:
             self._end = next(self._course)
             if self._end is None:
                 raise Exceeded
+            self.close()
         return self._end
 
-    def _whole(self) -> Iterator[Reservation | None]:
+    def close(self) -> None:
+        """The run is not asked any more, and what it holds can go at once."""
+        self._course.close()
+
+    def _whole(self) -> Generator[Reservation | None, None, None]:
         """The reservation, and before it None each time that a request would reserve more than is of use."""
         allocator = self.allocator
         first_reserved = first_allocated = 0
