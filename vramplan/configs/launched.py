@@ -119,9 +119,10 @@ def _torchtitan(words: Words, script: Script, file: str) -> Launched | None:
 
 
 def _composer(words: Words, script: Script, file: str) -> Launched | None:
-    if not words or _name(words[0]) not in ("composer", "python", "python3"):
+    first = next((place for place, word in enumerate(words) if _name(word) in ("composer", "python", "python3")), None)
+    if first is None:
         return None
-    at = next((place for place, word in enumerate(words[1:], 1) if _name(word) == "train.py"), None)
+    at = next((place for place, word in enumerate(words) if place > first and _name(word) == "train.py"), None)
     if at is None or at + 1 >= len(words) or not words[at + 1].text.endswith((".yaml", ".yml")):
         return None
     config = Written(words[at + 1].text, file, words[at + 1].line)
@@ -167,7 +168,9 @@ def _name(word: Argument) -> str:
 
 
 def _starts(words: Words, *names: str) -> bool:
-    return len(words) > len(names) and [_name(word) for word in words[: len(names)]] == list(names)
+    """Whether the words hold these names one behind the other, as behind `srun` and `nsys profile`."""
+    held = [_name(word) for word in words]
+    return any(held[place : place + len(names)] == list(names) for place in range(len(held)))
 
 
 def _option(words: Words, name: str, file: str) -> Written | None:
