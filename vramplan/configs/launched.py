@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from vramplan.configs import forms
 from vramplan.configs.sheet import Written
-from vramplan.configs.shell import Argument, Script, read, unknowns
+from vramplan.configs.shell import Argument, Script, read, shown, unknowns
 from vramplan.errors import InputError
 from vramplan.tuples import NamedTuple
 
@@ -140,7 +141,8 @@ HYDRA |= {"megatron_bert_pretraining.py": "megatron_bert_config", "megatron_t5_p
 def _hydra(words: Words, script: Script, file: str) -> Launched | None:
     folder, name = (_option(words, option, file) for option in ("--config-path", "--config-name"))
     at = next((word for word in words if _name(word) in HYDRA), None)
-    if name is None and at is None:
+    module = next((word.text for before, word in pairwise(words) if before.text == "-m"), "nemo")
+    if (name is None and at is None) or not module.startswith(("nemo", "torch.")):
         return None
     if name is None and at is not None:
         name = Written(HYDRA[_name(at)], file, at.line)
@@ -230,7 +232,7 @@ def _options(words: Words, file: str) -> dict[str, Written]:
 def _value(text: str) -> Any:
     """A value as YAML has it; what only the caller knows stays a text."""
     if unknowns(text):
-        return text
+        return shown(text)
     try:
         found = forms.from_yaml(f"value: {text}", None)
     except InputError:

@@ -1,12 +1,13 @@
 """Shell scripts read for the arguments of the command that they run; nothing is executed.
 
 What is understood: assignments, `+=`, arrays, `$X`, `${X}`, `${X:-default}`, `${X[@]}`, `$((arithmetic))`, quotes,
-lines that go on behind a backslash, `export`, `if`, `elif`, `else`, `case`, `$(echo ...)` with a test before it, sourced
-files, and the command behind `--` of a Python program that starts it on a cluster (`python mason.py --gpus 8 --
-accelerate launch ...`). What only the
-caller knows (`$1`, a variable that nothing sets) stays in the arguments as an unknown with its name. A test of a
-variable that nothing sets sees it empty, as the shell does.
-Source: the GNU Bash manual, sections 3.1.2 (quoting), 3.5 (expansions) and 6.4 (conditional expressions).
+lines that go on behind a backslash, `export`, `if`, `elif`, `else`, `case`, `$(echo ...)` with a test before it,
+sourced files, a function or a script beside it that is called with arguments (`bash run.sh 7B 4096`), and the command
+behind `--` of a Python program that starts it on a cluster (`python mason.py --gpus 8 -- accelerate launch ...`). What
+only the caller knows (`$1`, a variable that nothing sets) stays in the arguments as an unknown with its name. A test of
+a variable that nothing sets sees it empty, as the shell does.
+Source: the GNU Bash manual, sections 3.1.2 (quoting), 3.3 (functions), 3.4.1 (positional parameters), 3.5 (expansions)
+and 6.4 (conditional expressions).
 """
 
 from __future__ import annotations
@@ -64,6 +65,9 @@ class Script:
     notes: list[str] = field(default_factory=list)
     commands: list[list[Argument]] = field(default_factory=list)
     """All that the script runs, in its order."""
+
+    empty: list[str] = field(default_factory=list)
+    """Variables that nothing sets, where arguments were expected."""
 
 
 def unknowns(text: str) -> list[str]:
@@ -306,8 +310,11 @@ def _functions(statements: list[list[Word]]) -> tuple[list[list[Word]], dict[str
         if not name:
             head = texts[1:] if texts[0] == "function" else texts
             plain = [text for text in head if text not in ("(", ")")]
-            if plain and re.fullmatch(r"\w+", plain[0]) and plain[1:2] in ([], ["{"]) and (
-                texts[0] == "function" or head[1:3] == ["(", ")"]
+            if (
+                plain
+                and re.fullmatch(r"\w+", plain[0])
+                and plain[1:2] in ([], ["{"])
+                and (texts[0] == "function" or head[1:3] == ["(", ")"])
             ):
                 name, depth = plain[0], 0
                 found[name] = []
