@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.bands import (
-    MOST_FOR_LARGEST,
     OUTSIDE_CALIBRATED,
     UNKNOWN_TYPE,
     admitted,
@@ -74,6 +73,7 @@ class Judge:
         parts = shared and (shares_weights(job) or adapted)
         self.doubts, composed = admitted(job), bool(job.composed)
         margin = estimated(compiled=job.compile, shared=parts, split=split, doubted=bool(self.doubts))
+        self.minds_largest = not (job.compile or parts or split)  # those have margins of their own
         self.margin = beside(margin, composed=composed)
         self.simulated_margin = self.margin
         if job.allocator is not None:
@@ -181,7 +181,7 @@ class Judge:
         margin = self.margin if reserved is None else self.simulated_margin
         returnable = record.returnable_bytes(micro)
         survived = reservation is not None and reservation.failure is None and reservation.retries > 0
-        largest = record.largest_bytes(micro)
+        largest = record.largest_bytes(micro) if self.minds_largest else 0
         return footprint(allocated, self.outside_bytes, margin, stranded, reserved, returnable, survived, largest)
 
     def certain_bytes(self, strategy: str, micro: int, accumulates: bool) -> int:
@@ -189,7 +189,7 @@ class Judge:
 
         `limits.high`, or less where the largest tensor is much of it.
         """
-        if not self.job.runtime.caches or self.margin.above >= MOST_FOR_LARGEST:
+        if not (self.job.runtime.caches and self.minds_largest):
             return self.limits.high
         largest = self.record_at(strategy, micro, accumulates).largest_bytes(micro)
         return certain_limit(max(0, self.usable_bytes - self.outside_bytes), self.margin.above, largest)
