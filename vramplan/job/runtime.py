@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 OWN = (
     *("precision", "weight_dtype", "gradient_dtype", "optimizer", "loss"),
     *("bitsandbytes", "allocator", "adapter.dropout"),
-    *("parallel.sharding", "parallel.reduce_dtype"),
+    *("parallel.sharding", "parallel.reduce_dtype", "parallel.fsdp_units"),
 )
 """Keys whose default depends on more than whether the job says something."""
 

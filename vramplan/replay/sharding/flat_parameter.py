@@ -16,7 +16,7 @@ from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.sharding.fully_shard import FullyShard
 from vramplan.replay.sharding.hosted import Shard
-from vramplan.replay.sharding.units import COMMUNICATION, GATHERED, SHARDS, WHOLE, Policy, Unit, Weight
+from vramplan.replay.sharding.units import COMMUNICATION, GATHERED, SHARDS, WHOLE, Outside, Policy, Unit, Weight
 from vramplan.replay.techniques.clipping import Clips
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES, FP32, DType, Parameter, Tensor
 
@@ -32,10 +32,10 @@ class FlatParameters(FullyShard):
         self,
         tape: Tape,
         policy: Policy,
-        root: Sequence[Weight],
+        outside: Outside,
         redistribute: Callable[[Parameter], None] | None = None,
     ) -> None:
-        super().__init__(tape, policy, root, redistribute)
+        super().__init__(tape, policy, outside, redistribute)
         self.here: set[Unit] = set()  # units whose parameter is what was gathered, and not the shard
 
     def _elements_of(self, weights: Sequence[Weight]) -> tuple[int, int]:
