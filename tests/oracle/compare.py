@@ -69,6 +69,7 @@ ROWS = {
     "returned": 24,
     "selective_more": 463,
     "litgpt": 240,
+    "litgpt_flat": 32,
     "torchtune": 126,
     "nanogpt": 30,
     "modded": 24,

@@ -50,6 +50,7 @@ UNDECLARED = {
     "titan_replicas",
     "titan_units",
     "torchtune_units",
+    "litgpt_flat",
     "sharded_units",
     "sharded_activations",
     "host_activations",

@@ -59,7 +59,9 @@ TORCHAO = Rig("torchao", ("fp8", "fp8_more"), "torchao's Float8Linear in the mod
 TORCHTUNE = Rig(
     "torchtune", ("torchtune", "torchtune_units"), "torchtune's builders, adapters and losses, and its shards"
 )
-LITGPT = Rig("litgpt", ("litgpt",), "LitGPT's models and LoRA, its losses and Fabric around them, and its shards")
+LITGPT = Rig(
+    "litgpt", ("litgpt", "litgpt_flat"), "LitGPT's models and LoRA, its losses and Fabric around them, and its shards"
+)
 TORCHTITAN = Rig(
     "torchtitan", ("titan", "titan_replicas", "titan_units"), "torchtitan's Llama, and its parallelize_llama"
 )

@@ -49,8 +49,8 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
         parallel.refuse("sharding" if size else "shards", "1 device shares nothing", hint="use ddp")
     version = raw.fsdp_version
     if version is None:
-        version, why = 2, "fully_shard, as FSDP is today"
-        if raw.optimizer in OF_BITSANDBYTES:
+        version, why = under(resolver.runtime).fsdp_version(resolver)
+        if version == 2 and raw.optimizer in OF_BITSANDBYTES:
             version, why = 1, "bitsandbytes steps no DTensors, which the shards of fully_shard are"
         resolver.assume("parallel.fsdp_version", version, why)
     if version == 1 and raw.adapter is not None:

@@ -152,12 +152,12 @@ class Iteration:
         del loss
         if not self.shards.ends_in_backward:
             began.clear()
-        of_last_stage = stage is not None and stage.last  # which keeps its outputs until the next step
-        if self.carried is None and not of_last_stage:
-            self.outputs.clear()
         tape.drop_leaves()
         self.whole, self.buffers = tape.parameters, self.model.buffers()
         tape.parameters = self.shards.after_backward()
+        of_last_stage = stage is not None and stage.last  # which keeps its outputs until the next step
+        if self.carried is None and not of_last_stage:
+            self.outputs.clear()
         began.clear()
 
     def step(self) -> None:

@@ -274,6 +274,11 @@ def own_units(name: str) -> tuple[str, ...]:
     return parts
 
 
+def steps_views(name: str) -> bool:
+    """Whether FSDP1 gives the optimizer each weight of a flat parameter, as the runtime asks for: use_orig_params."""
+    return _own(name, "steps_views", False) is True
+
+
 def norm_with_head(name: str) -> bool:
     """Whether the family's code can have its last norm in the unit of the head."""
     return _own(name, "norm_with_head", False) is True

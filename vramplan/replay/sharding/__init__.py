@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.engines import brought_for
-from vramplan.replay.models import keeps_last_unit, keeps_root, prefetches_after, reads_head_outside
+from vramplan.replay.models import keeps_last_unit, keeps_root, prefetches_after, reads_head_outside, steps_views
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.observers import Accumulation, Trained
@@ -17,6 +17,7 @@ from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.sharding.flat_leaves import FlatLeaves
 from vramplan.replay.sharding.flat_parameter import FlatParameters
+from vramplan.replay.sharding.flat_views import FlatViews
 from vramplan.replay.sharding.fully_shard import FullyShard
 from vramplan.replay.sharding.redistribution import Redistribution
 from vramplan.replay.sharding.replicated import Replicated
@@ -68,7 +69,7 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         return way_of(setup.sharding.kind).walk(setup, tape, recipe, precision)
     engine: type[FullyShard] = FullyShard
     if setup.sharding.version == 1:
-        engine = FlatParameters
+        engine = FlatViews if steps_views(recipe.shape.family) else FlatParameters
         if setup.adapter is not None:
             engine = FlatLeaves
     accumulated = None

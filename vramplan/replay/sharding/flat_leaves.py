@@ -94,16 +94,16 @@ class FlatLeaves(FlatParameters):
         if self.policy.prefetches_after:
             self._gather_next(unit)
 
-    def _flat_shard(self, unit: Unit) -> Parameter:
+    def _flat_shards(self, unit: Unit) -> list[Parameter]:
         """What bits need beside them is no parameter: every device has it whole, and not on the host."""
-        shard = super()._flat_shard(unit)
+        (shard,) = super()._flat_shards(unit)
         if unit.parameters[0].idle:
             shard.idle, shard.node = True, None
         beside = [one.quantized[1:] for one in unit.parameters if is_packed(one)]
         if beside:
             own = shard.quantized[0] if shard.quantized else shard.stored_bytes
             shard.quantized = (own, *(size for sizes in beside for size in sizes))
-        return shard
+        return [shard]
 
     def drop(self) -> None:
         """Nothing more will be asked."""

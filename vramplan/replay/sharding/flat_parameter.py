@@ -140,6 +140,7 @@ class FlatParameters(FullyShard):
         total, _ = self._elements_of(weights)
         dtype = self._dtype_of(weights)
         zeros: list[Tensor] = [tape.new("zeros", one.shape, dtype, False) for one in unit.parameters if one.idle]
+        zeros += self._padding(unit)
         whole: Tensor = tape.new("cat", (total,), dtype, False, category="gradients")
         zeros.clear()
         for one in unit.parameters:
@@ -185,7 +186,8 @@ class FlatParameters(FullyShard):
         if self.policy.hosted is not None:  # _flat_param.py, FlatParamHandle.prepare_gradient_for_optim
             for unit in self.order:
                 unit.gradient = None
-        found = [self._flat_shard(unit) for unit in (self.root, *self.order[:-1]) if unit.parameters]
+        units = [unit for unit in (self.root, *self.order[:-1]) if unit.parameters]
+        found = [shard for unit in units for shard in self._flat_shards(unit)]
         self._tell_host()
         return found
 
@@ -202,7 +204,12 @@ class FlatParameters(FullyShard):
         total = tape.new("pow", (), FP32, False, category="temporaries")
         del own, squared, total
 
-    def _flat_shard(self, unit: Unit) -> Parameter:
+    def _padding(self, unit: Unit) -> list[Tensor]:
+        """What stands for the gradients of padding between the weights of a unit, of which there is none."""
+        return []
+
+    def _flat_shards(self, unit: Unit) -> list[Parameter]:
+        """What the optimizer steps of a unit: its flat shard."""
         first, weights = unit.parameters[0], self._weights(unit)
         _, own = self._elements_of(weights)
         is_trained = self.is_trained(unit)
@@ -213,7 +220,7 @@ class FlatParameters(FullyShard):
             self.on_host.append(Shard(own, dtype, first.copies, is_trained, unit.moves, has_gradient=True))
             shard.quantized = (0,)  # nothing of it is on the device
         shard.path, shard.part = first.path, first.part[:-1]
-        return shard
+        return [shard]
 
     def states(self) -> list[State]:
         """The shards of the gradients of earlier micro-steps, and what clipping keeps."""

@@ -6,11 +6,11 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4822 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4837 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
-  images, liger, litgpt, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers, padding,
-  pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
+  images, liger, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers,
+  padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
   sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled, titan, titan_replicas,
   titan_units, torchtune, torchtune_units, turns, vision, zero, zero_adapters, zero_offload | bart, bert, bloom,
   chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4,
@@ -109,13 +109,13 @@ label_smoothing | 335 | evaluation, evaluation_more, fully_shard_more, images, l
 liger_kernels | 102 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm4, gpt_oss,
   llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek,
   gemma, gemma2, gemma3, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen3_vl, qwen_moe
-loss: chunked | 567 | heads, images, liger, litgpt, losses, losses_more, more_families, sharded_more, torchtune,
-  torchtune_units, turns | bloom, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, mistral,
-  mixtral, mpt, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
-  qwen3_vl | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi,
-  phi under litgpt, phi3, qwen3_vl, qwen_moe
+loss: chunked | 581 | heads, images, liger, litgpt, litgpt_flat, losses, losses_more, more_families, sharded_more,
+  torchtune, torchtune_units, turns | bloom, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2,
+  gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under
+  torchtune, mistral, mixtral, mpt, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe,
+  qwen3, qwen3_moe, qwen3_vl | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under
+  litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
 loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
@@ -202,16 +202,16 @@ optimizer: sgd | 442 | adapted, adapters_more, attention, checkpoints, families,
   deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
   llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
-optimizer: sgd-momentum | 504 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
-  halves, hosted, images, liger, litgpt, master, moe, more_families, optimizers, pairs, precisions, quantized, random,
-  resnet, seq2seq, suite, torchtune, torchtune_units, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama,
-  llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2,
-  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
-  resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd-momentum | 512 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
+  halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
+  quantized, random, resnet, seq2seq, suite, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
+  deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox
+  under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
+  litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer_in_backward: true | 105 | checkpoints, galore, liger, optimizers, precisions, steps, tiled | bert, gemma2,
   gemma3_text, gpt2, gpt_oss, llama, mistral, olmo2, qwen2, qwen3, smollm3 | bert, gemma2, gemma3, gpt2, gpt_oss,
   llama, olmo2
@@ -228,25 +228,26 @@ padding: right | 357 | fully_shard_more, images, liger, losses_more, masks, more
   t5
 parallel.fsdp_units: ends | 88 | sharded_units, titan_units, torchtune_units | llama, llama under torchtitan, llama
   under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
-parallel.fsdp_version: 1 | 172 | flat_adapters, flat_host, flat_parameter, foundry, sharded_activations | bert,
-  bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mpt under llm-foundry, opt, phi, phi3,
-  qwen2, qwen3, roberta, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, mpt under llm-foundry, neox, opt,
-  phi, phi3, roberta, vit
+parallel.fsdp_version: 1 | 204 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
+  | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under litgpt,
+  mistral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3, roberta, vit |
+  bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama under litgpt, mpt under
+  llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
 parallel.replicas | 52 | flat_adapters, flat_host, flat_parameter, replicas, sharded_activations, sharded_more,
   sharded_units, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under torchtitan, mistral, opt,
   phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
 parallel.sharding: ddp | 78 | modded, modded_compiled, replicated, sharded_activations, sharded_bits | bert, gemma,
   glm4_moe, gpt2, gpt_neo, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl |
   bert, gemma, glm4_moe, gpt2, gpt_neo, llama, modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 675 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
-  host_activations, litgpt, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units, titan,
-  titan_replicas, titan_units, torchtune, torchtune_units | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, llama under torchtitan, llama under
-  torchtune, mistral, mixtral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan,
-  llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
+parallel.sharding: fsdp | 707 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+  host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units,
+  titan, titan_replicas, titan_units, torchtune, torchtune_units | bert, bloom, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, llama under torchtitan,
+  llama under torchtune, mistral, mixtral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, falcon under litgpt,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
 parallel.sharding: fsdp-grad-op | 223 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom, gemma,
   gemma2, gemma3, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_5_vl,
@@ -282,13 +283,14 @@ precision: amp | 3053 | adapted, adapters, adapters_more, attention, checkpoints
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 374 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
-  host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units, titan, titan_replicas,
-  titan_units | bert, bloom, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama
-  under torchtitan, mistral, mixtral, mpt under llm-foundry, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_moe, qwen3_vl, roberta | bert, bloom, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2,
-  gpt_neo, llama, llama under torchtitan, mixtral, mpt under llm-foundry, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, qwen_moe, roberta
+precision: fsdp | 385 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+  host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units, titan,
+  titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe,
+  gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, llama under torchtitan, mistral, mixtral, mpt under llm-foundry,
+  neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
+  qwen3_vl, roberta | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2,
+  gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under llm-foundry, neox, neox under litgpt,
+  opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
 precision: mixed | 1546 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
   generation, generation_more, heads, host_activations, hosted, images, liger, losses, losses_more, master, moe,
   more_families, padding, pairs, pairs_beside, preference, random, replicated, resnet, selective, selective_more,
@@ -299,21 +301,22 @@ precision: mixed | 1546 | adapters, attention, checkpoints, compile, evaluation,
   bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
   gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-precision: pure | 2537 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: pure | 2552 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
-  galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, litgpt, lora_parts, losses,
-  losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside,
-  precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more,
-  seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled, torchtune,
-  torchtune_units, turns, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under
-  litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama
-  under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, modded_nanogpt under modded-nanogpt, mpt,
-  mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral,
-  modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, litgpt, litgpt_flat,
+  lora_parts, losses, losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs,
+  pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective,
+  selective_more, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled,
+  torchtune, torchtune_units, turns, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
+  llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, modded_nanogpt under
+  modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5,
+  vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune,
+  llama4, llava, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox, neox under litgpt,
+  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
+  starcoder2, t5, vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
 quantization: int8 | 88 | adapters, images, liger, pairs, pairs_beside, quantized | bart, bert, bloom, gemma, gemma2,
@@ -385,10 +388,10 @@ activation_checkpointing: full + label_smoothing | 197 | evaluation, evaluation_
   more_families, pairs, smoothing | bart, bert, bloom, chatglm, deepseek, falcon, gemma2, gemma3, glm, glm4, glm4_moe,
   gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + liger_kernels | 13 | liger | glm4, gpt_oss, olmo2, qwen3_vl, qwen_moe
-activation_checkpointing: full + loss: chunked | 311 | heads, images, litgpt, losses, losses_more, more_families,
-  sharded_more, torchtune, torchtune_units | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under
-  litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
+activation_checkpointing: full + loss: chunked | 317 | heads, images, litgpt, litgpt_flat, losses, losses_more,
+  more_families, sharded_more, torchtune, torchtune_units | bloom, deepseek, falcon, falcon under litgpt, gemma,
+  gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, mpt,
+  neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: cpo | 1 | preference | llama
 activation_checkpointing: full + loss: dpo | 181 | losses_more, pairs, preference | deepseek, falcon, gemma, gemma2,
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
@@ -447,12 +450,12 @@ activation_checkpointing: full + optimizer: sgd | 296 | adapted, adapters_more, 
   quantized, random, replicated, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
   gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt,
   neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd-momentum | 308 | adapted, adapters, adapters_more, checkpoints,
-  families, frozen, fully_shard_more, halves, hosted, images, liger, litgpt, master, moe, more_families, optimizers,
-  precisions, quantized, random, seq2seq, torchtune, torchtune_units, vision | bart, bert, bloom, clip, deepseek,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
-  litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd-momentum | 311 | adapted, adapters, adapters_more, checkpoints,
+  families, frozen, fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families,
+  optimizers, precisions, quantized, random, seq2seq, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
+  deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
+  llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints, galore, optimizers, precisions |
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
@@ -462,20 +465,20 @@ activation_checkpointing: full + padding: right | 214 | fully_shard_more, images
   glm4_moe, gpt2, gpt_neo, llama, mixtral, qwen2_vl, qwen_moe, roberta, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 47 | sharded_units, titan_units, torchtune_units |
   llama, llama under torchtitan, llama under torchtune
-activation_checkpointing: full + parallel.fsdp_version: 1 | 118 | flat_adapters, flat_host, flat_parameter, foundry,
-  sharded_activations | bert, bloom, gemma, gemma2, glm, gpt2, llama, mpt under llm-foundry, neox, opt, phi, phi3,
-  roberta, vit
+activation_checkpointing: full + parallel.fsdp_version: 1 | 133 | flat_adapters, flat_host, flat_parameter, foundry,
+  litgpt_flat, sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2, llama, llama under
+  litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
 activation_checkpointing: full + parallel.replicas | 32 | flat_adapters, flat_host, flat_parameter, replicas,
   sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama under
   torchtitan, opt
 activation_checkpointing: full + parallel.sharding: ddp | 22 | replicated, sharded_activations, sharded_bits | bert,
   glm4_moe, gpt2, gpt_neo, llama, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 373 | flat_adapters, flat_host, flat_parameter, foundry,
-  fully_shard, fully_shard_more, host_activations, litgpt, replicas, sharded_activations, sharded_bits, sharded_more,
-  sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units | bert, bloom, falcon under litgpt,
-  gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, llama under
-  torchtune, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
+activation_checkpointing: full + parallel.sharding: fsdp | 388 | flat_adapters, flat_host, flat_parameter, foundry,
+  fully_shard, fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
+  sharded_more, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units | bert, bloom, falcon
+  under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 108 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more,
   sharded_units | bert, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
@@ -498,25 +501,25 @@ activation_checkpointing: full + precision: amp | 1659 | adapted, adapters, adap
   phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 200 | flat_adapters, flat_host, flat_parameter, foundry,
-  fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more,
-  sharded_units, titan, titan_replicas, titan_units | bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2,
-  gpt_neo, llama, llama under torchtitan, mixtral, mpt under llm-foundry, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, qwen_moe, roberta
+activation_checkpointing: full + precision: fsdp | 205 | flat_adapters, flat_host, flat_parameter, foundry,
+  fully_shard, fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits,
+  sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2,
+  gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under
+  llm-foundry, neox, neox under litgpt, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
 activation_checkpointing: full + precision: mixed | 819 | adapters, attention, checkpoints, compile, evaluation,
   evaluation_more, families, frozen, heads, host_activations, hosted, images, liger, losses, losses_more, master, moe,
   more_families, padding, pairs, pairs_beside, preference, random, replicated, seq2seq, smoothing, suite, vision,
   zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
   gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1378 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: pure | 1386 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
-  frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, litgpt, lora_parts,
-  losses, losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
-  quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_more,
-  sharded_units, smoothing, suite, tiled, torchtune, torchtune_units, turns, vision | bart, bert, bloom, chatglm,
-  clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, mpt under
+  frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, litgpt, litgpt_flat,
+  lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
+  preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits,
+  sharded_more, sharded_units, smoothing, suite, tiled, torchtune, torchtune_units, turns, vision | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, mpt under
   llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
@@ -1071,25 +1074,29 @@ liger_kernels + weight_dtype: 16 bits | 9 | liger, tiled | gemma3, glm4, llama, 
 loss: chunked + max_gradient_norm | 2 | liger | gpt_oss, olmo2
 loss: chunked + offload: activations | 2 | liger | glm4, llama
 loss: chunked + optimizer: rmsprop | 1 | more_families | glm4_moe
-loss: chunked + optimizer: sgd-momentum | 87 | litgpt, more_families, torchtune, torchtune_units | falcon under
-  litgpt, gpt_neo, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt
+loss: chunked + optimizer: sgd-momentum | 89 | litgpt, litgpt_flat, more_families, torchtune, torchtune_units |
+  falcon under litgpt, gpt_neo, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt
 loss: chunked + packing: true | 3 | losses_more | gpt2, llama
 loss: chunked + padding: right | 10 | liger, losses_more | deepseek, falcon, glm, glm4, gpt_oss, mixtral, qwen_moe
 loss: chunked + parallel.fsdp_units: ends | 27 | torchtune_units | llama under torchtune
-loss: chunked + parallel.sharding: fsdp | 102 | litgpt, sharded_more, torchtune, torchtune_units | falcon under
-  litgpt, gpt2, llama, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt, phi3
+loss: chunked + parallel.fsdp_version: 1 | 14 | litgpt_flat | falcon under litgpt, llama under litgpt, neox under
+  litgpt, phi under litgpt
+loss: chunked + parallel.sharding: fsdp | 116 | litgpt, litgpt_flat, sharded_more, torchtune, torchtune_units |
+  falcon under litgpt, gpt2, llama, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt,
+  phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
 loss: chunked + precision: amp | 167 | heads, images, liger, litgpt, losses, losses_more, more_families,
   sharded_more, turns | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under
   litgpt, phi3, qwen3_vl, qwen_moe
-loss: chunked + precision: fsdp | 4 | sharded_more | llama
+loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under litgpt, llama, llama under litgpt,
+  neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 283 | heads, liger, litgpt, losses, losses_more, more_families, sharded_more,
-  torchtune, torchtune_units | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi, phi
-  under litgpt, phi3, qwen_moe
+loss: chunked + precision: pure | 291 | heads, liger, litgpt, litgpt_flat, losses, losses_more, more_families,
+  sharded_more, torchtune, torchtune_units | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm,
+  glm4, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt,
+  phi, phi under litgpt, phi3, qwen_moe
 loss: chunked + quantization: int8 | 1 | liger | gpt_oss
 loss: chunked + quantization: nf4 | 11 | litgpt | falcon under litgpt, llama under litgpt, neox under litgpt, phi
   under litgpt
@@ -1464,22 +1471,23 @@ optimizer: sgd-momentum + optimizer_in_backward: true | 8 | optimizers, precisio
 optimizer: sgd-momentum + optimizer_state_dtype: fp32 | 6 | precisions | bert, gpt2, llama
 optimizer: sgd-momentum + padding: right | 3 | fully_shard_more, images, more_families | gemma3_images, glm4_moe
 optimizer: sgd-momentum + parallel.fsdp_units: ends | 12 | torchtune_units | llama under torchtune
-optimizer: sgd-momentum + parallel.sharding: fsdp | 46 | fully_shard_more, litgpt, torchtune, torchtune_units |
-  falcon under litgpt, glm4_moe, gpt_neo, llama under litgpt, llama under torchtune, neox under litgpt, phi under
-  litgpt, qwen3_vl
+optimizer: sgd-momentum + parallel.fsdp_version: 1 | 8 | litgpt_flat | llama under litgpt, phi under litgpt
+optimizer: sgd-momentum + parallel.sharding: fsdp | 54 | fully_shard_more, litgpt, litgpt_flat, torchtune,
+  torchtune_units | falcon under litgpt, glm4_moe, gpt_neo, llama under litgpt, llama under torchtune, neox under
+  litgpt, phi under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: amp | 193 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   halves, hosted, images, liger, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet,
   seq2seq, suite, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
   phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd-momentum + precision: fsdp | 2 | fully_shard_more | gpt_neo, qwen3_vl
+optimizer: sgd-momentum + precision: fsdp | 7 | fully_shard_more, litgpt_flat | gpt_neo, llama under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
-optimizer: sgd-momentum + precision: pure | 230 | adapted, adapters, adapters_more, checkpoints, families, frozen,
-  fully_shard_more, hosted, images, litgpt, moe, more_families, optimizers, precisions, quantized, random, resnet,
-  seq2seq, torchtune, torchtune_units, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3_images, glm, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llava,
-  mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen_moe, resnet, roberta, t5, vit
+optimizer: sgd-momentum + precision: pure | 231 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+  fully_shard_more, hosted, images, litgpt, litgpt_flat, moe, more_families, optimizers, precisions, quantized,
+  random, resnet, seq2seq, torchtune, torchtune_units, vision | bart, bert, bloom, clip, deepseek, falcon under
+  litgpt, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under
+  torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd-momentum + quantization: gptq-int4 | 14 | quantized | bloom, gemma2, gemma3, glm, llama, phi, phi3
 optimizer: sgd-momentum + quantization: int8 | 6 | adapters, quantized | bloom, gemma3, llama, mpt, phi
 optimizer: sgd-momentum + quantization: nf4 | 14 | adapters, quantized | gemma, gemma2, gpt2, llama, opt, roberta
@@ -1530,16 +1538,19 @@ parallel.fsdp_units: ends + precision: fsdp | 37 | sharded_units, titan_units | 
 parallel.fsdp_units: ends + precision: pure | 39 | sharded_units, torchtune_units | llama, llama under torchtune
 parallel.fsdp_units: ends + weight_dtype: 16 bits | 1 | sharded_units | llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
-parallel.fsdp_version: 1 + parallel.sharding: fsdp | 116 | flat_adapters, flat_host, flat_parameter, foundry,
-  sharded_activations | bert, bloom, gemma, gemma2, glm, gpt2, llama, mpt under llm-foundry, neox, opt, phi3, vit
+parallel.fsdp_version: 1 + parallel.sharding: fsdp | 148 | flat_adapters, flat_host, flat_parameter, foundry,
+  litgpt_flat, sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2, llama, llama under
+  litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi under litgpt, phi3, vit
 parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 56 | flat_adapters, flat_host, flat_parameter,
   sharded_activations | bert, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, roberta, vit
 parallel.fsdp_version: 1 + precision: amp | 33 | flat_adapters, flat_host, flat_parameter, sharded_activations |
   bert, gemma, gemma3, gpt2, llama, opt, phi3, roberta
-parallel.fsdp_version: 1 + precision: fsdp | 77 | flat_adapters, flat_host, flat_parameter, foundry,
-  sharded_activations | gemma2, glm, gpt2, llama, mpt under llm-foundry, neox, opt, phi3
-parallel.fsdp_version: 1 + precision: pure | 36 | flat_adapters, flat_host, flat_parameter, sharded_activations |
-  bert, bloom, gemma, gemma2, gpt2, llama, neox, vit
+parallel.fsdp_version: 1 + precision: fsdp | 88 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat,
+  sharded_activations | falcon under litgpt, gemma2, glm, gpt2, llama, llama under litgpt, mpt under llm-foundry,
+  neox, neox under litgpt, opt, phi under litgpt, phi3
+parallel.fsdp_version: 1 + precision: pure | 51 | flat_adapters, flat_host, flat_parameter, litgpt_flat,
+  sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, gpt2, llama, llama under litgpt, neox, neox
+  under litgpt, phi under litgpt, vit
 parallel.fsdp_version: 1 + quantization: nf4 | 12 | flat_adapters | bert, gemma2, llama
 parallel.fsdp_version: 1 + quantization: nf4-double | 6 | flat_adapters | gemma, glm, llama, phi3
 parallel.fsdp_version: 1 + weight_dtype: 16 bits | 31 | flat_adapters | bert, gemma2, glm, gpt2, llama, phi3
@@ -1566,13 +1577,14 @@ parallel.sharding: fsdp + precision: amp | 109 | flat_adapters, flat_host, flat_
   fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom,
   gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt,
   opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, vit
-parallel.sharding: fsdp + precision: fsdp | 312 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
-  fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units, titan,
-  titan_replicas, titan_units | bert, bloom, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo,
-  llama, llama under torchtitan, mixtral, mpt under llm-foundry, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
-  qwen_moe, roberta
-parallel.sharding: fsdp + precision: pure | 194 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, host_activations, litgpt, replicas, sharded_activations, sharded_bits, sharded_more,
+parallel.sharding: fsdp + precision: fsdp | 323 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+  fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more,
+  sharded_units, titan, titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under
+  llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta
+parallel.sharding: fsdp + precision: pure | 209 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more,
   sharded_units, torchtune, torchtune_units | bert, bloom, falcon under litgpt, gemma, gemma2, glm4_moe, gpt2,
   gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, neox, neox under litgpt, opt, phi, phi under
   litgpt, phi3, qwen3_vl, qwen_moe, roberta, vit
