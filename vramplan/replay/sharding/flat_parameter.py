@@ -36,6 +36,7 @@ class FlatParameters(FullyShard):
         redistribute: Callable[[Parameter], None] | None = None,
     ) -> None:
         super().__init__(tape, policy, outside, redistribute)
+        self.sources: list[tuple[int, ...]] = []  # of the shards that are stepped
         self.here: set[Unit] = set()  # units whose parameter is what was gathered, and not the shard
 
     def _elements_of(self, weights: Sequence[Weight]) -> tuple[int, int]:
@@ -187,7 +188,11 @@ class FlatParameters(FullyShard):
             for unit in self.order:
                 unit.gradient = None
         units = [unit for unit in (self.root, *self.order[:-1]) if unit.parameters]
-        found = [shard for unit in units for shard in self._flat_shards(unit)]
+        found, self.sources = [], []
+        for unit in units:
+            shards = self._flat_shards(unit)
+            found += shards
+            self.sources += [self._laid_flat(unit), *(() for _ in shards[1:])]
         self._tell_host()
         return found
 
@@ -203,6 +208,20 @@ class FlatParameters(FullyShard):
         squared = tape.new("pow", (), FP32, False, category="temporaries")
         total = tape.new("pow", (), FP32, False, category="temporaries")
         del own, squared, total
+
+    def _laid_flat(self, unit: Unit) -> tuple[int, ...]:
+        """The weights of a unit, and behind them the flat parameter that they are copied into and that is cut.
+
+        Source: _flat_param.py, FlatParamHandle.flatten_tensors_into_flat_param and shard.
+        """
+        weights = self._weights(unit)
+        dtype = self._stored(self._dtype_of(weights), self.is_trained(unit))
+        sizes = [*(prod(one.shape) for one in weights), self._elements_of(weights)[0]]
+        return tuple(rounded(size * dtype.itemsize) for size in sizes)
+
+    def cut_from(self) -> list[tuple[int, ...]]:
+        """Each unit whole."""
+        return [] if self.policy.hosted is not None else self.sources
 
     def _padding(self, unit: Unit) -> list[Tensor]:
         """What stands for the gradients of padding between the weights of a unit, of which there is none."""

@@ -9,6 +9,7 @@ _fsdp_state.py (FSDPState).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from vramplan.replay.models.checkpointed import checkpointed_blocks
@@ -17,7 +18,7 @@ from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Node, Tape, rounded
 from vramplan.replay.sharding.collectives import Collectives
 from vramplan.replay.sharding.hosted import HostStates, host_states
-from vramplan.replay.sharding.units import SHARDS, WHOLE, Outside, Policy, Unit, own_part
+from vramplan.replay.sharding.units import SHARDS, WHOLE, Outside, Policy, Unit, is_packed, own_part
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 
 
@@ -44,6 +45,7 @@ class FullyShard(Collectives):
         self.outer: tuple[Any, ...] | None = None  # units and order of the model that trains, where another runs
         self.hook: tuple[Node | None, list[Unit]] = None, []  # the last one of a part of the model, and whose it is
         self.host_states: HostStates | None = None
+        self.wholes: tuple[Parameter, ...] = ()  # of the shards that are stepped
         self.inputs_dtype, self.norm_with_head = policy.inputs, policy.norm_with_head
         self.ends_in_backward = not policy.reduces_after  # _fsdp_state.py, _register_root_post_backward_final_callback
 
@@ -152,7 +154,8 @@ class FullyShard(Collectives):
         for unit in self.order:
             unit.summed = None
         self.reducing = None
-        found = [self._shard(one) for one in self.tape.parameters]
+        self.wholes = tuple(self.tape.parameters)
+        found = [self._shard(one) for one in self.wholes]
         self._tell_host()
         return found
 
@@ -161,6 +164,20 @@ class FullyShard(Collectives):
         if self.policy.hosted is not None:
             sums_each = self.policy.accumulated != WHOLE
             self.host_states = host_states(self.on_host, self.policy.hosted, sums_each=sums_each)
+
+    def cut_from(self) -> list[tuple[int, ...]]:
+        """Each parameter whole, in the element type of its shards.
+
+        Source: accelerate 1.15, utils/fsdp_utils.py, fsdp2_load_full_state_dict; torchtune 0.6.1,
+        training/_distributed.py, load_from_full_model_state_dict: one by one.
+        """
+        if self.policy.hosted is not None:
+            return []
+        dtypes = [self._stored(one.dtype, one.node is not None or one.idle) for one in self.wholes]
+        pairs = zip(self.wholes, dtypes, strict=True)
+        return [
+            (one.stored_bytes if is_packed(one) else rounded(prod(one.shape) * dtype.itemsize),) for one, dtype in pairs
+        ]
 
     def states(self) -> list[State]:
         """The shards of the gradients of earlier micro-steps: those of a unit lie in one piece."""
@@ -185,6 +202,7 @@ class FullyShard(Collectives):
         """Nothing more will be asked."""
         self.order.clear()
         self.visits.clear()
+        self.wholes = ()
 
     def annotate(self, record: Record) -> None:
         """What is on the host."""
