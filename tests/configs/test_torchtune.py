@@ -127,3 +127,18 @@ def test_a_reference_to_another_key_is_resolved() -> None:
 def test_what_is_not_understood_is_an_error(old: str, new: str) -> None:
     with pytest.raises(InputError, match=new):
         meant(written().replace(old, new), "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("layers", "units"),
+    [
+        ("[tok_embeddings, output]", "embedding-and-head"),
+        ("[decoder.tok_embeddings]", "embedding"),
+        ("null", None),
+        ("[norm]", None),
+    ],
+)
+def test_layers_that_are_sharded_on_their_own_are_units(layers: str, units: str | None) -> None:
+    text = written("full_finetune_distributed", more=f"custom_sharded_layers: {layers}\n")
+    holds(job(text, "a.yaml"), parallel__sharding="fsdp", parallel__fsdp_units=units)
+    assert any("custom_sharded_layers" in one for one in meant(text, "a.yaml").notes) == (layers == "[norm]")

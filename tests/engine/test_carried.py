@@ -10,6 +10,7 @@ from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.values.job import Adapter
+from vramplan.values.parallel import Sharded
 
 pytestmark = pytest.mark.closed_form
 
@@ -74,10 +75,26 @@ def test_what_a_weight_is_quantized_from_stays_reserved(quantization: str, loads
     shape = model("llama", layers=2, hidden_size=2048, attention_heads=16, key_value_heads=16, intermediate_size=8192)
     one = setup(shape, adapter=LORA, quantization=quantization, precision="pure-bf16", sequence_length=3)
     records = [replay(one, batch=1, unrolled=True) for _ in range(2)]
-    assert (2048 * 8192 * 2 in records[0].load_bytes) == loads
+    assert ((2048 * 8192 * 2,) in records[0].load_bytes) == loads
     records[1].load_bytes = ()
     for record in records:
         record.__dict__["requests"] = []
     found, without = (reserve(record, 1) for record in records)
     assert (found.reserved_bytes > without.reserved_bytes) == loads
     assert found.allocated_bytes == without.allocated_bytes
+
+
+@pytest.mark.parametrize(("version", "reads_shards"), [(1, False), (2, False), (2, True)])
+def test_what_a_shard_is_cut_from_stays_reserved(version: int, reads_shards: bool) -> None:
+    """Of a run without a step: FSDP2 has had each weight whole, FSDP1 each unit twice, one beside the other."""
+    shape = model("llama", layers=2, hidden_size=2048, attention_heads=16, key_value_heads=16, intermediate_size=8192)
+    shared = Sharded("fsdp", 64, version=version)
+    one = setup(shape, precision="pure-bf16", sequence_length=3, sharding=shared, reads_shards=reads_shards)
+    record = replay(one, batch=1, unrolled=True)
+    record.__dict__["requests"] = []
+    found = reserve(record, 1)
+    largest = 2 * 2048 * 8192
+    whole = {1: 2 * 3 * largest, 2: largest}[version]  # the three of a block, and where they are copied to
+    assert (found.reserved_bytes > whole) != reads_shards
+    assert found.allocated_bytes < whole
+    assert (record.load_bytes == ()) == reads_shards

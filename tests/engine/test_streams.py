@@ -82,3 +82,13 @@ def test_the_lower_end_has_nothing_of_what_goes_back_where_memory_is_short() -> 
 def test_a_simulation_that_gave_blocks_back_is_believed() -> None:
     found = footprint(1000, 500, stranded_bytes=100, simulated_bytes=1050, returnable_bytes=100)
     assert (found.reserved, found.stranded, found.device) == (1050, 50, 1550)
+
+
+@pytest.mark.closed_form
+def test_a_simulation_that_came_through_needs_no_room_for_other_streams() -> None:
+    """Allocated plus streams is no floor of what a run reserved that gave segments back and went on."""
+    found, other = (
+        footprint(1000, 500, stranded_bytes=100, simulated_bytes=1050, came_through=came) for came in (True, False)
+    )
+    assert (found.reserved, found.stranded, found.device) == (1050, 50, 1550)
+    assert (other.reserved, other.device) == (1100, 1600)

@@ -42,7 +42,7 @@ def job(**keys: Any) -> Job:
         {"adapter": {"kind": "ia3"}, "precision": "amp-bf16", "weight_dtype": "bf16"},
         {"adapter": LORA, "quantization": "nf4-double", "weight_dtype": "bf16"},
         {"parallel": FSDP1, "max_gradient_norm": 1},
-        {"parallel": {"data": 16, "sharding": "hsdp:8", "reduce_dtype": "bf16"}},
+        {"parallel": {"data": 16, "sharding": "hsdp:8", "reduce_dtype": "bf16", "fsdp_units": "embedding-and-head"}},
         {"parallel": {"data": 16, "sharding": "fsdp-grad-op", "shards": 4}},
         {"offload": HOST, "max_gradient_norm": 1},
         {"offload": HOST, "max_gradient_norm": 1, "parallel": FSDP1},
@@ -113,6 +113,23 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
             "parallel.shards: 2 contradicts hsdp:4",
         ),
         ({"parallel": {"data": 8, "sharding": "hsdp:1"}}, "parallel.sharding: 1 device shares nothing"),
+        ({"parallel": {**FSDP1, "fsdp_units": "head"}}, "parallel.fsdp_units: head: units beside the blocks are"),
+        (
+            {"parallel": {"data": 8, "sharding": "fsdp", "fsdp_units": "embedding-and-norm-head"}},
+            "parallel.fsdp_units: embedding-and-norm-head: the replay does not follow units",
+        ),
+        (
+            {"model": "llama-3.2-1b", "parallel": {"data": 8, "sharding": "fsdp", "fsdp_units": "embedding"}},
+            "parallel.fsdp_units: embedding: a tied head uses the embedding outside of its unit",
+        ),
+        (
+            {"loss": "fused", "parallel": {"data": 8, "sharding": "fsdp", "fsdp_units": "head"}},
+            "parallel.fsdp_units: head: loss fused reads the head's weight outside of its unit",
+        ),
+        (
+            {"parallel": {"data": 8, "sharding": "ddp", "fsdp_units": "head"}, "precision": "amp-bf16"},
+            "parallel.fsdp_units: belongs to FSDP",
+        ),
         (
             {"parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 3}},
             "parallel.fsdp_version: '3' is not a known value (1: FullyShardedDataParallel, 2: fully_shard)",

@@ -100,6 +100,8 @@ there and without; LoRA and QLoRA in units of PEFT's policy |
 adapters, frozen parts and t5 |
 | `sharded_activations.json`, `host_activations.json` | activations on the host under DDP and FSDP; under ZeRO, and \
 beside states under FSDP2 |
+| `sharded_units.json`, `torchtune_units.json`, `titan_units.json` | embedding and head as units of FSDP2 |
+| `litgpt_flat.json` | LitGPT under FSDP1 with `use_orig_params` |
 | `nanogpt.json`, `modded.json`, `litgpt.json`, `torchtune.json`, `titan.json`, `titan_replicas.json`, `foundry.json` \
 | models of other programs' own code; torchtitan's over groups of replicas |
 | `compile.json`, `compile_more.json` | compiled steps, by [stated rules](compile.md) and not to the byte |

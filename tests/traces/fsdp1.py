@@ -37,20 +37,20 @@ def check(job: Job) -> None:
         raise UsageError("it is computed on the model inside, which FSDP's hooks do not see", key="loss")
 
 
-def traced(job: Job) -> dict[str, int]:
-    """Peaks of the phases of one step of the first device, in bytes."""
+def joined(job: Job, stack: contextlib.ExitStack) -> Any:
+    """A process group that sends nothing; what counts storages beside what FSDP1 frees and makes again."""
     import torch
     from torch import distributed
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed.fsdp import _flat_param, _runtime_utils
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    from vramplan.measure import steps, storages
+    from vramplan.measure.storages import Storages
 
     assert job.sharding is not None
     counters: list[Any] = []
 
-    class Local(local(storages.Storages)):  # type: ignore[misc]
+    class Local(local(Storages)):  # type: ignore[misc]
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
             counters.append(self)
@@ -71,6 +71,25 @@ def traced(job: Job) -> dict[str, int]:
             frees = _runtime_utils._should_free_in_backward(state, handle)
             _runtime_utils._reshard(state, handle, frees)
 
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=job.sharding.shards)
+    stack.callback(distributed.destroy_process_group)
+    for module, name, own in (
+        (torch.Tensor, "record_stream", lambda *_: None),
+        (FakeTensorMode, "avoid_device_init", True),  # else a number would go to the device with its data
+        (_flat_param, "_free_storage", free),
+        (_flat_param, "_alloc_storage", alloc),
+        (_runtime_utils, "_catch_all_reshard", reshard),
+    ):
+        stack.enter_context(patch.object(module, name, own))
+    return Local
+
+
+def traced(job: Job) -> dict[str, int]:
+    """Peaks of the phases of one step of the first device, in bytes."""
+    import torch
+
+    from vramplan.measure import steps, storages
+
     whole, freeze = steps._on_device, steps.freeze
     stack = contextlib.ExitStack()
 
@@ -81,15 +100,8 @@ def traced(job: Job) -> dict[str, int]:
         return _sharded(one, model, stack)
 
     with stack:
-        distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=job.sharding.shards)
-        stack.callback(distributed.destroy_process_group)
         for module, name, own in (
-            (torch.Tensor, "record_stream", lambda *_: None),
-            (FakeTensorMode, "avoid_device_init", True),  # else a number would go to the device with its data
-            (_flat_param, "_free_storage", free),
-            (_flat_param, "_alloc_storage", alloc),
-            (_runtime_utils, "_catch_all_reshard", reshard),
-            (storages, "Storages", Local),
+            (storages, "Storages", joined(job, stack)),
             (steps, "_on_device", shared),
             (steps, "freeze", lambda *_: None),
         ):
@@ -129,12 +141,17 @@ def _sharded(job: Job, model: Any, stack: contextlib.ExitStack) -> Any:
         patch.object(torch.nn.utils, "clip_grad_norm_", lambda _, most: whole.clip_grad_norm_(most)),
     )
     if sharding.no_sync:
-        steps, seen = min(job.gradient_accumulation_steps or 1, TRACED_MICRO_STEPS), [0]
-
-        def last_syncs(module: Any, _: Any) -> None:
-            seen[0] += 1
-            for one in FullyShardedDataParallel.fsdp_modules(module):
-                one._sync_gradients = seen[0] % steps == 0
-
-        whole.register_forward_pre_hook(last_syncs)
+        last_syncs(whole, min(job.gradient_accumulation_steps or 1, TRACED_MICRO_STEPS))
     return whole
+
+
+def last_syncs(whole: Any, micro_steps: int) -> None:
+    """Let the last micro-step alone reduce gradients, as `no_sync` does."""
+    seen = [0]
+
+    def count(module: Any, _: Any) -> None:
+        seen[0] += 1
+        for one in type(whole).fsdp_modules(module):
+            one._sync_gradients = seen[0] % micro_steps == 0
+
+    whole.register_forward_pre_hook(count)

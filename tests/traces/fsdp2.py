@@ -40,6 +40,10 @@ class Stream:
 
     wait_event = synchronize = wait_stream
 
+    def is_capturing(self) -> bool:
+        """No graph."""
+        return False
+
     def record_event(self, _: Any = None) -> Event:
         """One that has happened."""
         return Event()
@@ -77,6 +81,10 @@ CUDA = {
     "get_device_capability": lambda *_: (8, 0),
 }
 """What FSDP2 and the mesh of devices ask of `torch.cuda`."""
+
+
+ENDS = {"embedding": "get_input_embeddings", "head": "get_output_embeddings"}
+"""What a model of Transformers has besides its blocks, by the words of `parallel.fsdp_units`."""
 
 
 LOSSES = ("standard", "fp32-logits", "half-logits")
@@ -191,6 +199,7 @@ def joined(devices: int, stack: contextlib.ExitStack) -> Any:
     stack.callback(distributed.destroy_process_group)
     for module, name, own in (
         (torch.Tensor, "record_stream", lambda *_: None),
+        (torch.accelerator, "current_stream", lambda *_: CURRENT),  # where it was gathered for nothing
         (DeviceMesh, "__init__", found_mesh),
         (_fsdp_param, "free_storage", free),
         (_fsdp_param, "alloc_storage", alloc),
@@ -257,6 +266,9 @@ def _sharded(job: Job, model: Any, mesh: Any) -> Any:
         widen(model)
     for block in blocks(model):
         fully_shard(block, **how)
+    for name, end in ENDS.items():
+        if name in job.sharding.units.split("-and-"):
+            fully_shard(getattr(model, end)(), **how)
     fully_shard(model, **how)
     if job.sharding.no_sync:
         last_reduces(model, min(job.gradient_accumulation_steps or 1, TRACED_MICRO_STEPS))

@@ -6,9 +6,11 @@ alone; lightning 2.6.6, fabric/wrappers.py.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 from unittest.mock import patch
 
+from tests.traces import fsdp1
 from tests.traces.fsdp2 import last_reduces
 from tests.traces.programs import Program
 from vramplan.errors import UsageError
@@ -33,6 +35,15 @@ WORDS = {
     "lora_projection": ("o_proj",),
     "lora_mlp": ("gate_proj", "up_proj", "down_proj"),
 }
+FLAT = {
+    "fsdp-bf16": "bf16-mixed",
+    "fsdp-fp16": "16-mixed",
+    "pure-bf16": "bf16-true",
+    "pure-fp16": "16-true",
+    "fp32": "32-true",
+}
+"""Words of Fabric's `precision` under FSDP1, by what they mean there."""
+
 FABRIC = {"pure-bf16": "bf16-true", "pure-fp16": "16-true", "amp-bf16": "bf16-mixed", "amp-fp16": "16-mixed"}
 
 
@@ -41,7 +52,7 @@ class LitGPT(Program):
 
     PACKAGE = "litgpt.finetune.lora"
     KINDS = (FSDP,)
-    PRECISIONS = ("fp32", *FABRIC)
+    PRECISIONS = ("fp32", *FABRIC, "fsdp-bf16", "fsdp-fp16")
     TYPES = tuple(MODELS)
 
     def check(self) -> None:
@@ -52,6 +63,10 @@ class LitGPT(Program):
             raise UsageError(f"the rig has no {job.adapter.kind} of this kind", key="adapter")
         if job.quantization is not None:
             raise UsageError("the rig has no weights in 4 bits", key="quantization")
+        if self.is_flat and (job.adapter is not None or job.precision not in FLAT):
+            raise UsageError("under FSDP1 the rig trains all weights, in Fabric's precisions of it", key="parallel")
+        if not self.is_flat and job.precision.startswith("fsdp-"):
+            raise UsageError("of FSDP1 alone", key="precision")
         if job.grad_scaler:
             raise UsageError("the rig scales no loss", key="grad_scaler")
         word = (job.activation_checkpointing or "none").partition(":")[0]
@@ -87,6 +102,10 @@ class LitGPT(Program):
         """Fabric's plugin; without a scaler, as the job has none."""
         from lightning.fabric.plugins import precision
 
+        if self.is_flat:
+            made = precision.FSDPPrecision(FLAT[self.job.precision])
+            made.scaler = None
+            return made
         word = FABRIC.get(self.job.precision)
         if word is None:
             return precision.Precision()
@@ -127,8 +146,49 @@ class LitGPT(Program):
             "lora_dropout": adapter.dropout,
         }
 
+    @property
+    def is_flat(self) -> bool:
+        """Whether `FSDPStrategy` wraps it, as finetune/full.py does, and not `parallelize_fn` of finetune/lora.py."""
+        return self.job.sharding is not None and self.job.sharding.version == 1
+
+    def group(self, stack: contextlib.ExitStack) -> tuple[Any, Any]:
+        """Of FSDP1, which has no mesh, another one."""
+        if not self.is_flat:
+            return super().group(stack)
+        return (), fsdp1.joined(self.job, stack)
+
+    def flat(self, skeleton: Any) -> Any:
+        """`FSDPStrategy.setup_module` (fabric/strategies/fsdp.py), as finetune/full.py asks for it."""
+        from lightning.fabric.strategies import fsdp
+        from litgpt.model import Block
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+        assert self.job.sharding is not None
+        self.inner = skeleton
+        whole = FullyShardedDataParallel(
+            skeleton.to_empty(device="cuda"),
+            mixed_precision=self.precision.mixed_precision_config,
+            auto_wrap_policy=ModuleWrapPolicy({Block}),
+            use_orig_params=True,
+            limit_all_gathers=True,
+        )
+        if self.job.activation_checkpointing != "none":
+            how = fsdp._activation_checkpointing_kwargs(None, {Block})
+            fsdp._setup_activation_checkpointing(whole, how)
+        if self.job.sharding.no_sync:
+            fsdp1.last_syncs(whole, self.micro_steps)
+        self.whole = whole
+        return whole
+
+    def place(self, skeleton: Any) -> Any:
+        """It is there, where it is sharded by FSDP1."""
+        return skeleton if self.is_flat else super().place(skeleton)
+
     def shard(self, skeleton: Any) -> Any:
-        """`parallelize_fn` of finetune/lora.py, which `full.py` has too."""
+        """`parallelize_fn` of finetune/lora.py, or the strategy of finetune/full.py."""
+        if self.is_flat:
+            return self.flat(skeleton)
         from litgpt.finetune.lora import parallelize_fn
 
         assert self.job.sharding is not None
@@ -142,7 +202,7 @@ class LitGPT(Program):
         """Rotary positions of the length that is trained, and Fabric's module around the model."""
         from lightning.fabric.wrappers import _FabricModule
 
-        model.max_seq_length = self.job.sequence_length
+        (self.inner if self.is_flat else model).max_seq_length = self.job.sequence_length  # _FabricModule.__setattr__
         super().prepare(model)
         self.model = _FabricModule(model, self.strategy)
 
@@ -159,6 +219,15 @@ class LitGPT(Program):
         logits = self.model(self.tokens, lm_head_chunk_size=size)
         logits[-1] = logits[-1][..., :-1, :]
         return logits, chunked_cross_entropy(logits, self.labels[..., 1:])
+
+    def step(self) -> None:
+        """With what the next forward would do first: FSDP1 lets go of gradients that nobody has any more."""
+        super().step()
+        if self.is_flat:
+            from torch.distributed.fsdp import FullyShardedDataParallel, _runtime_utils
+
+            handles = [one._handle for one in FullyShardedDataParallel.fsdp_modules(self.whole)]
+            _runtime_utils._reset_flat_param_grad_info_if_needed(handles)
 
     def backward(self, loss: Any) -> None:
         """`Fabric.backward`."""

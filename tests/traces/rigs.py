@@ -41,7 +41,7 @@ TRANSFORMERS = Rig(
 )
 FSDP2 = Rig(
     "fsdp2",
-    ("fully_shard", "fully_shard_more", "replicas", "sharded_more"),
+    ("fully_shard", "fully_shard_more", "replicas", "sharded_more", "sharded_units"),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )
 REPLICATED = Rig("ddp", ("replicated",), "PyTorch's DistributedDataParallel with what the first rig has")
@@ -56,9 +56,15 @@ ZERO = Rig(
     "DeepSpeed's engine with the stages of ZeRO, and what the first rig has",
 )
 TORCHAO = Rig("torchao", ("fp8", "fp8_more"), "torchao's Float8Linear in the models of the first rig")
-TORCHTUNE = Rig("torchtune", ("torchtune",), "torchtune's builders, adapters and losses, and its shards")
-LITGPT = Rig("litgpt", ("litgpt",), "LitGPT's models and LoRA, its losses and Fabric around them, and its shards")
-TORCHTITAN = Rig("torchtitan", ("titan", "titan_replicas"), "torchtitan's Llama, and its parallelize_llama")
+TORCHTUNE = Rig(
+    "torchtune", ("torchtune", "torchtune_units"), "torchtune's builders, adapters and losses, and its shards"
+)
+LITGPT = Rig(
+    "litgpt", ("litgpt", "litgpt_flat"), "LitGPT's models and LoRA, its losses and Fabric around them, and its shards"
+)
+TORCHTITAN = Rig(
+    "torchtitan", ("titan", "titan_replicas", "titan_units"), "torchtitan's Llama, and its parallelize_llama"
+)
 NANOGPT = Rig(
     "nanogpt",
     ("nanogpt",),

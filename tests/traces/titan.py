@@ -1,7 +1,8 @@
 """torchtitan on tensors without data: its Llama and `parallelize_llama`, over FSDP2, DTensor and groups of replicas.
 
 Source: torchtitan 0.1.0, train.py, whose Trainer reads data and cannot be called alone. It is the last release whose
-units of FSDP are the blocks and the whole, as the rows have them; since 0.1.1 embedding and head are units too.
+units of FSDP are the blocks and the whole. Later ones wrap the embedding, and the last norm with the
+head, too; that is done here as 0.2.0 does it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from unittest.mock import patch
 from tests.traces.fsdp2 import CUDA, joined
 from tests.traces.programs import Program
 from vramplan.errors import UsageError
-from vramplan.values.parallel import FSDP
+from vramplan.values.parallel import BLOCKS, FSDP, WITH_NORM
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 WHOLE, OF_PARTS = ("standard", "fp32-logits"), "vocab-parallel"
@@ -42,6 +43,8 @@ class Torchtitan(Program):
             raise UsageError(f"the rig has no {word}", key="activation_checkpointing")
         if word == "selective-op" and not job.every_second_matmul:
             raise UsageError("torchtitan 0.1.0 keeps every second product alone", key="every_second_matmul")
+        if job.sharding.units not in (BLOCKS, WITH_NORM):
+            raise UsageError("torchtitan wraps both ends of a model or none", key="parallel")
         if job.loss not in (*WHOLE, OF_PARTS) or job.adapter is not None:
             raise UsageError("torchtitan has one loss and no adapters", key="loss")
 
@@ -107,7 +110,10 @@ class Torchtitan(Program):
         checkpoint_wrapper._count = 0  # of blocks, which it keeps for itself
         model = skeleton.to_empty(device="cuda")
         alone = partial(parallelize.parallelize_module, src_data_rank=None)  # no device sends what it has not
-        with patch.object(parallelize, "parallelize_module", alone):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(patch.object(parallelize, "parallelize_module", alone))
+            if job.sharding.units != BLOCKS:
+                stack.enter_context(patch.object(parallelize, "apply_fsdp", wrap_the_ends_too))
             return parallelize.parallelize_llama(model, self.mesh, self.dims, config)
 
     def place(self, skeleton: Any) -> Any:
@@ -144,6 +150,24 @@ class Torchtitan(Program):
                 self.model.parameters(), self.job.max_gradient_norm, foreach=True
             )  # kept, to be logged
         super().step()
+
+
+def wrap_the_ends_too(
+    model: Any, dp_mesh: Any, param_dtype: Any, reduce_dtype: Any, pp_enabled: bool, **_: Any
+) -> None:
+    """Without a pipeline, and with the default of `reshard_after_forward_policy`.
+
+    Source: torchtitan 0.2.0, models/llama3/infra/parallelize.py, apply_fsdp.
+    """
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    assert not pp_enabled
+    how = {"mesh": dp_mesh, "mp_policy": MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=reduce_dtype)}
+    fully_shard(model.tok_embeddings, **how, reshard_after_forward=True)
+    for block in model.layers.values():
+        fully_shard(block, **how, reshard_after_forward=True)
+    fully_shard([model.norm, model.output], **how, reshard_after_forward=False)
+    fully_shard(model, **how)
 
 
 PROGRAM = Torchtitan

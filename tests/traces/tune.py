@@ -16,6 +16,14 @@ from vramplan.values.parallel import FSDP
 
 IGNORED = -100  # a label
 NAMES = {"o_proj": "output_proj"}  # of linear layers, where torchtune's are others
+UNITS = {
+    "blocks": None,
+    "embedding": ["tok_embeddings"],
+    "head": ["output"],
+    "embedding-and-head": ["tok_embeddings", "output"],
+}
+"""What recipes have as `custom_sharded_layers`."""
+
 MLP = {"gate_proj", "up_proj", "down_proj"}
 
 
@@ -67,7 +75,7 @@ class Torchtune(Program):
         assert self.job.sharding is not None
         training.shard_model(
             model=skeleton,
-            shard_conditions=[partial(training.get_shard_conditions, names_to_match=None)],
+            shard_conditions=[partial(training.get_shard_conditions, names_to_match=UNITS[self.job.sharding.units])],
             cpu_offload=False,
             reshard_after_forward=True,
             dp_mesh=self.mesh,

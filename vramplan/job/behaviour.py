@@ -128,6 +128,14 @@ class JobBehaviour:
     def check_sharing(self, resolver: Resolver, sharding: Sharded | None) -> None:
         """Refuse a way to share states, or none, that the program is not for."""
 
+    def fsdp_version(self, resolver: Resolver) -> tuple[int, str]:
+        """Which version of FSDP the program has where the job says nothing, and why."""
+        return 2, "fully_shard, as FSDP is today"
+
+    def has_policy(self, resolver: Resolver) -> bool:
+        """Whether a half of FSDP is its own mixed precision, where the profile has a `sharded_precision`."""
+        return True
+
     def no_sync(self, resolver: Resolver) -> tuple[bool, str]:
         """Whether gradients are summed at the last micro-step alone where the job says nothing, and why."""
         return False, "a plain loop sums the gradients of each micro-step"

@@ -6,17 +6,23 @@ from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_FP8, FSDP_HALVES
-from vramplan.options.words import AS_GATHERED
+from vramplan.options.words import AS_GATHERED, pattern_word
+from vramplan.replay.models import norm_with_head, own_units
+from vramplan.replay.models.part_names import HEAD
+from vramplan.replay.sharding import OWN_UNITS
 from vramplan.replay.sharding.traced import OF_BITSANDBYTES
-from vramplan.values.parallel import FSDP, Sharded
+from vramplan.values.parallel import BLOCKS, FSDP, Sharded
 
 if TYPE_CHECKING:
     from vramplan.catalog.fields import Fields
     from vramplan.job.read import RawJob
     from vramplan.job.resolver import Resolver
+    from vramplan.values.model import ModelShape
 
-KEYS = ("fsdp_version", "reduce_dtype")
+KEYS = ("fsdp_version", "reduce_dtype", "fsdp_units")
 """Keys of `parallel` that belong to FSDP alone."""
+
+OUTSIDE_OF_THE_HEAD = ("fused", "tiled")  # losses that take its weight, and do not call the module
 
 
 def refuse_fsdp_keys(raw: RawJob, parallel: Fields) -> None:
@@ -43,8 +49,8 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
         parallel.refuse("sharding" if size else "shards", "1 device shares nothing", hint="use ddp")
     version = raw.fsdp_version
     if version is None:
-        version, why = 2, "fully_shard, as FSDP is today"
-        if raw.optimizer in OF_BITSANDBYTES:
+        version, why = under(resolver.runtime).fsdp_version(resolver)
+        if version == 2 and raw.optimizer in OF_BITSANDBYTES:
             version, why = 1, "bitsandbytes steps no DTensors, which the shards of fully_shard are"
         resolver.assume("parallel.fsdp_version", version, why)
     if version == 1 and raw.adapter is not None:
@@ -63,7 +69,40 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
         version=version,
         reduce_dtype=raw.reduce_dtype or _reduced_by(resolver),
         replicas=max(devices // shards, 1),
+        units=_units(resolver, parallel, version),
     )
+
+
+def _units(resolver: Resolver, parallel: Fields, version: int) -> str:
+    """What is wrapped beside the blocks: as the job says, else as the runtime does where that can be followed."""
+    raw, runtime, model = resolver.raw, resolver.runtime, resolver.model_shape
+    asked = raw.fsdp_units
+    word = asked or (None if runtime is None else runtime.defaults.get("fsdp_units")) or BLOCKS
+    if word == BLOCKS or model is None:
+        return word
+    why = _no_units(raw, model, word, version)
+    if asked is None:
+        assert runtime is not None
+        note = runtime.notes.get("fsdp_units") or f"as {runtime.name} wraps"
+        resolver.assume("parallel.fsdp_units", BLOCKS if why else word, f"not {word}: {why}" if why else note)
+        return BLOCKS if why else word
+    if why:
+        parallel.refuse("fsdp_units", f"{word}: {why}", hint="leave it out")
+    return word
+
+
+def _no_units(raw: RawJob, model: ModelShape, word: str, version: int) -> str | None:
+    """Why the ends of a model cannot be units; None where they can."""
+    parts, joint = OWN_UNITS[word]
+    if version == 1:
+        return "units beside the blocks are modelled under fsdp_version 2"
+    if set(parts) - set(own_units(model.family)) or (joint and not norm_with_head(model.family)):
+        return f"the replay does not follow units beside the blocks in this code of {model.code}"
+    if model.tied_embeddings:
+        return "a tied head uses the embedding outside of its unit, which PyTorch refuses"
+    if HEAD in parts and pattern_word(raw.loss or "") in OUTSIDE_OF_THE_HEAD:
+        return f"loss {raw.loss} reads the head's weight outside of its unit"
+    return None
 
 
 def _reduced_by(resolver: Resolver) -> str | None:

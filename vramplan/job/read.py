@@ -40,7 +40,14 @@ class RawJob(Values):
     @property
     def shares_states(self) -> bool:
         """Whether a key says how devices share the states."""
-        given = (self.no_sync, self.gradient_as_bucket_view, self.fsdp_version, self.reduce_dtype, self.zero)
+        given = (
+            self.no_sync,
+            self.gradient_as_bucket_view,
+            self.fsdp_version,
+            self.reduce_dtype,
+            self.fsdp_units,
+            self.zero,
+        )
         return self.sharding not in {None, "none"} or self.shards is not None or any(given)
 
     @property

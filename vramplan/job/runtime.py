@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_HALVES
 from vramplan.job.sizes import DEFAULT_MAX_SEQUENCE
 from vramplan.options import table, words
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 OWN = (
     *("precision", "weight_dtype", "gradient_dtype", "optimizer", "loss"),
     *("bitsandbytes", "allocator", "adapter.dropout"),
-    *("parallel.sharding", "parallel.reduce_dtype"),
+    *("parallel.sharding", "parallel.reduce_dtype", "parallel.fsdp_units"),
 )
 """Keys whose default depends on more than whether the job says something."""
 
@@ -92,7 +93,7 @@ def _take_precision(resolver: Resolver, runtime: Runtime, gpu: Gpu | None) -> No
     if raw.precision in {None, "auto"}:
         field = "precision"
         for other, asked in (
-            ("sharded_precision", is_fsdp(raw.sharding)),
+            ("sharded_precision", is_fsdp(raw.sharding) and under(runtime).has_policy(resolver)),
             ("quantized_precision", raw.quantization is not None),
         ):
             field = other if asked and other in defaults else field
@@ -103,7 +104,12 @@ def _take_precision(resolver: Resolver, runtime: Runtime, gpu: Gpu | None) -> No
         if found is not None and not lacks:
             take = _take_policy if found in FSDP_HALVES else _take_precision_of
             take(resolver, runtime, found, field)
-    elif raw.precision in HALVES and is_fsdp(raw.sharding) and defaults.get("sharded_precision") in FSDP_HALVES:
+    elif (
+        raw.precision in HALVES
+        and is_fsdp(raw.sharding)
+        and defaults.get("sharded_precision") in FSDP_HALVES
+        and under(runtime).has_policy(resolver)
+    ):
         _take_policy(resolver, runtime, f"fsdp-{raw.precision}", "sharded_precision")
     half = "gradient_dtype" in defaults and (raw.precision or "").startswith("mixed-")
     if half and not raw.fields.present("gradient_dtype"):

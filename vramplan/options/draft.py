@@ -66,6 +66,7 @@ class Values:
     gradient_as_bucket_view: bool | None
     fsdp_version: int | None
     reduce_dtype: str | None
+    fsdp_units: str | None
     devices_per_node: int | None
     runtime: str | None
     host_memory_bytes: int | None

@@ -80,6 +80,8 @@ LIGER_KERNELS = ("rms-norm", "glu", "rope")  # that replace modules of a model; 
 ADAPTERS = ("lora", "dora", "ia3")
 OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
 OFFLOAD_DEVICES = ("cpu", "nvme")
+FSDP_UNITS = ("blocks", "embedding", "head", "embedding-and-head", "embedding-and-norm-head")
+
 SHARDINGS = (
     *("none", "ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op", "hsdp:N"),
     "distributed-optimizer",

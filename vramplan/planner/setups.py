@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.engines import imported
+from vramplan.engines import engine_of, imported
 from vramplan.planner.behaviour import planning_of
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.stacks import segments_in
@@ -37,6 +37,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         masked_apart=_is_masked_apart(job),
         packed=job.packing and takes_packing(job.model.family),
         hold_outputs=job.hold_outputs,
+        reads_shards=engine_of(job.runtime.engine).reads_shards,
         outlives=job.hold_outputs_until == NEXT_FORWARD and (job.split is None or job.split.pipeline == 1),
         dropout=job.dropout,
         optimizer_in_backward=job.optimizer_in_backward,

@@ -192,11 +192,20 @@ class Sharding(Observer):
     rows_among = 1  # number of devices that share the rows of each matrix in the optimizer's step
     hooks_stay_outside = False  # hooks run outside of the checkpoints that Transformers makes
     inputs_dtype: DType | None = None  # what blocks are given beside the hidden state is cast to, if it is fp32
+    norm_with_head = False  # the last norm and the head are a unit
     reduces_in_backward = False  # gradients of shards are complete in backward, which `Observer.reduced` tells
 
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
         """The function that builds a block, given the one that builds it on a single device."""
         return make
+
+    def within(self, part: str, run: Callable[[Any], Any], given: Any) -> Any:
+        """Run the module of that part of the model, which may share its states for itself. `given` is its input.
+
+        An input that takes no part in backward, such as token ids, may be None. A model whose `own_units` has the part
+        calls this around it.
+        """
+        return run(given)
 
     def around_checkpoints(self, make: Callable[[int], Any], names: Sequence[str]) -> Callable[[int], Any]:
         """The function that builds a block whose forward pass is a checkpoint, if `hooks_stay_outside`.

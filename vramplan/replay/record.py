@@ -87,7 +87,8 @@ class Record:
         self.carried: tuple[int, frozenset[int]] | None = None
         self.looked_at: tuple[tuple[int, int], ...] = ()  # from which event on which of several devices
         self.weight_bytes: tuple[int, ...] = ()  # of each weight or shard, where the replay plays every block
-        self.load_bytes: tuple[int, ...] = ()  # of each weight: what it is quantized from on the device
+        # of each weight or shard: what it is made from on the device; the last of that goes when it is there
+        self.load_bytes: tuple[tuple[int, ...], ...] = ()
         self.state_bytes: tuple[tuple[int, ...], ...] = ()  # of each one's states, which the first step makes
         counts = [(p, p.elements * p.copies * p.parts) for p in tape.parameters]
         self.parameters = sum(count for _, count in counts)

@@ -40,6 +40,7 @@ class Setup(NamedTuple):
     offload_activations: bool = False  # what forward saves is in pinned memory of the host
     checkpoint_reentrant: bool = False  # checkpoints walk a graph of their own, in one node
     grad_scaler: bool = False  # an fp16 loss is scaled, and the gradients are divided by the scale
+    reads_shards: bool = False  # the program loads its part of a weight alone, and no weight is whole on the device
     half_weights: bool = False  # autocast over weights of its own element type
     compile: bool = False  # torch.compile around the model and its loss
     wide_embeddings: bool = False  # the runtime asks for 32-bit states of embeddings where the others have 8 bits

@@ -9,6 +9,7 @@ before has left.
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vramplan.engines import imported
@@ -152,12 +153,12 @@ class Iteration:
         del loss
         if not self.shards.ends_in_backward:
             began.clear()
-        of_last_stage = stage is not None and stage.last  # which keeps its outputs until the next step
-        if self.carried is None and not of_last_stage:
-            self.outputs.clear()
         tape.drop_leaves()
         self.whole, self.buffers = tape.parameters, self.model.buffers()
         tape.parameters = self.shards.after_backward()
+        of_last_stage = stage is not None and stage.last  # which keeps its outputs until the next step
+        if self.carried is None and not of_last_stage:
+            self.outputs.clear()
         began.clear()
 
     def step(self) -> None:
@@ -189,6 +190,7 @@ class Iteration:
             raise RuntimeError("a tensor outlived its iteration: lifetimes cannot be trusted on this interpreter")
         states, managed = self._states(), self.optimizer.managed_bytes()
         pieces = self._pieces() if tape.unrolled else ()
+        loads = self._loads(tape.parameters) if tape.unrolled else ()
         self.shards.drop()
         tape.parameters, owned = self.whole, tape.parameters
         record = Record(tape, states, saved_at, managed, ran=self.ran)
@@ -196,7 +198,7 @@ class Iteration:
             record.carried = (self.carried.index, frozenset(self.carried.left))
         if tape.unrolled:
             record.weight_bytes = tuple(one.stored_bytes for one in owned for _ in range(one.copies))
-            record.load_bytes = tuple(self._loaded(one) for one in owned for _ in range(one.copies))
+            record.load_bytes = loads
             record.state_bytes = pieces
         for one in self.techniques:
             one.annotate(record)
@@ -225,15 +227,19 @@ class Iteration:
         self._wake()
         return states
 
-    def _loaded(self, weight: Parameter) -> int:
-        """Bytes of what a weight is quantized from on the device, which goes when that is done; 0: it comes as it is.
+    def _loads(self, owned: Sequence[Parameter]) -> tuple[tuple[int, ...], ...]:
+        """Bytes of what each weight is quantized or cut from on the device; nothing of one that comes as it is.
 
         Source: bitsandbytes 0.50.2, nn/modules.py, Params4bit._quantize and Int8Params._quantize.
         """
         setup = self.setup
-        whole = setup.sharding is None or setup.sharding.kind == DDP
-        here = setup.quantization is not None and not setup.quantization.startswith("gptq") and whole
-        return rounded(weight.elements * HALF_BYTES) if here and len(weight.quantized) > 1 else 0
+        if setup.sharding is not None and setup.sharding.kind != DDP:
+            cut = () if setup.reads_shards else self.shards.cut_from()
+            return tuple(sizes for one, sizes in zip(owned, cut, strict=False) for _ in range(one.copies))
+        if setup.quantization is None or setup.quantization.startswith("gptq"):
+            return ()
+        halves = [(rounded(one.elements * HALF_BYTES),) if len(one.quantized) > 1 else () for one in owned]
+        return tuple(sizes for one, sizes in zip(owned, halves, strict=True) for _ in range(one.copies))
 
     def _pieces(self) -> tuple[tuple[int, ...], ...]:
         """The optimizer's states tensor by tensor, which only the simulated allocator asks for."""

@@ -21,6 +21,7 @@ class Engine(NamedTuple):
     families: Mapping[str, str] = NOTHING  # family of a model -> module with the program's own forward pass, `FORWARD`
     plain_loop: bool = False  # its step is a plain loop over the models of Transformers, which `measure` can run
     smooths_outside: bool = False  # smoothed labels are a loss of its loop, not of the model
+    reads_shards: bool = False  # a device loads its part of each weight alone, and no weight whole
     own_code: bool = False  # it replaces code of Transformers, whether `families` has that code or not
     only_own_code: bool = False  # it never runs the models of Transformers
     behaviour: Mapping[str, str] = NOTHING  # room -> the value that says what the program does differently there

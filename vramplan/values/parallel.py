@@ -46,6 +46,10 @@ class Zero(NamedTuple):
     allgather_bucket_size: int | None = None  # decides nothing, and is kept for the echo; None: not said
 
 
+BLOCKS, ENDS_AS_BLOCKS = "blocks", "embedding-and-head"  # what a pipeline is balanced by, or FSDP gathers at once
+WITH_NORM = "embedding-and-norm-head"  # units of FSDP: the last norm and the head are one
+
+
 class Sharded(NamedTuple):
     """How data-parallel devices share the states of a model."""
 
@@ -58,9 +62,7 @@ class Sharded(NamedTuple):
     reduce_dtype: str | None = None  # fp32 | bf16 | fp16, of gradients while they are summed; None: that of the shards
     way: str | None = None  # of ddp: what a training program brings for it; None: PyTorch's DistributedDataParallel
     replicas: int = 1  # groups of devices that each share all states, and sum what their shards have of gradients
-
-
-BLOCKS, ENDS_AS_BLOCKS = "blocks", "embedding-and-head"  # what a pipeline is balanced by
+    units: str = BLOCKS  # of FSDP, a word of parallel.fsdp_units: what is gathered at once
 
 
 RING, ALL_GATHER = "ring", "all-gather"  # how devices that share a sequence get each other's keys and values

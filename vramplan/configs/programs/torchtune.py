@@ -22,7 +22,8 @@ UNDERSTOOD = names(
     policy_model._component_ tokenizer.max_seq_len dataset.packed batch_size gradient_accumulation_steps
     optimizer._component_ optimizer.fused optimizer.foreach optimizer.momentum optimizer_in_bwd loss._component_
     loss.num_output_chunks clip_grad_norm compile dtype enable_activation_checkpointing enable_activation_offloading
-    ac_mode ac_option fsdp_cpu_offload fsdp.cpu_offload fsdp_reshard_after_forward tensor_parallel_dim
+    ac_mode ac_option fsdp_cpu_offload fsdp.cpu_offload fsdp_reshard_after_forward custom_sharded_layers
+    tensor_parallel_dim
     tensor_parallel_plan._component_ context_parallel_dim data_parallel_shard_dim data_parallel_replicate_dim
     enable_fp8_training enable_expandable_segments
     """
@@ -48,7 +49,6 @@ WITHOUT_EFFECT = names(
 )
 
 UNMODELLED = {
-    "custom_sharded_layers": "layers that are sharded on their own, as embedding and head",
     "memory_efficient_fsdp_wrap": "layers that are sharded on their own, as embedding and head",
     "teacher_model.*": "the teacher of a distillation: its weights and its logits",
     "kd_loss.*": "the loss of a distillation",
@@ -162,6 +162,13 @@ LOSSES = {
     "torchtune.rlhf.loss.PPOLoss": "ppo",
 }
 DTYPES = {"bf16": "pure-bf16", "bfloat16": "pure-bf16", "fp32": "fp32", "float32": "fp32", "fp16": "pure-fp16"}
+
+UNITS = {
+    ("tok_embeddings",): "embedding",
+    ("output",): "head",
+    ("output", "tok_embeddings"): "embedding-and-head",
+}
+"""Of `custom_sharded_layers`, in order."""
 
 _RECIPE = re.compile(r"\b(\w*_(?:single_device|distributed)|\w*_distributed_\w+)\b")
 
@@ -348,6 +355,7 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("parallel.data", shards, "data_parallel_shard_dim")
     meaning.say("parallel.sharding", word, "the recipe")
     meaning.say("parallel.fsdp_version", 2, "the recipe")
+    _units(sheet, meaning)
     if tensor > 1:
         meaning.say("parallel.tensor", tensor, "tensor_parallel_dim")
     if context > 1:
@@ -361,6 +369,20 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("parallel.data", sheet.devices // (tensor * context), "the launcher")
     elif "parallel.data" not in meaning.job:
         meaning.ask("parallel.data", "the number of GPUs is the launcher's (--gpus N)")
+
+
+def _units(sheet: Sheet, meaning: Meaning) -> None:
+    key = "custom_sharded_layers"
+    apart = sheet.texts(key)
+    if not apart:
+        return
+    word = UNITS.get(tuple(sorted({one.removeprefix("decoder.") for one in apart})))
+    if word is None:
+        meaning.note(
+            f"{key}: a job has units of the embedding and the head alone; the others are counted with the rest"
+        )
+    else:
+        meaning.say("parallel.fsdp_units", word, key)
 
 
 PROGRAM = Program("torchtune", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)

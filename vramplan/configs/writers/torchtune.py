@@ -163,6 +163,9 @@ def _devices(page: Page, asked: Asked) -> None:
     if not is_distributed(asked):
         return
     page.put("fsdp_reshard_after_forward", asked.kind != "fsdp-grad-op", *words.STATES)
+    apart = words.turned(torchtune.UNITS).get(str(asked["parallel.fsdp_units"]))
+    if apart:
+        page.put("custom_sharded_layers", list(apart), "parallel.fsdp_units")
     page.put("fsdp_cpu_offload", asked.offloads("parameters"), "offload")
     if asked.kind == "hsdp":
         shards = asked["parallel.shards"]

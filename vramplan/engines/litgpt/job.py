@@ -15,6 +15,17 @@ if TYPE_CHECKING:
 class LitGPTJob(JobBehaviour):
     """A plain loop around LitGPT's own models."""
 
+    def fsdp_version(self, resolver: Resolver) -> tuple[int, str]:
+        """Source: litgpt 0.5.13, finetune/full.py and pretrain.py (FSDPStrategy), finetune/lora.py (parallelize_fn)."""
+        if self.has_policy(resolver):
+            return 1, "FSDPStrategy of finetune/full.py and pretrain.py, with use_orig_params"
+        return 2, "parallelize_fn of finetune/lora.py"
+
+    def has_policy(self, resolver: Resolver) -> bool:
+        """The strategy of FSDP1 has Fabric's plugin for it, which makes a policy; that of LoRA has autocast alone."""
+        raw = resolver.raw
+        return raw.adapter is None and raw.fsdp_version != 2
+
     def check_own_code(self, resolver: Resolver, own: str, model: ModelShape, runtime: Runtime) -> None:
         """Its loss is made of the logits of all tokens but the last, and needs one at least.
 

@@ -268,6 +268,7 @@ class GPT:
     block_lists = ("h",)
     shards_by_blocks = True
     keeps_root = True  # finetune/lora.py, parallelize_fn, says nothing of resharding: embedding and head stay whole
+    steps_views = True  # fabric/strategies/fsdp.py, FSDPStrategy: use_orig_params
     drops_out = False
     no_eager_attention = "LitGPT calls scaled_dot_product_attention alone"
     head_losses = ("chunked:N",)
@@ -291,8 +292,13 @@ class GPT:
         turned = int(shape.partial_rotary_factor * shape.head_size)
         # made anew in fp32 for the length that is trained, unless it is the model's own
         half = recipe.sequence_length == shape.max_positions
-        self.rope_dtype = dtype if half else FP32
+        self.made_in = dtype if half else FP32
         self.rope_shape = (recipe.sequence_length, turned)
+
+    @property
+    def rope_dtype(self) -> DType:
+        """Of cosines and sines: FSDP1 casts buffers to what it gathers (fabric/plugins/precision/fsdp.py)."""
+        return self.recipe.weight_dtype if self.tape.role(Sharding).weights_are_views else self.made_in
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: cosines and sines, and the places of the targets of LoRA in each fused layer."""
@@ -315,6 +321,8 @@ class GPT:
 
     def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
         tape, recipe = self.tape, self.recipe
+        if tape.role(Sharding).buffer_dtype is FP32 and recipe.weight_dtype is not FP32:
+            tape.autocast = recipe.weight_dtype  # fabric/plugins/precision/fsdp.py, forward_context, in mixed precision
         logits = [tape.leave_graph(one) for one in self.forward(input_ids)]
         logits[-1] = tape.role(Sharding).after_model(logits[-1])  # the loss is no part of the model
         tape.autocast = None

@@ -4,6 +4,7 @@ from vramplan.values.engine import Engine
 
 ENGINE = Engine(
     name="torchtitan",
+    reads_shards=True,  # components/checkpoint.py: torch.distributed.checkpoint loads into shards that are there
     families={"llama": "vramplan.engines.torchtitan.model"},
     behaviour={
         "job": "vramplan.engines.torchtitan.job:BEHAVIOUR",

@@ -201,10 +201,12 @@ class Titan:
     shards_every_selective = True  # tests/oracle/titan.json
     no_eager_attention = "torchtitan calls scaled_dot_product_attention"
     compiles_blocks = True
-    keeps_last_block = True  # apply_fsdp: reshard_after_forward of all blocks but the last
+    keeps_last_unit = True  # apply_fsdp: reshard_after_forward of all but the last
     selective = ("selective-op",)
     ladder = ("none", "selective-op", "full")  # apply_ac wraps single blocks
     splits = ("tensor", "sequence_parallel", "pipeline", "context")
+    own_units = (EMBEDDINGS, HEAD)
+    norm_with_head = True
 
     @staticmethod
     def stands_for(shape: ModelShape) -> bool:
@@ -281,23 +283,37 @@ class Titan:
 
         if input_ids is None:
             h = received(tape, (tape.batch, recipe.sequence_length // devices, shape.hidden_size), recipe.weight_dtype)
-        elif devices == 1:
-            h = embedding(input_ids, self.tok_embeddings)
         else:
-            h = scatter_sequence(embedding_of_part(input_ids, self.tok_embeddings, devices), devices)
+            h = tape.role(Sharding).within(EMBEDDINGS, self.embedded, input_ids)
         plain = tuple(segment._replace(checkpointed=False, selects=None) for segment in recipe.segments)
         given = [h]
         del h
         h = run_blocks(tape, plain, block, given)
         if not recipe.slice.last:
             return h
-        h = Norm(tape, "norm", recipe)(h)
+        norm = Norm(tape, "norm", recipe)
         with tape.building(HEAD):
             output = split_linear(tape, "output", recipe, shape.hidden_size, shape.vocabulary_size // devices)
-        if devices == 1:
+        sharding = tape.role(Sharding)
+        if sharding.norm_with_head:
+            logits: Tensor = sharding.within(HEAD, lambda x: self.unembedded(output, norm(x)), h)
+        else:
+            h = norm(h)
+            logits = sharding.within(HEAD, lambda x: self.unembedded(output, x), h)
+        return logits
+
+    def embedded(self, input_ids: Tensor) -> Tensor:
+        """The embedding; under tensor parallelism of a part of each sequence."""
+        if self.devices == 1:
+            return embedding(input_ids, self.tok_embeddings)
+        return scatter_sequence(embedding_of_part(input_ids, self.tok_embeddings, self.devices), self.devices)
+
+    def unembedded(self, output: Linear, h: Tensor) -> Tensor:
+        """The head; under tensor parallelism over whole sequences."""
+        if self.devices == 1:
             return output(h)
-        logits = output(gather_sequence(h, devices))
-        return logits if recipe.loss == "vocab-parallel" else gather_vocabulary(logits, devices)
+        logits = output(gather_sequence(h, self.devices))
+        return logits if self.recipe.loss == "vocab-parallel" else gather_vocabulary(logits, self.devices)
 
 
 FORWARD = Titan

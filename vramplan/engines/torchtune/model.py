@@ -193,6 +193,7 @@ class TransformerDecoder:
     may_miss_adapter = True
     looks_up_4bit = True
     offloads = True
+    own_units = (EMBEDDINGS, HEAD)
     ladder = ("none", "full")  # training.set_activation_checkpointing wraps every layer
     no_eager_attention = "torchtune calls scaled_dot_product_attention alone"
     head_losses = ("chunked:N", "fused", "dpo")
@@ -265,7 +266,7 @@ class TransformerDecoder:
         """TransformerDecoder.forward: logits in chunks of the sequence, or all in fp32."""
         tape, recipe = self.tape, self.recipe
         shape = recipe.shape
-        h = embedding(tokens, self.tok_embeddings)
+        h = tape.role(Sharding).within(EMBEDDINGS, lambda ids: embedding(ids, self.tok_embeddings), tokens)
         cache = tape.constant((shape.max_positions, shape.head_size), FP32, False)
         state = [h]
         del h
@@ -321,10 +322,15 @@ class TransformerDecoder:
         if recipe.loss in (FUSED, FUSED_BEFORE_AMPERE):
             self.head = weight
             return [h]
+
+        def output(x: Tensor) -> Tensor:
+            found: Tensor = tape.role(Sharding).within(HEAD, lambda given: linear(given, weight), x)
+            return found
+
         if not recipe.loss.startswith(CHUNKED):
-            return [to(linear(h, weight), FP32)]
+            return [to(output(h), FP32)]
         size_of = -(-h.shape[1] // int(recipe.loss.removeprefix(CHUNKED)))
-        return [linear(chunk, weight) for chunk in split(h, size_of, 1)]
+        return [output(chunk) for chunk in split(h, size_of, 1)]
 
 
 def scores(logits: Tensor, labels: Tensor) -> Scored:

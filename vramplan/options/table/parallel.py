@@ -193,6 +193,17 @@ PARALLEL_ROWS = (
         spellings=spellings.FLOATS,
         panel=TUNING,
     ),
+    _parallel(
+        "fsdp_units",
+        WORD,
+        "With FSDP2: what is gathered at once beside each block.",
+        words=words.FSDP_UNITS,
+        usual="`embedding-and-norm-head` under `torchtitan`, else `blocks`",
+        note="[How](devices.md#units-of-fsdp).",
+        sharding=FSDP,
+        profile=("fsdp_units",),
+        panel=TUNING,
+    ),
     _zero(
         "reduce_bucket_size",
         COUNT,

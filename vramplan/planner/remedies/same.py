@@ -11,7 +11,7 @@ from vramplan.values.job import NEXT_FORWARD, Job
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO_STAGES
 
 OF_DDP = ("parallel.gradient_as_bucket_view",)
-OF_FSDP = ("parallel.no_sync", "parallel.fsdp_version", "parallel.reduce_dtype")
+OF_FSDP = ("parallel.no_sync", "parallel.fsdp_version", "parallel.reduce_dtype", "parallel.fsdp_units")
 CHUNKS = "chunked:8"  # as torchtune's recipes have it: torchtune/modules/loss, num_output_chunks = 8
 LOSSES = ("standard", "fp32-logits", "half-logits")  # that hold the logits of a micro-batch at once
 

@@ -8,7 +8,7 @@ than the first. A micro-step that accumulates finds the gradients where the firs
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from itertools import chain, zip_longest
+from itertools import chain
 
 from vramplan.replay.caching.allocator import MAIN_STREAM, CachingAllocator, Exceeded, OutOfMemory
 from vramplan.replay.caching.blocks import Block
@@ -160,15 +160,20 @@ class Run:
     def _start(self) -> None:
         """Weights one by one where they are known, the rest of them as one block, and what lives beside them.
 
-        A weight that is quantized on the device is there in 16 bits first. The segments of that stay, and are reserved
-        from then on (`reset_peak_memory_stats` sets the peak to what is reserved); what was allocated is not counted.
+        A weight that is quantized on the device is there in 16 bits first, and one that is sharded is there whole where
+        its program does not read shards. The segments of that stay, and are reserved from then on
+        (`reset_peak_memory_stats` sets the peak to what is reserved); what was allocated is not counted.
         """
         allocator, record = self.allocator, self.record
-        for size, source in zip_longest(record.weight_bytes, record.load_bytes, fillvalue=0):
-            loaded = allocator.malloc(source) if source else None
-            allocator.malloc(size)
-            if loaded is not None:
-                allocator.free(loaded)
+        sources = record.load_bytes or ((),) * len(record.weight_bytes)
+        for size, before in zip(record.weight_bytes, sources, strict=True):
+            loaded = [allocator.malloc(one) for one in before]
+            for block in loaded[:-1]:
+                allocator.free(block)
+            if size:  # what optimizers step may be several views of one shard
+                allocator.malloc(size)
+            for block in loaded[-1:]:
+                allocator.free(block)
         weights = sum(state.at(self.micro) for state in record.states if state.category == "weights")
         if record.weight_bytes and weights > sum(record.weight_bytes):  # of a flat buffer only a part is stepped
             allocator.malloc(weights - sum(record.weight_bytes))

@@ -245,9 +245,9 @@ def compiles_blocks(name: str) -> bool:
     return _own(name, "compiles_blocks", False) is True
 
 
-def keeps_last_block(name: str) -> bool:
-    """Whether FSDP keeps the last block whole from forward to backward, as the code that shards it asks for it."""
-    return _own(name, "keeps_last_block", False) is True
+def keeps_last_unit(name: str) -> bool:
+    """Whether FSDP keeps the last unit before the root whole from forward to backward, as the code that shards asks."""
+    return _own(name, "keeps_last_unit", False) is True
 
 
 def keeps_root(name: str) -> bool:
@@ -266,6 +266,22 @@ def reads_head_outside(name: str, loss: str) -> bool:
 def is_only_compiled(name: str) -> bool:
     """Whether a runtime's own code is modelled under `torch.compile` alone: `only_compiled = True`."""
     return _own(name, "only_compiled", False) is True
+
+
+def own_units(name: str) -> tuple[str, ...]:
+    """Parts of the model around which the family's code calls `Sharding.within`, so that FSDP may wrap them."""
+    parts: tuple[str, ...] = _own(name, "own_units", ())
+    return parts
+
+
+def steps_views(name: str) -> bool:
+    """Whether FSDP1 gives the optimizer each weight of a flat parameter, as the runtime asks for: use_orig_params."""
+    return _own(name, "steps_views", False) is True
+
+
+def norm_with_head(name: str) -> bool:
+    """Whether the family's code can have its last norm in the unit of the head."""
+    return _own(name, "norm_with_head", False) is True
 
 
 def prefetches_after(name: str) -> bool:

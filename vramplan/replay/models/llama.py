@@ -26,9 +26,10 @@ from vramplan.replay.models.modules import (
     output_embedding,
     rotary_kernel,
 )
-from vramplan.replay.models.part_names import EMBEDDINGS
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.windows import are_alike, equal_windows, has_window, masks_of
+from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.attention import scaled_dot_product, view_unsqueezed
 from vramplan.replay.operators.basic import add, dropout, embedding, matmul, mul, mul_scalar, neg, softmax
 from vramplan.replay.operators.indexing import split_with_sizes
@@ -263,6 +264,7 @@ class Llama:
     has_tensor_plan = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES
+    own_units = (EMBEDDINGS, HEAD)
     takes_padding = True
     takes_packing = True
     positions: Tensor | None = None  # of packed sequences, which the caller gives
@@ -314,7 +316,7 @@ class Llama:
     def model(self, input_ids: Tensor) -> Tensor:
         """LlamaModel.forward."""
         tape, recipe = self.tape, self.recipe
-        _embeds = embedding(input_ids, self.embed_tokens)
+        _embeds = tape.role(Sharding).within(EMBEDDINGS, lambda ids: embedding(ids, self.embed_tokens), input_ids)
         position_ids = self.position_ids(input_ids)
         masks = masks_of(_embeds, recipe)
         hidden = _embeds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.replay.models.part_names import HEAD, NORMS
-from vramplan.replay.observers import Kernels, Trained
+from vramplan.replay.observers import Kernels, Sharding, Trained
 from vramplan.replay.operators.basic import (
     add,
     add_scalar,
@@ -260,7 +260,7 @@ def output_embedding(tape: Tape, recipe: Recipe, embedding: Parameter) -> Parame
 
 def project(hidden: Tensor, weight: Parameter, bias: Parameter | None, recipe: Recipe) -> Tensor:
     """The logits of hidden states, bounded where the model bounds them."""
-    logits = linear(hidden, weight, bias)
+    logits: Tensor = hidden.tape.role(Sharding).within(HEAD, lambda x: linear(x, weight, bias), hidden)
     if recipe.shape.logit_softcap:
         logits = mul_scalar(logits)
         logits = tanh(logits)

@@ -8,26 +8,37 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.engines import brought_for
-from vramplan.replay.models import keeps_last_block, keeps_root, prefetches_after, reads_head_outside
+from vramplan.replay.models import keeps_last_unit, keeps_root, prefetches_after, reads_head_outside, steps_views
 from vramplan.replay.models.modules import Recipe
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.observers import Accumulation, Trained
 from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.sharding.flat_leaves import FlatLeaves
 from vramplan.replay.sharding.flat_parameter import FlatParameters
+from vramplan.replay.sharding.flat_views import FlatViews
 from vramplan.replay.sharding.fully_shard import FullyShard
 from vramplan.replay.sharding.redistribution import Redistribution
 from vramplan.replay.sharding.replicated import Replicated
-from vramplan.replay.sharding.units import REDUCED, SHARDS, WHOLE, Policy, Weight, root_weights
+from vramplan.replay.sharding.units import REDUCED, SHARDS, WHOLE, Outside, Policy, outside_weights
 from vramplan.replay.techniques import Shards
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
-from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP
+from vramplan.values.parallel import BLOCKS, DDP, ENDS_AS_BLOCKS, FSDP, FSDP_GRAD_OP, WITH_NORM
 
-MOST_ROOTS = 64  # models whose parameters in no block are kept, of a few numbers each
+MOST_OUTSIDE = 64  # models whose parameters in no block are kept, of a few numbers each
 
-_known_roots: dict[Setup, tuple[Weight, ...]] = {}
+_known_outside: dict[Setup, Outside] = {}
+
+OWN_UNITS: dict[str, tuple[tuple[str, ...], bool]] = {
+    BLOCKS: ((), False),
+    "embedding": ((EMBEDDINGS,), False),
+    "head": ((HEAD,), False),
+    ENDS_AS_BLOCKS: ((EMBEDDINGS, HEAD), False),
+    WITH_NORM: ((EMBEDDINGS, HEAD), True),
+}
+"""Which parts of a model are units beside its blocks, and whether the last norm is in the head's."""
 
 
 class Way(NamedTuple):
@@ -58,13 +69,14 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         return way_of(setup.sharding.kind).walk(setup, tape, recipe, precision)
     engine: type[FullyShard] = FullyShard
     if setup.sharding.version == 1:
-        engine = FlatParameters
+        engine = FlatViews if steps_views(recipe.shape.family) else FlatParameters
         if setup.adapter is not None:
             engine = FlatLeaves
     accumulated = None
     if setup.accumulating:
         accumulated = WHOLE if setup.sharding.no_sync else SHARDS
     reduce = REDUCED[setup.sharding.reduce_dtype] if setup.sharding.reduce_dtype else precision.stored
+    own, joint = OWN_UNITS[setup.sharding.units]
     policy = Policy(
         shards=setup.sharding.shards,
         stored=precision.stored,
@@ -75,7 +87,10 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         inputs=precision.weights if precision.stored is not None and engine is FullyShard else None,
         reshards_after_forward=setup.sharding.kind == FSDP,
         accumulated=accumulated,
-        kept_block=recipe.shape.layers - 1 if keeps_last_block(recipe.shape.family) else None,
+        kept_block=recipe.shape.layers - 1 if keeps_last_unit(recipe.shape.family) and HEAD not in own else None,
+        own=own,
+        norm_with_head=joint,
+        keeps_head=keeps_last_unit(recipe.shape.family),
         keeps_root=keeps_root(recipe.shape.family) or reads_head_outside(recipe.shape.family, recipe.loss),
         prefetches_after=prefetches_after(recipe.shape.family),
         reduces=setup.reduces,
@@ -91,15 +106,15 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
     # where gradients are summed in their own element type, they are those of the parameters
     if accumulated != WHOLE or policy.reduce is not None or engine is not FullyShard:
         tape.dismiss(Accumulation)
-    return engine(tape, policy, _roots(setup, tape, recipe, policy), redistribute)
+    return engine(tape, policy, _outside(setup, tape, recipe, policy), redistribute)
 
 
-def _roots(setup: Setup, tape: Tape, recipe: Recipe, policy: Policy) -> tuple[Weight, ...]:
-    """`root_weights`, which iterations have in common that differ in their checkpoints or in accumulating."""
+def _outside(setup: Setup, tape: Tape, recipe: Recipe, policy: Policy) -> Outside:
+    """`outside_weights`, which iterations have in common that differ in their checkpoints or in accumulating."""
     key = setup._replace(segments=(), accumulating=False)
-    found = _known_roots.get(key)
+    found = _known_outside.get(key)
     if found is None:
-        if len(_known_roots) >= MOST_ROOTS:
-            _known_roots.clear()
-        found = _known_roots[key] = tuple(root_weights(recipe, tape.role(Trained), policy))
+        if len(_known_outside) >= MOST_OUTSIDE:
+            _known_outside.clear()
+        found = _known_outside[key] = outside_weights(recipe, tape.role(Trained), policy)
     return found

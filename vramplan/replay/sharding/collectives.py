@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
+from vramplan.replay.models.part_names import HEAD
 from vramplan.replay.recorder import Tape
 from vramplan.replay.sharding.hosted import Shard
 from vramplan.replay.sharding.units import (
@@ -16,6 +17,7 @@ from vramplan.replay.sharding.units import (
     GATHERED,
     SHARDS,
     WHOLE,
+    Outside,
     Policy,
     Unit,
     Weight,
@@ -31,7 +33,7 @@ from vramplan.replay.tensors import BYTE, DType, Parameter, Shape, Tensor
 class Collectives(Shards):
     """Gathers and reduces units, of which a device has its shards in between.
 
-    `root` are the parameters that are in no block. `redistribute` brings a gradient to the layout that its parameter
+    `outside` are the parameters that are in no block. `redistribute` brings a gradient to the layout that its parameter
     has in tensor parallelism.
     """
 
@@ -39,18 +41,25 @@ class Collectives(Shards):
         self,
         tape: Tape,
         policy: Policy,
-        root: Sequence[Weight],
+        outside: Outside,
         redistribute: Callable[[Parameter], None] | None = None,
     ) -> None:
         self.tape, self.policy = tape, policy
         self.rows_among = policy.shards
-        self.root = Unit(())
-        self.root_weights = tuple(root)  # some of which are made when they are used
+        self.outside = outside
+        self.root, self.own = self._units_outside()
         self.kept: Tensor | None = None  # what the last collective of forward wrote, until the next has copied out
         self.reducing: Tensor | None = None  # what the last reduction read
         self.on_host: list[Shard] = []
         self.is_over = False  # backward
         self.redistribute = redistribute
+
+    def _units_outside(self) -> tuple[Unit, dict[str, Unit]]:
+        """The root, and the parts of the model that are units of their own."""
+        own = {part: Unit((), weights) for part, weights in self.outside.own}
+        if HEAD in own:
+            own[HEAD].is_kept = self.policy.keeps_head
+        return Unit((), self.outside.root), own
 
     # --------------------------------------------------------------------------------------------------- shards
     def _shard(self, whole: Parameter) -> Parameter:
@@ -80,7 +89,9 @@ class Collectives(Shards):
         return (policy.stored if trained else policy.frozen or policy.stored) or dtype
 
     def _weights(self, unit: Unit) -> Sequence[Weight]:
-        return self.root_weights if unit is self.root else [weight_of(one, self.policy) for one in unit.parameters]
+        if unit.weights is not None:
+            return unit.weights
+        return [weight_of(one, self.policy) for one in unit.parameters]
 
     def _elements(self, shapes: Sequence[Shape]) -> int:
         """Of one shard of each."""
@@ -92,7 +103,7 @@ class Collectives(Shards):
 
         Source: _fsdp_collectives.py, foreach_all_gather and _get_all_gather_input_metadatas.
         """
-        if unit.arriving is not None or unit.gathered is not None:
+        if unit.arriving is not None or unit.gathered is not None or not self._weights(unit):
             return
         if not self.policy.reduces or self.policy.reduces_after:  # an earlier micro-batch has gathered it
             unit.gathered = self._copies(self._weights(unit))
@@ -181,7 +192,7 @@ class Collectives(Shards):
 
     def _kept_shape(self, unit: Unit, weight: Weight) -> Shape:
         """That of a gradient between micro-steps: a table's is of all rows that tensor parallelism splits."""
-        if unit is not self.root or len(weight.shape) == 1:
+        if unit.weights is None or len(weight.shape) == 1:
             return weight.shape
         return (weight.shape[0] * self.policy.table_parts, *weight.shape[1:])
 
@@ -191,7 +202,12 @@ class Collectives(Shards):
         Source: _fsdp_param_group.py, FSDPParamGroup.post_backward; _fsdp_collectives.py, foreach_reduce.
         """
         tape, policy = self.tape, self.policy
+        if not unit.parameters:  # of a root whose parameters are all in other units
+            unit.is_reduced = True
+            return
         with_gradients = [one for one in unit.parameters if one.node is not None and not one.idle]
+        if unit.visits and not unit.accumulated:  # a module that runs several times gets its gradients with the last
+            with_gradients = [one for one in with_gradients if one.grad is not None]
         if not policy.reduces or (policy.reduces_after and not self.is_over):  # they are added to those that are kept
             for one in with_gradients:
                 if policy.accumulated is None:  # it is the first one

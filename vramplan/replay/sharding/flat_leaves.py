@@ -8,7 +8,7 @@ torch/distributed/fsdp/wrap.py (_or_policy, _recursive_wrap).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -16,7 +16,7 @@ from vramplan.replay.operators.basic import linear
 from vramplan.replay.recorder import Tape
 from vramplan.replay.sharding.flat_parameter import FlatParameters
 from vramplan.replay.sharding.fully_shard import UnitBlock
-from vramplan.replay.sharding.units import Policy, Unit, Weight, is_packed
+from vramplan.replay.sharding.units import Outside, Policy, Unit, is_packed
 from vramplan.replay.tensors import Parameter, Tensor
 
 
@@ -27,12 +27,12 @@ class FlatLeaves(FlatParameters):
         self,
         tape: Tape,
         policy: Policy,
-        root: Sequence[Weight],
+        outside: Outside,
         redistribute: Callable[[Parameter], None] | None = None,
     ) -> None:
         self.leaves: dict[Parameter, Unit] = {}
         self.trained_units: set[Unit] = set()
-        super().__init__(tape, policy, [one for one in root if not one.trained], redistribute)
+        super().__init__(tape, policy, Outside(tuple(one for one in outside.root if not one.trained)), redistribute)
 
     def is_trained(self, unit: Unit) -> bool:
         """A thin layer is, and nothing else."""
@@ -94,16 +94,16 @@ class FlatLeaves(FlatParameters):
         if self.policy.prefetches_after:
             self._gather_next(unit)
 
-    def _flat_shard(self, unit: Unit) -> Parameter:
+    def _flat_shards(self, unit: Unit) -> list[Parameter]:
         """What bits need beside them is no parameter: every device has it whole, and not on the host."""
-        shard = super()._flat_shard(unit)
+        (shard,) = super()._flat_shards(unit)
         if unit.parameters[0].idle:
             shard.idle, shard.node = True, None
         beside = [one.quantized[1:] for one in unit.parameters if is_packed(one)]
         if beside:
             own = shard.quantized[0] if shard.quantized else shard.stored_bytes
             shard.quantized = (own, *(size for sizes in beside for size in sizes))
-        return shard
+        return [shard]
 
     def drop(self) -> None:
         """Nothing more will be asked."""

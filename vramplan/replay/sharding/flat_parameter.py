@@ -16,7 +16,7 @@ from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.sharding.fully_shard import FullyShard
 from vramplan.replay.sharding.hosted import Shard
-from vramplan.replay.sharding.units import COMMUNICATION, GATHERED, SHARDS, WHOLE, Policy, Unit, Weight
+from vramplan.replay.sharding.units import COMMUNICATION, GATHERED, SHARDS, WHOLE, Outside, Policy, Unit, Weight
 from vramplan.replay.techniques.clipping import Clips
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES, FP32, DType, Parameter, Tensor
 
@@ -32,10 +32,11 @@ class FlatParameters(FullyShard):
         self,
         tape: Tape,
         policy: Policy,
-        root: Sequence[Weight],
+        outside: Outside,
         redistribute: Callable[[Parameter], None] | None = None,
     ) -> None:
-        super().__init__(tape, policy, root, redistribute)
+        super().__init__(tape, policy, outside, redistribute)
+        self.sources: list[tuple[int, ...]] = []  # of the shards that are stepped
         self.here: set[Unit] = set()  # units whose parameter is what was gathered, and not the shard
 
     def _elements_of(self, weights: Sequence[Weight]) -> tuple[int, int]:
@@ -140,6 +141,7 @@ class FlatParameters(FullyShard):
         total, _ = self._elements_of(weights)
         dtype = self._dtype_of(weights)
         zeros: list[Tensor] = [tape.new("zeros", one.shape, dtype, False) for one in unit.parameters if one.idle]
+        zeros += self._padding(unit)
         whole: Tensor = tape.new("cat", (total,), dtype, False, category="gradients")
         zeros.clear()
         for one in unit.parameters:
@@ -185,7 +187,12 @@ class FlatParameters(FullyShard):
         if self.policy.hosted is not None:  # _flat_param.py, FlatParamHandle.prepare_gradient_for_optim
             for unit in self.order:
                 unit.gradient = None
-        found = [self._flat_shard(unit) for unit in (self.root, *self.order[:-1]) if unit.parameters]
+        units = [unit for unit in (self.root, *self.order[:-1]) if unit.parameters]
+        found, self.sources = [], []
+        for unit in units:
+            shards = self._flat_shards(unit)
+            found += shards
+            self.sources += [self._laid_flat(unit), *(() for _ in shards[1:])]
         self._tell_host()
         return found
 
@@ -202,7 +209,26 @@ class FlatParameters(FullyShard):
         total = tape.new("pow", (), FP32, False, category="temporaries")
         del own, squared, total
 
-    def _flat_shard(self, unit: Unit) -> Parameter:
+    def _laid_flat(self, unit: Unit) -> tuple[int, ...]:
+        """The weights of a unit, and behind them the flat parameter that they are copied into and that is cut.
+
+        Source: _flat_param.py, FlatParamHandle.flatten_tensors_into_flat_param and shard.
+        """
+        weights = self._weights(unit)
+        dtype = self._stored(self._dtype_of(weights), self.is_trained(unit))
+        sizes = [*(prod(one.shape) for one in weights), self._elements_of(weights)[0]]
+        return tuple(rounded(size * dtype.itemsize) for size in sizes)
+
+    def cut_from(self) -> list[tuple[int, ...]]:
+        """Each unit whole."""
+        return [] if self.policy.hosted is not None else self.sources
+
+    def _padding(self, unit: Unit) -> list[Tensor]:
+        """What stands for the gradients of padding between the weights of a unit, of which there is none."""
+        return []
+
+    def _flat_shards(self, unit: Unit) -> list[Parameter]:
+        """What the optimizer steps of a unit: its flat shard."""
         first, weights = unit.parameters[0], self._weights(unit)
         _, own = self._elements_of(weights)
         is_trained = self.is_trained(unit)
@@ -213,7 +239,7 @@ class FlatParameters(FullyShard):
             self.on_host.append(Shard(own, dtype, first.copies, is_trained, unit.moves, has_gradient=True))
             shard.quantized = (0,)  # nothing of it is on the device
         shard.path, shard.part = first.path, first.part[:-1]
-        return shard
+        return [shard]
 
     def states(self) -> list[State]:
         """The shards of the gradients of earlier micro-steps, and what clipping keeps."""

@@ -1,22 +1,24 @@
 """PyTorch's FSDP2, `fully_shard` on each block and on the model: gathered when used, reduced when done.
 
-A unit is a block, or the root: all that is in no block. Between its uses a device holds its shard of each parameter
-alone. Source: torch 2.13, torch/distributed/fsdp/_fully_shard: _fsdp_param_group.py (FSDPParamGroup), _fsdp_state.py
-(FSDPState). What the collectives allocate is in collectives.py.
+A unit is a block, a part of the model that its program wraps too (the embedding, the head), or the root: all that is in
+no other. Between its uses a device holds its shard of each parameter alone. What the collectives allocate is in
+collectives.py. Source: torch 2.13, torch/distributed/fsdp/_fully_shard: _fsdp_param_group.py (FSDPParamGroup),
+_fsdp_state.py (FSDPState).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from vramplan.replay.models.checkpointed import checkpointed_blocks
 from vramplan.replay.operators.views import to
 from vramplan.replay.record import Record, State
-from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.recorder import Node, Tape, rounded
 from vramplan.replay.sharding.collectives import Collectives
 from vramplan.replay.sharding.hosted import HostStates, host_states
-from vramplan.replay.sharding.units import SHARDS, WHOLE, Policy, Unit, Weight
+from vramplan.replay.sharding.units import SHARDS, WHOLE, Outside, Policy, Unit, is_packed, own_part
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 
 
@@ -34,14 +36,17 @@ class FullyShard(Collectives):
         self,
         tape: Tape,
         policy: Policy,
-        root: Sequence[Weight],
+        outside: Outside,
         redistribute: Callable[[Parameter], None] | None = None,
     ) -> None:
-        super().__init__(tape, policy, root, redistribute)
-        self.order: list[Unit] = []  # in which forward left the units
-        self.outer: tuple[Unit, list[Unit]] | None = None  # root and order of the model that trains, where another runs
+        super().__init__(tape, policy, outside, redistribute)
+        self.order: list[Unit] = []  # in which forward left the units, the first time each
+        self.visits: list[Unit] = []  # the same each time: a module may run several times
+        self.outer: tuple[Any, ...] | None = None  # units and order of the model that trains, where another runs
+        self.hook: tuple[Node | None, list[Unit]] = None, []  # the last one of a part of the model, and whose it is
         self.host_states: HostStates | None = None
-        self.inputs_dtype = policy.inputs
+        self.wholes: tuple[Parameter, ...] = ()  # of the shards that are stepped
+        self.inputs_dtype, self.norm_with_head = policy.inputs, policy.norm_with_head
         self.ends_in_backward = not policy.reduces_after  # _fsdp_state.py, _register_root_post_backward_final_callback
 
     # ------------------------------------------------------------------------------------------------ the model
@@ -58,6 +63,20 @@ class FullyShard(Collectives):
 
         return build
 
+    def within(self, part: str, run: Callable[[Any], Any], given: Any) -> Any:
+        """The module of a part of the model, between the hooks of its unit if it is one."""
+        unit = self.own.get(part)
+        if unit is None:
+            return run(given)
+        if not unit.parameters:
+            inside = {id(one) for other in self.order for one in other.parameters}
+            outside = (one for one in self.tape.parameters if id(one) not in inside)
+            unit.parameters = tuple(one for one in outside if own_part(one, self.policy) == part)
+        self.enter(unit)
+        if given is not None:
+            given, _ = self.after_inputs(unit, given)
+        return self.leave(unit, run(given))
+
     def around_checkpoints(self, make: Callable[[int], Any], names: Sequence[str]) -> Callable[[int], Any]:
         """Transformers checkpoints a block's forward pass, and the hooks are around that."""
         return checkpointed_blocks(self.tape, make, names)
@@ -69,19 +88,20 @@ class FullyShard(Collectives):
 
     def begin_other(self) -> None:
         """A model that is wrapped by itself has a root and an order of its own (_fsdp_state.py, FSDPStateContext)."""
-        self.outer = self.root, self.order
-        self.root, self.order = Unit(()), []
+        self.outer = self.root, self.own, self.order, self.visits
+        (self.root, self.own), self.order, self.visits = self._units_outside(), [], []
 
     def end_other(self) -> None:
         """What it has gathered goes with the iteration."""
         assert self.outer is not None
         for unit in self.order:
             unit.gathered = None
-        (self.root, self.order), self.outer = self.outer, None
+        (self.root, self.own, self.order, self.visits), self.outer = self.outer, None
 
     def before_forward(self) -> None:
         """The root is gathered first."""
-        self._accumulate(self.root)
+        for unit in (self.root, *self.own.values()):
+            self._accumulate(unit)
         self._gather(self.root)
         self._copy_out(self.root, in_forward=True)
 
@@ -91,11 +111,23 @@ class FullyShard(Collectives):
             return loss
         if self.policy.reshards_after_forward and not (self.keeps_root or self.policy.keeps_root):
             self.root.gathered = None
-        self.order.append(self.root)
+        self._visit(self.root)
         self.kept = None
         inside = {id(one) for unit in self.order for one in unit.parameters}
         self.root.parameters = tuple(one for one in self.tape.parameters if id(one) not in inside)
-        return self._before_backward(self.root, loss)
+        result = self._before_backward(self.root, loss)
+        self.hook = None, []
+        return result
+
+    def _visit(self, unit: Unit) -> None:
+        """Forward leaves a unit.
+
+        Source: _fsdp_param_group.py, FSDPParamGroup._record_post_forward.
+        """
+        if unit not in self.order:
+            self.order.append(unit)
+        unit.visits.append(len(self.visits))
+        self.visits.append(unit)
 
     def before_step(self) -> None:
         """The host steps, and clips; the norm is summed over the devices."""
@@ -122,7 +154,8 @@ class FullyShard(Collectives):
         for unit in self.order:
             unit.summed = None
         self.reducing = None
-        found = [self._shard(one) for one in self.tape.parameters]
+        self.wholes = tuple(self.tape.parameters)
+        found = [self._shard(one) for one in self.wholes]
         self._tell_host()
         return found
 
@@ -131,6 +164,20 @@ class FullyShard(Collectives):
         if self.policy.hosted is not None:
             sums_each = self.policy.accumulated != WHOLE
             self.host_states = host_states(self.on_host, self.policy.hosted, sums_each=sums_each)
+
+    def cut_from(self) -> list[tuple[int, ...]]:
+        """Each parameter whole, in the element type of its shards.
+
+        Source: accelerate 1.15, utils/fsdp_utils.py, fsdp2_load_full_state_dict; torchtune 0.6.1,
+        training/_distributed.py, load_from_full_model_state_dict: one by one.
+        """
+        if self.policy.hosted is not None:
+            return []
+        dtypes = [self._stored(one.dtype, one.node is not None or one.idle) for one in self.wholes]
+        pairs = zip(self.wholes, dtypes, strict=True)
+        return [
+            (one.stored_bytes if is_packed(one) else rounded(prod(one.shape) * dtype.itemsize),) for one, dtype in pairs
+        ]
 
     def states(self) -> list[State]:
         """The shards of the gradients of earlier micro-steps: those of a unit lie in one piece."""
@@ -154,6 +201,8 @@ class FullyShard(Collectives):
     def drop(self) -> None:
         """Nothing more will be asked."""
         self.order.clear()
+        self.visits.clear()
+        self.wholes = ()
 
     def annotate(self, record: Record) -> None:
         """What is on the host."""
@@ -178,7 +227,7 @@ class FullyShard(Collectives):
         if self.tape.direction != "recompute":
             if self.policy.reshards_after_forward and not unit.is_kept:
                 unit.gathered = None
-            self.order.append(unit)
+            self._visit(unit)
         return self.through(result, lambda tensor: self._before_backward(unit, tensor))
 
     def leave_again(self, unit: Unit) -> None:
@@ -188,25 +237,35 @@ class FullyShard(Collectives):
     def _before_backward(self, unit: Unit, tensor: Tensor) -> Tensor:
         """The result of a unit, whose gradient brings its parameters, and starts to gather those of the next unit.
 
+        Where a unit ends the model, the root's hook is one more on the same tensor, and comes after it.
         Source: _fsdp_param_group.py, FSDPParamGroup.pre_backward and _backward_prefetch.
         """
+        before, others = self.hook
+        if before is not None and tensor.node is before:
+            others.append(unit)
+            return tensor
+        units = [unit]
 
         def fn(gradient: Any, _saved: Any) -> list[Any]:
-            if not unit.used_by_backward:
-                unit.used_by_backward = True
-                self._gather(unit)
-                self._copy_out(unit, in_forward=False)
-                if not self.policy.prefetches_after:
-                    self._gather_next(unit)
+            for one in units:
+                if not one.used_by_backward:
+                    one.used_by_backward = True
+                    self._gather(one)
+                    self._copy_out(one, in_forward=False)
+                    if not self.policy.prefetches_after:
+                        self._gather_next(one)
             return [gradient]
 
-        return self._hook("pre_backward", tensor, fn)
+        hooked = self._hook("pre_backward", tensor, fn)
+        if unit in self.own.values():
+            self.hook = hooked.node, units
+        return hooked
 
     def _gather_next(self, unit: Unit) -> None:
         """Gather ahead of time the unit that backward comes to after this one."""
-        index = self.order.index(unit)
-        if index and not self.order[index - 1].is_reduced:
-            self._gather(self.order[index - 1])
+        index = unit.visits.pop() if unit.visits and self._weights(unit) else 0
+        if index and not self.visits[index - 1].is_reduced:
+            self._gather(self.visits[index - 1])
 
     def after_inputs(self, unit: Unit, given: Any, other: Tensor | None = None) -> tuple[Any, Tensor | None]:
         """The inputs of a unit: when their gradients are there, so are those of its parameters.

@@ -8,6 +8,7 @@ from typing import Any
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import Recipe
+from vramplan.replay.models.part_names import HEAD, NORMS
 from vramplan.replay.observers import Sharding, Trained, train
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BF16, FP16, FP32, DType, Parameter, Shape, Tensor
@@ -38,6 +39,9 @@ class Policy(NamedTuple):
     prefetches_after: bool = False  # the next unit of backward is gathered when one is over, and not before it
     keeps_root: bool = False  # what is in no block stays whole from forward to backward
     kept_block: int | None = None  # the block whose parameters stay whole from forward to backward all the same
+    own: tuple[str, ...] = ()  # parts of the model that are units of their own: EMBEDDINGS, HEAD
+    norm_with_head: bool = False  # the last norm is in the head's unit
+    keeps_head: bool = False  # the head's unit stays whole from forward to backward all the same
 
 
 def shard_shape(shape: Shape, shards: int) -> Shape:
@@ -74,8 +78,10 @@ def packed_shape(parameter: Parameter, storage: DType) -> Shape:
 class Unit:
     """Parameters that one collective gathers, and which of their tensors exist at the moment."""
 
-    def __init__(self, parameters: Sequence[Parameter]) -> None:
+    def __init__(self, parameters: Sequence[Parameter], weights: Sequence[Weight] | None = None) -> None:
         self.parameters = tuple(parameters)
+        self.weights = None if weights is None else tuple(weights)  # of parameters some of which are made later
+        self.visits: list[int] = []  # when forward left it, among all units; backward takes them from the end
         self.arriving: Tensor | None = None  # what the collective writes
         self.gathered: list[Tensor] | None = None  # the parameters whole
         self.is_kept = False  # they stay so until backward is done with them
@@ -95,7 +101,22 @@ def weight_of(parameter: Parameter, policy: Policy) -> Weight:
     return Weight(parameter.shape, parameter.dtype, parameter.node is not None)
 
 
-def root_weights(recipe: Recipe, trained: Trained, policy: Policy) -> list[Weight]:
+def own_part(parameter: Parameter, policy: Policy) -> str | None:
+    """The part of the model whose own unit a parameter outside of the blocks is in; None: it is in the root."""
+    part = parameter.part[0] if parameter.part else None
+    if part == NORMS and policy.norm_with_head:
+        part = HEAD
+    return part if part in policy.own else None
+
+
+class Outside(NamedTuple):
+    """The parameters that are in no block."""
+
+    root: tuple[Weight, ...]
+    own: tuple[tuple[str, tuple[Weight, ...]], ...] = ()  # of each part that is a unit
+
+
+def outside_weights(recipe: Recipe, trained: Trained, policy: Policy) -> Outside:
     """The parameters that are in no block, some of which a forward pass makes when it uses them."""
     tape = Tape(1)
     train(tape, trained)
@@ -108,10 +129,13 @@ def root_weights(recipe: Recipe, trained: Trained, policy: Policy) -> list[Weigh
     arguments, _ = make_inputs(tape, inputs_of(network, small))
     network(*arguments)
     inside = {id(one) for one in noted.inside}
-    found = [weight_of(one, policy) for one in tape.parameters if id(one) not in inside]
+    groups: dict[str | None, list[Weight]] = {None: [], **{part: [] for part in policy.own}}
+    for one in tape.parameters:
+        if id(one) not in inside:
+            groups[own_part(one, policy)].append(weight_of(one, policy))
     for one in tape.parameters:
         one.node = None
-    return found
+    return Outside(tuple(groups.pop(None)), tuple((str(part), tuple(found)) for part, found in groups.items()))
 
 
 class _Noted(Sharding):

@@ -93,6 +93,10 @@ class Shards(Sharding):
     def after_step(self) -> None:
         """The gradients go."""
 
+    def cut_from(self) -> list[tuple[int, ...]]:
+        """Bytes of what the device has of each parameter that it steps, whole, before it keeps its shard alone."""
+        return []
+
     def states(self) -> list[State]:
         """What is there during the whole iteration, beside weights and states of the optimizer."""
         return []

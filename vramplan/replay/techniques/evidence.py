@@ -65,6 +65,7 @@ RELIES_ON = {
     "quantization: gptq-int4": (INPUTS, SAVED),  # gptqmodel's own kernel
     "adapter: over experts": (INPUTS, SAVED, LOSS, BESIDE),  # PEFT wraps parameters in place of layers
     **dict.fromkeys(UNITS, (INPUTS, SAVED, BESIDE, STEP)),  # weights are whole in a unit's own forward and backward
+    "parallel.fsdp_units: ends": (TRAINED, LOSS),  # how often the head runs, and whether it gets gradients
     FLAT: (SAVED,),  # its views of a flat parameter are made again where a checkpoint runs again
 }
 """What a technique's mechanism reads: beside a technique that changes that, it needs a traced row of the two."""

@@ -6,66 +6,68 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4775 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4837 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
-  images, liger, litgpt, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers, padding,
-  pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
-  sharded_activations, sharded_bits, sharded_more, smoothing, suite, tiled, titan, titan_replicas, torchtune, turns,
-  vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt,
-  mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4,
-  llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  images, liger, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers,
+  padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
+  sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled, titan, titan_replicas,
+  titan_units, torchtune, torchtune_units, turns, vision, zero, zero_adapters, zero_offload | bart, bert, bloom,
+  chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtitan, llama under
+  torchtune, llama4_text, llava, mistral, mixtral, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe,
+  opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta,
+  smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama
+  under torchtitan, llama under torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under
+  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
+  starcoder2, t5, vit
 activation_checkpointing: selective | 285 | fully_shard_more, losses, more_families, replicated, selective,
   selective_more, seq2seq, sharded_more | bart, bert, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4,
   glm4_moe, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5,
   vit, xlm-roberta | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral, neox,
   opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-layer | 129 | fully_shard_more, liger, losses, more_families, replicated,
-  selective, seq2seq, tiled, titan, titan_replicas, zero | bert, glm4_moe, gpt2, gpt_neo, llama, llama under
-  torchtitan, mistral, phi3, qwen2, qwen3, roberta, smollm3 | bert, glm4_moe, gpt2, gpt_neo, llama, llama under
+activation_checkpointing: selective-layer | 133 | fully_shard_more, liger, losses, more_families, replicated,
+  selective, seq2seq, tiled, titan, titan_replicas, titan_units, zero | bert, glm4_moe, gpt2, gpt_neo, llama, llama
+  under torchtitan, mistral, phi3, qwen2, qwen3, roberta, smollm3 | bert, glm4_moe, gpt2, gpt_neo, llama, llama under
   torchtitan, phi3, roberta
-activation_checkpointing: selective-op | 432 | fully_shard_more, liger, losses, masks, more_families, selective,
-  selective_more, seq2seq, sharded_more, tiled, titan, titan_replicas, turns, zero | bart, bert, bloom, deepseek_v2,
-  deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under
-  torchtitan, mistral, mixtral, mpt, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, smollm3, t5,
-  vit, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  llama, llama under torchtitan, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
-adapter: dora | 151 | adapted, adapters, adapters_more, fully_shard_more, images, liger, more_families, pairs,
-  pairs_beside, quantized, tiled, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
-  gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llava, mistral, mixtral,
-  mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta,
-  smollm3, t5, vit | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm,
-  glm4, gpt2, gpt_neo, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen_moe, roberta, t5, vit
-adapter: ia3 | 166 | adapted, adapters, adapters_more, fully_shard_more, images, liger, more_families, pairs,
-  pairs_beside, quantized, tiled, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
-  gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava,
-  mistral, mixtral, mpt, olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, roberta, smollm3,
-  starcoder2, t5, vit | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl,
-  qwen_moe, roberta, starcoder2, t5, vit
-adapter: lora | 1259 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
+activation_checkpointing: selective-op | 437 | fully_shard_more, liger, losses, masks, more_families, selective,
+  selective_more, seq2seq, sharded_more, sharded_units, tiled, titan, titan_replicas, titan_units, turns, zero | bart,
+  bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, llama, llama under torchtitan, mistral, mixtral, mpt, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_moe, roberta, smollm3, t5, vit, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe,
+  roberta, t5, vit
+adapter: dora | 152 | adapted, adapters, adapters_more, fully_shard_more, images, liger, more_families, pairs,
+  pairs_beside, quantized, sharded_units, tiled, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2,
+  deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llava,
+  mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, roberta, smollm3, t5, vit | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen_moe, roberta, t5, vit
+adapter: ia3 | 167 | adapted, adapters, adapters_more, fully_shard_more, images, liger, more_families, pairs,
+  pairs_beside, quantized, sharded_units, tiled, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2,
+  deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama,
+  llama4_text, llava, mistral, mixtral, mpt, olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, roberta, smollm3, starcoder2, t5, vit | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
+  gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox,
+  olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+adapter: lora | 1283 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
   liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_activations,
-  sharded_bits, sharded_more, tiled, torchtune, zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2,
-  deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox
-  under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt,
-  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
-  starcoder2, t5, vit
-adapter: modules_to_save | 132 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
-  zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, gpt2, gpt_neox,
-  llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, vit, xlm-roberta
-  | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
-  qwen_moe, resnet, roberta, vit
+  sharded_bits, sharded_more, sharded_units, tiled, torchtune, torchtune_units, zero, zero_adapters | bart, bert,
+  bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune,
+  llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune,
+  llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
+  sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text,
+  gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta,
+  vit, xlm-roberta | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox,
+  opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: over experts | 29 | adapters_more, fully_shard_more, liger, more_families | deepseek_v2, deepseek_v3,
   glm4_moe, mixtral, qwen3_moe | deepseek, glm4_moe, mixtral, qwen_moe
 checkpoint_reentrant: true | 313 | checkpoints, fully_shard_more, images, liger, more_families, pairs, replicated,
@@ -83,14 +85,14 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 642 | adapters, frozen, fully_shard_more, hosted, images, liger, lora_parts, masks, more_families,
-  pairs, pairs_beside, quantized, replicated, tiled, turns, zero_adapters | bart, bert, bloom, chatglm, clip,
-  deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts | 643 | adapters, frozen, fully_shard_more, hosted, images, liger, lora_parts, masks, more_families,
+  pairs, pairs_beside, quantized, replicated, sharded_units, tiled, turns, zero_adapters | bart, bert, bloom, chatglm,
+  clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -107,19 +109,19 @@ label_smoothing | 335 | evaluation, evaluation_more, fully_shard_more, images, l
 liger_kernels | 102 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm4, gpt_oss,
   llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek,
   gemma, gemma2, gemma3, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen3_vl, qwen_moe
-loss: chunked | 540 | heads, images, liger, litgpt, losses, losses_more, more_families, sharded_more, torchtune,
-  turns | bloom, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, mistral, mixtral, mpt,
-  neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_vl | bloom,
-  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
-  llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt,
-  phi3, qwen3_vl, qwen_moe
+loss: chunked | 581 | heads, images, liger, litgpt, litgpt_flat, losses, losses_more, more_families, sharded_more,
+  torchtune, torchtune_units, turns | bloom, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2,
+  gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under
+  torchtune, mistral, mixtral, mpt, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe,
+  qwen3, qwen3_moe, qwen3_vl | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under
+  litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
 loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
-loss: fp32-logits | 49 | losses, returned, titan, titan_replicas | bert, llama, llama under torchtitan | bert, llama,
-  llama under torchtitan
+loss: fp32-logits | 51 | losses, returned, titan, titan_replicas, titan_units | bert, llama, llama under torchtitan |
+  bert, llama, llama under torchtitan
 loss: fused | 218 | fully_shard_more, heads, images, liger, losses, losses_more, more_families, quantized | bloom,
   deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, llama, mistral,
   mixtral, mpt, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_vl, smollm3 | bloom, deepseek, falcon, gemma,
@@ -131,13 +133,13 @@ loss: reward | 8 | preference | llama | llama
 loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
-loss: vocab-parallel | 30 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 272 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images, liger, master,
-  more_families, optimizers, precisions, sharded_bits, sharded_more, tiled, titan, titan_replicas, turns, zero | bert,
-  bloom, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama,
-  llama under torchtitan, mistral, olmo2, olmo3, phi, qwen2, qwen3, qwen3_moe, qwen3_vl, smollm3, vit | bert, bloom,
-  deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
-  torchtitan, neox, olmo2, phi, qwen3_vl, qwen_moe, vit
+loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
+max_gradient_norm | 295 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images, liger, master,
+  more_families, optimizers, precisions, sharded_bits, sharded_more, sharded_units, tiled, titan, titan_replicas,
+  titan_units, turns, zero | bert, bloom, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_neox, gpt_oss, llama, llama under torchtitan, mistral, olmo2, olmo3, phi, qwen2, qwen3, qwen3_moe,
+  qwen3_vl, smollm3, vit | bert, bloom, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama under torchtitan, neox, olmo2, phi, qwen3_vl, qwen_moe, vit
 offload: activations | 492 | checkpoints, flat_adapters, flat_host, host_activations, hosted, images, liger,
   more_families, pairs, selective_more, sharded_activations, tiled | bert, bloom, deepseek_v2, deepseek_v3, falcon,
   gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text,
@@ -200,16 +202,16 @@ optimizer: sgd | 442 | adapted, adapters_more, attention, checkpoints, families,
   deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
   llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
-optimizer: sgd-momentum | 492 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
-  halves, hosted, images, liger, litgpt, master, moe, more_families, optimizers, pairs, precisions, quantized, random,
-  resnet, seq2seq, suite, torchtune, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt,
-  llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi,
-  phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta,
-  smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd-momentum | 512 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
+  halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
+  quantized, random, resnet, seq2seq, suite, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
+  deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox
+  under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
+  litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer_in_backward: true | 105 | checkpoints, galore, liger, optimizers, precisions, steps, tiled | bert, gemma2,
   gemma3_text, gpt2, gpt_oss, llama, mistral, olmo2, qwen2, qwen3, smollm3 | bert, gemma2, gemma3, gpt2, gpt_oss,
   llama, olmo2
@@ -224,30 +226,33 @@ padding: right | 357 | fully_shard_more, images, liger, losses_more, masks, more
   xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
   gpt_neo, gpt_oss, llama, llama4, mixtral, mpt, neox, olmo2, phi3, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2,
   t5
-parallel.fsdp_version: 1 | 172 | flat_adapters, flat_host, flat_parameter, foundry, sharded_activations | bert,
-  bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mpt under llm-foundry, opt, phi, phi3,
-  qwen2, qwen3, roberta, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, mpt under llm-foundry, neox, opt,
-  phi, phi3, roberta, vit
-parallel.replicas | 39 | flat_adapters, flat_host, flat_parameter, replicas, sharded_activations, sharded_more,
-  titan_replicas | gemma, gpt2, gpt_neox, llama, llama under torchtitan, mistral, opt, phi3, qwen2 | gemma, gpt2,
-  llama, llama under torchtitan, neox, opt, phi3
+parallel.fsdp_units: ends | 88 | sharded_units, titan_units, torchtune_units | llama, llama under torchtitan, llama
+  under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
+parallel.fsdp_version: 1 | 204 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
+  | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under litgpt,
+  mistral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3, roberta, vit |
+  bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama under litgpt, mpt under
+  llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
+parallel.replicas | 52 | flat_adapters, flat_host, flat_parameter, replicas, sharded_activations, sharded_more,
+  sharded_units, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under torchtitan, mistral, opt,
+  phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
 parallel.sharding: ddp | 78 | modded, modded_compiled, replicated, sharded_activations, sharded_bits | bert, gemma,
   glm4_moe, gpt2, gpt_neo, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl |
   bert, gemma, glm4_moe, gpt2, gpt_neo, llama, modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 595 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
-  host_activations, litgpt, replicas, sharded_activations, sharded_bits, sharded_more, titan, titan_replicas,
-  torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral, mixtral, mpt under
-  llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm,
-  glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mixtral, mpt
-  under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
-  qwen_moe, roberta, vit
-parallel.sharding: fsdp-grad-op | 215 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
-  host_activations, replicas, sharded_activations, sharded_bits, sharded_more | bert, bloom, gemma, gemma2, gemma3,
-  gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, llama,
-  mixtral, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
+parallel.sharding: fsdp | 707 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+  host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units,
+  titan, titan_replicas, titan_units, torchtune, torchtune_units | bert, bloom, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, llama under torchtitan,
+  llama under torchtune, mistral, mixtral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, falcon under litgpt,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
+parallel.sharding: fsdp-grad-op | 223 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+  host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom, gemma,
+  gemma2, gemma3, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, gemma, gemma2, gemma3, gemma3_images,
+  glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
 parallel.sharding: zero1 | 49 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma2, gemma3_text, glm,
   glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
   qwen3_vl, roberta, vit | bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox,
@@ -260,30 +265,32 @@ parallel.sharding: zero3 | 124 | host_activations, zero, zero_adapters, zero_off
   gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl,
   qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama,
   neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
-parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan | llama under torchtitan
-precision: amp | 3045 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
+precision: amp | 3053 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, litgpt,
   lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside,
   precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more,
-  seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, tiled, turns, vision | bart, bert,
-  bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text,
-  glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama4_text,
-  llava, mistral, mixtral, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3,
-  starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, llama, llama under
-  litgpt, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled, turns, vision |
+  bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt,
+  llama4_text, llava, mistral, mixtral, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta,
+  smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, llama, llama
+  under litgpt, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 337 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
-  host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan, titan_replicas | bert, bloom,
-  gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under torchtitan, mistral,
-  mixtral, mpt under llm-foundry, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
-  roberta | bert, bloom, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, llama under
-  torchtitan, mixtral, mpt under llm-foundry, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
+precision: fsdp | 385 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+  host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units, titan,
+  titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe,
+  gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, llama under torchtitan, mistral, mixtral, mpt under llm-foundry,
+  neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
+  qwen3_vl, roberta | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2,
+  gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under llm-foundry, neox, neox under litgpt,
+  opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
 precision: mixed | 1546 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
   generation, generation_more, heads, host_activations, hosted, images, liger, losses, losses_more, master, moe,
   more_families, padding, pairs, pairs_beside, preference, random, replicated, resnet, selective, selective_more,
@@ -294,21 +301,22 @@ precision: mixed | 1546 | adapters, attention, checkpoints, compile, evaluation,
   bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
   gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-precision: pure | 2498 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: pure | 2552 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
-  galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, litgpt, lora_parts, losses,
-  losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside,
-  precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective, selective_more,
-  seq2seq, sharded_activations, sharded_bits, sharded_more, smoothing, suite, tiled, torchtune, turns, vision | bart,
-  bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under
-  torchtune, llama4_text, llava, mistral, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry,
-  neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm,
-  clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, modded_nanogpt under
-  modded-nanogpt, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, litgpt, litgpt_flat,
+  lora_parts, losses, losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs,
+  pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective,
+  selective_more, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled,
+  torchtune, torchtune_units, turns, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
+  llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, modded_nanogpt under
+  modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5,
+  vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune,
+  llama4, llava, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox, neox under litgpt,
+  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
+  starcoder2, t5, vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
 quantization: int8 | 88 | adapters, images, liger, pairs, pairs_beside, quantized | bart, bert, bloom, gemma, gemma2,
@@ -331,30 +339,32 @@ trained_blocks: badam | 15 | turns | gemma, gpt_neox, mistral, opt, phi, phi3, q
   opt, phi, phi3
 trained_blocks: lisa | 20 | turns | gemma, gpt_neox, llama, mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma,
   llama, mixtral, neox, olmo2, phi, phi3
-weight_dtype: 16 bits | 729 | adapters, adapters_more, flat_adapters, fully_shard_more, galore, halves, hosted,
-  liger, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more, tiled,
-  turns | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4,
-  gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral,
-  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+weight_dtype: 16 bits | 730 | adapters, adapters_more, flat_adapters, fully_shard_more, galore, halves, hosted,
+  liger, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more,
+  sharded_units, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
+  gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo2, olmo3,
+  olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
+  llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5,
+  vit
 activation_checkpointing: full + adapter: dora | 92 | adapted, adapters, adapters_more, fully_shard_more, images,
   more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
   gemma3, glm, gpt2, gpt_neo, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + adapter: ia3 | 106 | adapted, adapters, adapters_more, fully_shard_more, images,
-  more_families, pairs, pairs_beside, quantized, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, mixtral, mpt, neox,
-  olmo2, olmoe, opt, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 797 | adapted, adapters, adapters_more, flat_adapters,
+activation_checkpointing: full + adapter: ia3 | 107 | adapted, adapters, adapters_more, fully_shard_more, images,
+  more_families, pairs, pairs_beside, quantized, sharded_units, zero_adapters | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
+  mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + adapter: lora | 813 | adapted, adapters, adapters_more, flat_adapters,
   fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated,
-  sharded_activations, sharded_bits, sharded_more, torchtune, zero, zero_adapters | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt,
-  olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: modules_to_save | 77 | adapted, adapters, adapters_more, fully_shard_more,
-  pairs, pairs_beside, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
-  mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
+  sharded_activations, sharded_bits, sharded_more, sharded_units, torchtune, torchtune_units, zero, zero_adapters |
+  bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral,
+  mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta, starcoder2, t5, vit
+activation_checkpointing: full + adapter: modules_to_save | 79 | adapted, adapters, adapters_more, fully_shard_more,
+  pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3,
+  gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 19 | adapters_more, fully_shard_more, more_families |
   deepseek, glm4_moe, mixtral, qwen_moe
 activation_checkpointing: full + checkpoint_reentrant: true | 294 | checkpoints, fully_shard_more, images, liger,
@@ -367,26 +377,26 @@ activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimiz
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 386 | adapters, frozen, fully_shard_more, hosted, images, liger,
-  lora_parts, more_families, pairs, pairs_beside, quantized, replicated, turns, zero_adapters | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  roberta, starcoder2, t5, vit
+activation_checkpointing: full + frozen: parts | 387 | adapters, frozen, fully_shard_more, hosted, images, liger,
+  lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_units, turns, zero_adapters | bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 18 | galore, precisions | bert, gpt2, llama
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 197 | evaluation, evaluation_more, images, losses_more,
   more_families, pairs, smoothing | bart, bert, bloom, chatglm, deepseek, falcon, gemma2, gemma3, glm, glm4, glm4_moe,
   gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + liger_kernels | 13 | liger | glm4, gpt_oss, olmo2, qwen3_vl, qwen_moe
-activation_checkpointing: full + loss: chunked | 296 | heads, images, litgpt, losses, losses_more, more_families,
-  sharded_more, torchtune | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi,
-  phi under litgpt, phi3, qwen3_vl, qwen_moe
+activation_checkpointing: full + loss: chunked | 317 | heads, images, litgpt, litgpt_flat, losses, losses_more,
+  more_families, sharded_more, torchtune, torchtune_units | bloom, deepseek, falcon, falcon under litgpt, gemma,
+  gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, mpt,
+  neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: cpo | 1 | preference | llama
 activation_checkpointing: full + loss: dpo | 181 | losses_more, pairs, preference | deepseek, falcon, gemma, gemma2,
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
-activation_checkpointing: full + loss: fp32-logits | 26 | losses, returned, titan | bert, llama, llama under
-  torchtitan
+activation_checkpointing: full + loss: fp32-logits | 27 | losses, returned, titan, titan_units | bert, llama, llama
+  under torchtitan
 activation_checkpointing: full + loss: fused | 125 | heads, images, losses, losses_more, more_families, quantized |
   bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral, mpt, neox, opt, phi3,
   qwen3_vl, qwen_moe
@@ -396,11 +406,12 @@ activation_checkpointing: full + loss: orpo | 1 | preference | llama
 activation_checkpointing: full + loss: reward | 5 | preference | llama
 activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
-activation_checkpointing: full + loss: vocab-parallel | 9 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + max_gradient_norm | 146 | flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
+  torchtitan
+activation_checkpointing: full + max_gradient_norm | 155 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, master, more_families, optimizers, precisions, sharded_bits, sharded_more,
-  tiled, titan, titan_replicas, turns, zero | bert, bloom, gemma, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo,
-  llama, llama under torchtitan, neox, olmo2, phi, qwen3_vl, vit
+  sharded_units, tiled, titan, titan_replicas, titan_units, turns, zero | bert, bloom, gemma, gemma2, gemma3_images,
+  glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, neox, olmo2, phi, qwen3_vl, vit
 activation_checkpointing: full + offload: activations | 256 | checkpoints, flat_adapters, flat_host,
   host_activations, hosted, images, liger, more_families, pairs, sharded_activations | bert, bloom, deepseek, falcon,
   gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, mixtral, mpt,
@@ -439,12 +450,12 @@ activation_checkpointing: full + optimizer: sgd | 296 | adapted, adapters_more, 
   quantized, random, replicated, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
   gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt,
   neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd-momentum | 299 | adapted, adapters, adapters_more, checkpoints,
-  families, frozen, fully_shard_more, halves, hosted, images, liger, litgpt, master, moe, more_families, optimizers,
-  precisions, quantized, random, seq2seq, torchtune, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd-momentum | 311 | adapted, adapters, adapters_more, checkpoints,
+  families, frozen, fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families,
+  optimizers, precisions, quantized, random, seq2seq, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
+  deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
+  llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints, galore, optimizers, precisions |
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
@@ -452,21 +463,25 @@ activation_checkpointing: full + packing: true | 38 | liger, losses_more | gpt2,
 activation_checkpointing: full + padding: right | 214 | fully_shard_more, images, losses_more, masks, more_families,
   padding, pairs, pairs_beside, preference, replicated, zero | bart, bert, deepseek, falcon, gemma3_images, glm, glm4,
   glm4_moe, gpt2, gpt_neo, llama, mixtral, qwen2_vl, qwen_moe, roberta, t5
-activation_checkpointing: full + parallel.fsdp_version: 1 | 118 | flat_adapters, flat_host, flat_parameter, foundry,
-  sharded_activations | bert, bloom, gemma, gemma2, glm, gpt2, llama, mpt under llm-foundry, neox, opt, phi, phi3,
-  roberta, vit
-activation_checkpointing: full + parallel.replicas | 26 | flat_adapters, flat_host, flat_parameter, replicas,
-  sharded_activations, sharded_more, titan_replicas | gemma, gpt2, llama, llama under torchtitan, opt
+activation_checkpointing: full + parallel.fsdp_units: ends | 47 | sharded_units, titan_units, torchtune_units |
+  llama, llama under torchtitan, llama under torchtune
+activation_checkpointing: full + parallel.fsdp_version: 1 | 133 | flat_adapters, flat_host, flat_parameter, foundry,
+  litgpt_flat, sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2, llama, llama under
+  litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
+activation_checkpointing: full + parallel.replicas | 32 | flat_adapters, flat_host, flat_parameter, replicas,
+  sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama under
+  torchtitan, opt
 activation_checkpointing: full + parallel.sharding: ddp | 22 | replicated, sharded_activations, sharded_bits | bert,
   glm4_moe, gpt2, gpt_neo, llama, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 332 | flat_adapters, flat_host, flat_parameter, foundry,
-  fully_shard, fully_shard_more, host_activations, litgpt, replicas, sharded_activations, sharded_bits, sharded_more,
-  titan, titan_replicas, torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2,
-  gpt_neo, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mixtral, mpt under llm-foundry,
-  neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
-activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 102 | flat_adapters, flat_host, flat_parameter,
-  fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more | bert,
-  gemma, gemma2, glm, gpt2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
+activation_checkpointing: full + parallel.sharding: fsdp | 388 | flat_adapters, flat_host, flat_parameter, foundry,
+  fully_shard, fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
+  sharded_more, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units | bert, bloom, falcon
+  under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
+activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 108 | flat_adapters, flat_host, flat_parameter,
+  fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more,
+  sharded_units | bert, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
 activation_checkpointing: full + parallel.sharding: zero1 | 33 | host_activations, zero, zero_adapters | bert, gemma,
   gemma2, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, opt, phi3, qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + parallel.sharding: zero2 | 31 | host_activations, zero, zero_adapters | bert, bloom,
@@ -474,37 +489,39 @@ activation_checkpointing: full + parallel.sharding: zero2 | 31 | host_activation
 activation_checkpointing: full + parallel.sharding: zero3 | 69 | host_activations, zero, zero_adapters, zero_offload
   | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, qwen2_vl, qwen3_vl,
   roberta, t5
-activation_checkpointing: full + parallel.tensor | 10 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1654 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
+activation_checkpointing: full + precision: amp | 1659 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, images, liger,
   litgpt, lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
   preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits,
-  sharded_more, smoothing, suite, turns, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under
-  litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
-  litgpt, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  sharded_more, sharded_units, smoothing, suite, turns, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama
+  under litgpt, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 185 | flat_adapters, flat_host, flat_parameter, foundry,
-  fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan,
-  titan_replicas | bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan,
-  mixtral, mpt under llm-foundry, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
+activation_checkpointing: full + precision: fsdp | 205 | flat_adapters, flat_host, flat_parameter, foundry,
+  fully_shard, fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits,
+  sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2,
+  gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under
+  llm-foundry, neox, neox under litgpt, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
 activation_checkpointing: full + precision: mixed | 819 | adapters, attention, checkpoints, compile, evaluation,
   evaluation_more, families, frozen, heads, host_activations, hosted, images, liger, losses, losses_more, master, moe,
   more_families, padding, pairs, pairs_beside, preference, random, replicated, seq2seq, smoothing, suite, vision,
   zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
   gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1355 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: pure | 1386 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
-  frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, litgpt, lora_parts,
-  losses, losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
-  quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_more,
-  smoothing, suite, tiled, torchtune, turns, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under
-  litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
-  litgpt, llama under torchtune, llama4, llava, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, litgpt, litgpt_flat,
+  lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
+  preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits,
+  sharded_more, sharded_units, smoothing, suite, tiled, torchtune, torchtune_units, turns, vision | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, mpt under
+  llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 56 | adapters, images, pairs, pairs_beside, quantized | bart,
@@ -517,11 +534,11 @@ activation_checkpointing: full + quantization: nf4-double | 68 | adapters, flat_
   llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, roberta
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
 activation_checkpointing: full + trained_blocks: lisa | 3 | turns | gemma, llama, phi
-activation_checkpointing: full + weight_dtype: 16 bits | 446 | adapters, adapters_more, flat_adapters,
+activation_checkpointing: full + weight_dtype: 16 bits | 447 | adapters, adapters_more, flat_adapters,
   fully_shard_more, galore, halves, hosted, losses_more, more_families, pairs, pairs_beside, precisions, quantized,
-  sharded_bits, sharded_more | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
-  gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta,
-  starcoder2, t5, vit
+  sharded_bits, sharded_more, sharded_units | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
+  gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe,
+  roberta, starcoder2, t5, vit
 activation_checkpointing: selective + loss: chunked | 6 | losses | gpt2, llama
 activation_checkpointing: selective + loss: fp32-logits | 4 | losses | bert
 activation_checkpointing: selective + loss: fused | 7 | losses | gpt2, llama
@@ -549,23 +566,28 @@ activation_checkpointing: selective-layer + loss: chunked | 8 | losses | gpt2, l
 activation_checkpointing: selective-layer + loss: fp32-logits | 3 | losses | bert
 activation_checkpointing: selective-layer + loss: fused | 7 | losses | gpt2, llama
 activation_checkpointing: selective-layer + loss: tiled | 1 | tiled | phi3
-activation_checkpointing: selective-layer + loss: vocab-parallel | 3 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-layer + max_gradient_norm | 5 | titan, zero | gpt_neo, llama under torchtitan
+activation_checkpointing: selective-layer + loss: vocab-parallel | 6 | titan, titan_replicas, titan_units | llama
+  under torchtitan
+activation_checkpointing: selective-layer + max_gradient_norm | 8 | titan, titan_units, zero | gpt_neo, llama under
+  torchtitan
 activation_checkpointing: selective-layer + optimizer: adam | 1 | more_families | glm4_moe
 activation_checkpointing: selective-layer + optimizer: rmsprop | 1 | more_families | gpt_neo
 activation_checkpointing: selective-layer + optimizer: sgd-momentum | 2 | fully_shard_more, more_families | gpt_neo
 activation_checkpointing: selective-layer + packing: true | 1 | liger | llama
 activation_checkpointing: selective-layer + padding: right | 1 | liger | llama
-activation_checkpointing: selective-layer + parallel.replicas | 1 | titan_replicas | llama under torchtitan
+activation_checkpointing: selective-layer + parallel.fsdp_units: ends | 4 | titan_units | llama under torchtitan
+activation_checkpointing: selective-layer + parallel.replicas | 2 | titan_replicas, titan_units | llama under
+  torchtitan
 activation_checkpointing: selective-layer + parallel.sharding: ddp | 1 | replicated | gpt_neo
-activation_checkpointing: selective-layer + parallel.sharding: fsdp | 7 | fully_shard_more, titan, titan_replicas |
-  glm4_moe, gpt_neo, llama under torchtitan
+activation_checkpointing: selective-layer + parallel.sharding: fsdp | 11 | fully_shard_more, titan, titan_replicas,
+  titan_units | glm4_moe, gpt_neo, llama under torchtitan
 activation_checkpointing: selective-layer + parallel.sharding: zero3 | 2 | zero | gpt_neo
-activation_checkpointing: selective-layer + parallel.tensor | 3 | titan, titan_replicas | llama under torchtitan
+activation_checkpointing: selective-layer + parallel.tensor | 6 | titan, titan_replicas, titan_units | llama under
+  torchtitan
 activation_checkpointing: selective-layer + precision: amp | 32 | liger, losses, more_families, selective | bert,
   glm4_moe, gpt2, gpt_neo, llama
-activation_checkpointing: selective-layer + precision: fsdp | 7 | fully_shard_more, titan, titan_replicas | glm4_moe,
-  gpt_neo, llama under torchtitan
+activation_checkpointing: selective-layer + precision: fsdp | 11 | fully_shard_more, titan, titan_replicas,
+  titan_units | glm4_moe, gpt_neo, llama under torchtitan
 activation_checkpointing: selective-layer + precision: mixed | 43 | losses, more_families, replicated, selective,
   seq2seq, zero | bert, gpt2, gpt_neo, llama, roberta
 activation_checkpointing: selective-layer + precision: pure | 31 | liger, losses, more_families, selective, tiled |
@@ -581,33 +603,39 @@ activation_checkpointing: selective-op + loss: chunked | 8 | losses | gpt2, llam
 activation_checkpointing: selective-op + loss: fp32-logits | 1 | titan_replicas | llama under torchtitan
 activation_checkpointing: selective-op + loss: fused | 9 | losses | gpt2, llama
 activation_checkpointing: selective-op + loss: tiled | 1 | tiled | gemma
-activation_checkpointing: selective-op + loss: vocab-parallel | 7 | titan, titan_replicas | llama under torchtitan
-activation_checkpointing: selective-op + max_gradient_norm | 13 | liger, titan, titan_replicas, zero | glm4_moe,
-  llama, llama under torchtitan, olmo2
+activation_checkpointing: selective-op + loss: vocab-parallel | 9 | titan, titan_replicas, titan_units | llama under
+  torchtitan
+activation_checkpointing: selective-op + max_gradient_norm | 17 | liger, titan, titan_replicas, titan_units, zero |
+  glm4_moe, llama, llama under torchtitan, olmo2
 activation_checkpointing: selective-op + offload: activations | 29 | liger, selective_more | bert, bloom, gemma,
   gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi, phi3
 activation_checkpointing: selective-op + optimizer: rmsprop | 3 | more_families, seq2seq | glm4_moe, roberta
 activation_checkpointing: selective-op + optimizer: sgd-momentum | 3 | more_families | glm4_moe, gpt_neo
 activation_checkpointing: selective-op + packing: true | 2 | liger | gemma3, mixtral
 activation_checkpointing: selective-op + padding: right | 2 | liger | mixtral, olmo2
-activation_checkpointing: selective-op + parallel.replicas | 3 | sharded_more, titan_replicas | llama, llama under
-  torchtitan
-activation_checkpointing: selective-op + parallel.sharding: fsdp | 21 | fully_shard_more, sharded_more, titan,
-  titan_replicas | gemma, gpt2, gpt_neo, llama, llama under torchtitan, opt, phi3
-activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 2 | sharded_more | llama, neox
+activation_checkpointing: selective-op + parallel.fsdp_units: ends | 5 | sharded_units, titan_units | llama, llama
+  under torchtitan
+activation_checkpointing: selective-op + parallel.replicas | 4 | sharded_more, titan_replicas, titan_units | llama,
+  llama under torchtitan
+activation_checkpointing: selective-op + parallel.sharding: fsdp | 25 | fully_shard_more, sharded_more, titan,
+  titan_replicas, titan_units | gemma, gpt2, gpt_neo, llama, llama under torchtitan, opt, phi3
+activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 3 | sharded_more, sharded_units | llama,
+  neox
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
-activation_checkpointing: selective-op + parallel.tensor | 8 | titan, titan_replicas | llama under torchtitan
+activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
+  torchtitan
 activation_checkpointing: selective-op + precision: amp | 127 | liger, losses, masks, more_families, selective,
   selective_more, seq2seq, sharded_more, turns | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm,
   glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: fsdp | 19 | fully_shard_more, sharded_more, titan, titan_replicas
-  | gpt2, gpt_neo, llama, llama under torchtitan, neox, opt
+activation_checkpointing: selective-op + precision: fsdp | 23 | fully_shard_more, sharded_more, titan,
+  titan_replicas, titan_units | gpt2, gpt_neo, llama, llama under torchtitan, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
   seq2seq, zero | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
   llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 108 | liger, losses, masks, more_families, selective,
-  selective_more, seq2seq, sharded_more, tiled | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + precision: pure | 109 | liger, losses, masks, more_families, selective,
+  selective_more, seq2seq, sharded_more, sharded_units, tiled | bart, bert, bloom, deepseek, falcon, gemma, gemma2,
+  gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, roberta, t5,
+  vit
 activation_checkpointing: selective-op + quantization: int8 | 1 | liger | gemma3
 activation_checkpointing: selective-op + quantization: nf4-double | 1 | liger | mixtral
 activation_checkpointing: selective-op + trained_blocks: lisa | 1 | turns | mixtral
@@ -636,7 +664,8 @@ adapter: dora + optimizer: sgd-momentum | 15 | adapters, adapters_more, more_fam
 adapter: dora + optimizer_in_backward: true | 1 | liger | gpt_oss
 adapter: dora + packing: true | 1 | liger | mixtral
 adapter: dora + padding: right | 7 | liger, pairs | bert, gpt2, llama, mixtral, olmo2
-adapter: dora + parallel.sharding: fsdp | 4 | fully_shard_more | llama
+adapter: dora + parallel.fsdp_units: ends | 1 | sharded_units | llama
+adapter: dora + parallel.sharding: fsdp | 5 | fully_shard_more, sharded_units | llama
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
 adapter: dora + precision: amp | 67 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
   more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma2, glm,
@@ -644,9 +673,10 @@ adapter: dora + precision: amp | 67 | adapted, adapters, adapters_more, fully_sh
   vit
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
 adapter: dora + precision: mixed | 1 | zero_adapters | llama
-adapter: dora + precision: pure | 59 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
-  more_families, pairs, pairs_beside, quantized, tiled | bert, chatglm, clip, deepseek, falcon, gemma, gemma2,
-  gemma3_images, glm4, gpt2, gpt_oss, llama, mixtral, mpt, neox, olmo2, olmoe, phi3, qwen2_vl, qwen_moe, t5, vit
+adapter: dora + precision: pure | 60 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
+  more_families, pairs, pairs_beside, quantized, sharded_units, tiled | bert, chatglm, clip, deepseek, falcon, gemma,
+  gemma2, gemma3_images, glm4, gpt2, gpt_oss, llama, mixtral, mpt, neox, olmo2, olmoe, phi3, qwen2_vl, qwen_moe, t5,
+  vit
 adapter: dora + quantization: int8 | 5 | quantized | gemma2, gemma3, llama, mpt, phi3
 adapter: dora + quantization: nf4 | 6 | quantized, tiled | bloom, gemma2, gpt2, llama, mixtral
 adapter: dora + quantization: nf4-double | 9 | liger, quantized | gemma, glm4, llama, mixtral, mpt
@@ -675,13 +705,14 @@ adapter: ia3 + optimizer: sgd-momentum | 17 | adapted, adapters, adapters_more, 
   bert, deepseek, gemma, gpt2, llama, llama4, mixtral, mpt, phi, phi3, roberta, t5
 adapter: ia3 + packing: true | 1 | liger | gemma3
 adapter: ia3 + padding: right | 5 | pairs | bert, gpt2, llama
-adapter: ia3 + parallel.sharding: fsdp | 6 | fully_shard_more | gemma3_images, llama, qwen2_vl
+adapter: ia3 + parallel.fsdp_units: ends | 1 | sharded_units | llama
+adapter: ia3 + parallel.sharding: fsdp | 7 | fully_shard_more, sharded_units | gemma3_images, llama, qwen2_vl
 adapter: ia3 + parallel.sharding: zero1 | 1 | zero_adapters | llama
 adapter: ia3 + parallel.sharding: zero3 | 1 | zero_adapters | llama
-adapter: ia3 + precision: amp | 95 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
-  more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
-  gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3,
-  qwen2_vl, qwen_moe, starcoder2, t5, vit
+adapter: ia3 + precision: amp | 96 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
+  more_families, pairs, pairs_beside, quantized, sharded_units | bart, bert, bloom, chatglm, clip, deepseek, falcon,
+  gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, mixtral, mpt, neox, olmoe,
+  opt, phi, phi3, qwen2_vl, qwen_moe, starcoder2, t5, vit
 adapter: ia3 + precision: fsdp | 3 | fully_shard_more | gemma3_images, llama, qwen2_vl
 adapter: ia3 + precision: mixed | 2 | zero_adapters | llama
 adapter: ia3 + precision: pure | 40 | adapted, adapters, adapters_more, fully_shard_more, images, more_families,
@@ -692,9 +723,9 @@ adapter: ia3 + quantization: nf4 | 5 | quantized | bert, gemma3, neox, opt, phi3
 adapter: ia3 + quantization: nf4-double | 2 | quantized | gpt2, phi
 adapter: ia3 + weight_dtype: 16 bits | 17 | adapters, more_families, pairs, quantized | bert, bloom, gemma2, gpt2,
   llama, llama4, mpt, olmoe, phi, phi3, starcoder2
-adapter: lora + adapter: modules_to_save | 101 | adapted, adapters, adapters_more, fully_shard_more, pairs,
-  zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt,
-  phi, phi3, qwen_moe, resnet, roberta, vit
+adapter: lora + adapter: modules_to_save | 104 | adapted, adapters, adapters_more, fully_shard_more, pairs,
+  sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral,
+  mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 29 | adapters_more, fully_shard_more, liger, more_families | deepseek,
   glm4_moe, mixtral, qwen_moe
 adapter: lora + checkpoint_reentrant: true | 82 | fully_shard_more, images, liger, more_families, pairs, replicated,
@@ -707,13 +738,13 @@ adapter: lora + generation_batch_size | 12 | pairs_beside | gpt2, llama
 adapter: lora + grad_scaler: true | 2 | liger | gemma2, gpt_oss
 adapter: lora + label_smoothing | 4 | pairs | bert, gpt2
 adapter: lora + liger_kernels | 21 | liger, tiled | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, olmo2, qwen3_vl
-adapter: lora + loss: chunked | 199 | liger, litgpt, torchtune | falcon under litgpt, gpt_oss, llama under litgpt,
-  llama under torchtune, neox under litgpt, phi under litgpt
+adapter: lora + loss: chunked | 212 | liger, litgpt, torchtune, torchtune_units | falcon under litgpt, gpt_oss, llama
+  under litgpt, llama under torchtune, neox under litgpt, phi under litgpt
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
 adapter: lora + loss: fused | 21 | liger, quantized | glm4, gpt2, llama
 adapter: lora + loss: tiled | 2 | tiled | llama, phi
-adapter: lora + max_gradient_norm | 64 | flat_adapters, fully_shard_more, liger, sharded_bits, zero | deepseek,
-  gemma, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, olmo2, phi, qwen3_vl
+adapter: lora + max_gradient_norm | 68 | flat_adapters, fully_shard_more, liger, sharded_bits, sharded_units, zero |
+  deepseek, gemma, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, olmo2, phi, qwen3_vl
 adapter: lora + offload: activations | 41 | flat_adapters, images, liger, pairs, sharded_activations | bert, bloom,
   gemma2, gemma3_images, glm4, gpt2, llama, mpt, neox, olmo2, phi, phi3, qwen2_5_vl, qwen2_vl
 adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
@@ -731,43 +762,46 @@ adapter: lora + optimizer: rmsprop | 39 | adapted, adapters_more, fully_shard_mo
   clip, deepseek, glm4_moe, gpt_neo, llava, mixtral, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + optimizer: sgd | 49 | adapted, adapters_more, images, quantized | bart, chatglm, clip, deepseek,
   falcon, glm, glm4, llava, mixtral, qwen3_vl, qwen_moe, resnet, roberta, vit
-adapter: lora + optimizer: sgd-momentum | 146 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
-  litgpt, more_families, quantized, torchtune | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3_images, glm, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt,
-  neox, neox under litgpt, olmoe, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5
+adapter: lora + optimizer: sgd-momentum | 151 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
+  litgpt, more_families, quantized, torchtune, torchtune_units | bart, bert, bloom, clip, deepseek, falcon under
+  litgpt, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune,
+  llava, mixtral, mpt, neox, neox under litgpt, olmoe, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, resnet,
+  roberta, t5
 adapter: lora + packing: true | 2 | liger | gemma3, llama
 adapter: lora + padding: right | 32 | liger, pairs | bert, gpt2, gpt_oss, llama, olmo2
+adapter: lora + parallel.fsdp_units: ends | 24 | sharded_units, torchtune_units | llama, llama under torchtune
 adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
 adapter: lora + parallel.sharding: ddp | 10 | replicated, sharded_bits | gemma, glm4_moe, gpt2, gpt_neo, llama, opt,
   phi3
-adapter: lora + parallel.sharding: fsdp | 170 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
-  sharded_bits, sharded_more, torchtune | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe,
-  gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, neox, neox under litgpt, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta
-adapter: lora + parallel.sharding: fsdp-grad-op | 42 | flat_adapters, fully_shard_more, sharded_bits | gemma, gemma2,
-  gpt2, llama, qwen2_5_vl, qwen3_vl
+adapter: lora + parallel.sharding: fsdp | 191 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
+  sharded_bits, sharded_more, sharded_units, torchtune, torchtune_units | bert, bloom, falcon under litgpt, gemma,
+  gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, neox, neox
+  under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta
+adapter: lora + parallel.sharding: fsdp-grad-op | 45 | flat_adapters, fully_shard_more, sharded_bits, sharded_units |
+  gemma, gemma2, gpt2, llama, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
 adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
   opt, qwen3_vl, t5
-adapter: lora + precision: amp | 559 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: amp | 561 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
-  sharded_activations, sharded_bits, tiled | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt,
-  neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta,
-  starcoder2, t5, vit
-adapter: lora + precision: fsdp | 71 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | bert, bloom,
-  gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, phi, phi3, qwen2_5_vl, qwen3_vl
+  sharded_activations, sharded_bits, sharded_units, tiled | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
+  under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama4, llava,
+  mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe,
+  resnet, roberta, starcoder2, t5, vit
+adapter: lora + precision: fsdp | 73 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_units |
+  bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, phi, phi3, qwen2_5_vl,
+  qwen3_vl
 adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 457 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: pure | 476 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated,
-  sharded_activations, sharded_bits, sharded_more, tiled, torchtune | bart, bert, bloom, chatglm, clip, deepseek,
-  falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
-  litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  sharded_activations, sharded_bits, sharded_more, tiled, torchtune, torchtune_units | bart, bert, bloom, chatglm,
+  clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
 adapter: lora + quantization: int8 | 80 | adapters, images, liger, pairs, pairs_beside, quantized | bart, bert,
@@ -781,14 +815,14 @@ adapter: lora + quantization: nf4-double | 104 | adapters, flat_adapters, images
   pairs, quantized, sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3,
   glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3,
   qwen3_vl, roberta, t5
-adapter: lora + weight_dtype: 16 bits | 202 | adapters, adapters_more, flat_adapters, fully_shard_more, liger, pairs,
-  quantized, sharded_bits, sharded_more, tiled | bart, bert, bloom, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  llama, llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
+adapter: lora + weight_dtype: 16 bits | 203 | adapters, adapters_more, flat_adapters, fully_shard_more, liger, pairs,
+  quantized, sharded_bits, sharded_more, sharded_units, tiled | bart, bert, bloom, deepseek, gemma, gemma2, gemma3,
+  glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: modules_to_save + checkpoint_reentrant: true | 4 | pairs | bert
 adapter: modules_to_save + eval_batch_size | 1 | pairs_beside | bert
 adapter: modules_to_save + label_smoothing | 1 | pairs | bert
-adapter: modules_to_save + max_gradient_norm | 4 | fully_shard_more | llama
+adapter: modules_to_save + max_gradient_norm | 7 | fully_shard_more, sharded_units | llama
 adapter: modules_to_save + offload: activations | 1 | pairs | bert
 adapter: modules_to_save + optimizer: adafactor | 3 | adapted, adapters_more | mixtral, qwen_moe, vit
 adapter: modules_to_save + optimizer: rmsprop | 8 | adapted, adapters_more | deepseek, resnet, roberta, vit
@@ -797,12 +831,13 @@ adapter: modules_to_save + optimizer: sgd | 14 | adapted, adapters_more | chatgl
 adapter: modules_to_save + optimizer: sgd-momentum | 13 | adapted, adapters, adapters_more | bert, bloom, llama,
   neox, opt, qwen_moe, resnet, roberta
 adapter: modules_to_save + padding: right | 2 | pairs | bert
-adapter: modules_to_save + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | llama
+adapter: modules_to_save + parallel.fsdp_units: ends | 3 | sharded_units | llama
+adapter: modules_to_save + parallel.sharding: fsdp-grad-op | 7 | fully_shard_more, sharded_units | llama
 adapter: modules_to_save + parallel.sharding: zero3 | 1 | zero_adapters | llama
-adapter: modules_to_save + precision: amp | 57 | adapted, adapters, adapters_more, fully_shard_more, pairs,
-  pairs_beside | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, opt, phi3,
-  qwen_moe, resnet, roberta, vit
-adapter: modules_to_save + precision: fsdp | 1 | fully_shard_more | llama
+adapter: modules_to_save + precision: amp | 58 | adapted, adapters, adapters_more, fully_shard_more, pairs,
+  pairs_beside, sharded_units | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral,
+  mpt, opt, phi3, qwen_moe, resnet, roberta, vit
+adapter: modules_to_save + precision: fsdp | 2 | fully_shard_more, sharded_units | llama
 adapter: modules_to_save + precision: mixed | 1 | zero_adapters | llama
 adapter: modules_to_save + precision: pure | 54 | adapted, adapters, adapters_more, fully_shard_more, pairs | bert,
   chatglm, deepseek, falcon, gemma, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet,
@@ -932,9 +967,10 @@ frozen: parts + optimizer: sgd | 39 | frozen, fully_shard_more, images, liger, m
 frozen: parts + optimizer: sgd-momentum | 40 | adapters, frozen, images, more_families, quantized | bart, bert, clip,
   deepseek, gemma2, gemma3, gpt_oss, llama, mixtral, olmo2, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2
 frozen: parts + padding: right | 24 | pairs | bert, gpt2, llama
+frozen: parts + parallel.fsdp_units: ends | 1 | sharded_units | llama
 frozen: parts + parallel.sharding: ddp | 1 | replicated | qwen3_vl
 frozen: parts + parallel.sharding: fsdp | 28 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, neox, qwen3_vl
-frozen: parts + parallel.sharding: fsdp-grad-op | 11 | fully_shard_more | llama
+frozen: parts + parallel.sharding: fsdp-grad-op | 12 | fully_shard_more, sharded_units | llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
@@ -1038,24 +1074,29 @@ liger_kernels + weight_dtype: 16 bits | 9 | liger, tiled | gemma3, glm4, llama, 
 loss: chunked + max_gradient_norm | 2 | liger | gpt_oss, olmo2
 loss: chunked + offload: activations | 2 | liger | glm4, llama
 loss: chunked + optimizer: rmsprop | 1 | more_families | glm4_moe
-loss: chunked + optimizer: sgd-momentum | 79 | litgpt, more_families, torchtune | falcon under litgpt, gpt_neo, llama
-  under litgpt, llama under torchtune, neox under litgpt, phi under litgpt
+loss: chunked + optimizer: sgd-momentum | 89 | litgpt, litgpt_flat, more_families, torchtune, torchtune_units |
+  falcon under litgpt, gpt_neo, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt
 loss: chunked + packing: true | 3 | losses_more | gpt2, llama
 loss: chunked + padding: right | 10 | liger, losses_more | deepseek, falcon, glm, glm4, gpt_oss, mixtral, qwen_moe
-loss: chunked + parallel.sharding: fsdp | 75 | litgpt, sharded_more, torchtune | falcon under litgpt, gpt2, llama,
-  llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt, phi3
+loss: chunked + parallel.fsdp_units: ends | 27 | torchtune_units | llama under torchtune
+loss: chunked + parallel.fsdp_version: 1 | 14 | litgpt_flat | falcon under litgpt, llama under litgpt, neox under
+  litgpt, phi under litgpt
+loss: chunked + parallel.sharding: fsdp | 116 | litgpt, litgpt_flat, sharded_more, torchtune, torchtune_units |
+  falcon under litgpt, gpt2, llama, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt,
+  phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
 loss: chunked + precision: amp | 167 | heads, images, liger, litgpt, losses, losses_more, more_families,
   sharded_more, turns | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under
   litgpt, phi3, qwen3_vl, qwen_moe
-loss: chunked + precision: fsdp | 4 | sharded_more | llama
+loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under litgpt, llama, llama under litgpt,
+  neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 256 | heads, liger, litgpt, losses, losses_more, more_families, sharded_more,
-  torchtune | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama,
-  llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
-  qwen_moe
+loss: chunked + precision: pure | 291 | heads, liger, litgpt, litgpt_flat, losses, losses_more, more_families,
+  sharded_more, torchtune, torchtune_units | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm,
+  glm4, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, mpt, neox, neox under litgpt, opt,
+  phi, phi under litgpt, phi3, qwen_moe
 loss: chunked + quantization: int8 | 1 | liger | gpt_oss
 loss: chunked + quantization: nf4 | 11 | litgpt | falcon under litgpt, llama under litgpt, neox under litgpt, phi
   under litgpt
@@ -1074,12 +1115,13 @@ loss: dpo + quantization: int8 | 10 | pairs | gpt2, llama
 loss: dpo + quantization: nf4 | 24 | pairs | gemma2, gpt2, llama, phi
 loss: dpo + quantization: nf4-double | 6 | pairs | llama
 loss: dpo + weight_dtype: 16 bits | 25 | pairs | gpt2, llama
-loss: fp32-logits + max_gradient_norm | 3 | titan | llama under torchtitan
+loss: fp32-logits + max_gradient_norm | 5 | titan, titan_units | llama under torchtitan
+loss: fp32-logits + parallel.fsdp_units: ends | 2 | titan_units | llama under torchtitan
 loss: fp32-logits + parallel.replicas | 1 | titan_replicas | llama under torchtitan
-loss: fp32-logits + parallel.sharding: fsdp | 4 | titan, titan_replicas | llama under torchtitan
-loss: fp32-logits + parallel.tensor | 4 | titan, titan_replicas | llama under torchtitan
+loss: fp32-logits + parallel.sharding: fsdp | 6 | titan, titan_replicas, titan_units | llama under torchtitan
+loss: fp32-logits + parallel.tensor | 6 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: fp32-logits + precision: amp | 18 | losses, returned | bert, llama
-loss: fp32-logits + precision: fsdp | 4 | titan, titan_replicas | llama under torchtitan
+loss: fp32-logits + precision: fsdp | 6 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: fp32-logits + precision: mixed | 7 | losses | bert
 loss: fp32-logits + precision: pure | 20 | losses, returned | bert, llama
 loss: fused + max_gradient_norm | 5 | fully_shard_more | gemma, llama
@@ -1119,11 +1161,12 @@ loss: tiled + precision: pure | 11 | tiled | gemma, gemma2, glm4, gpt2, mixtral,
 loss: tiled + quantization: nf4 | 2 | tiled | mixtral, phi
 loss: tiled + quantization: nf4-double | 1 | tiled | llama
 loss: tiled + weight_dtype: 16 bits | 2 | tiled | gemma, llama
-loss: vocab-parallel + max_gradient_norm | 19 | titan, titan_replicas | llama under torchtitan
-loss: vocab-parallel + parallel.replicas | 11 | titan_replicas | llama under torchtitan
-loss: vocab-parallel + parallel.sharding: fsdp | 30 | titan, titan_replicas | llama under torchtitan
-loss: vocab-parallel + parallel.tensor | 30 | titan, titan_replicas | llama under torchtitan
-loss: vocab-parallel + precision: fsdp | 30 | titan, titan_replicas | llama under torchtitan
+loss: vocab-parallel + max_gradient_norm | 28 | titan, titan_replicas, titan_units | llama under torchtitan
+loss: vocab-parallel + parallel.fsdp_units: ends | 17 | titan_units | llama under torchtitan
+loss: vocab-parallel + parallel.replicas | 21 | titan_replicas, titan_units | llama under torchtitan
+loss: vocab-parallel + parallel.sharding: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
+loss: vocab-parallel + parallel.tensor | 47 | titan, titan_replicas, titan_units | llama under torchtitan
+loss: vocab-parallel + precision: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 max_gradient_norm + offload: activations | 8 | flat_adapters, flat_host, liger, more_families | bloom, glm4, gpt2,
   gpt_neo, llama, olmo2
 max_gradient_norm + offload: gradients | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
@@ -1144,22 +1187,24 @@ max_gradient_norm + optimizer: sgd-momentum | 6 | master, precisions | bert, gpt
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
 max_gradient_norm + packing: true | 1 | liger | llama
 max_gradient_norm + padding: right | 8 | fully_shard_more, liger | bert, gpt2, gpt_oss, llama, olmo2
+max_gradient_norm + parallel.fsdp_units: ends | 23 | sharded_units, titan_units | llama, llama under torchtitan
 max_gradient_norm + parallel.fsdp_version: 1 | 39 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
   gpt2, llama
-max_gradient_norm + parallel.replicas | 10 | flat_adapters, flat_host, flat_parameter, titan_replicas | llama, llama
-  under torchtitan
-max_gradient_norm + parallel.sharding: fsdp | 96 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
-  sharded_bits, sharded_more, titan, titan_replicas | bert, bloom, gemma, gpt2, llama, llama under torchtitan, neox,
-  phi, qwen3_vl
-max_gradient_norm + parallel.sharding: fsdp-grad-op | 50 | flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, sharded_bits | gemma, gemma2, gpt2, llama, neox, vit
+max_gradient_norm + parallel.replicas | 14 | flat_adapters, flat_host, flat_parameter, titan_replicas, titan_units |
+  llama, llama under torchtitan
+max_gradient_norm + parallel.sharding: fsdp | 116 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  sharded_bits, sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, bloom, gemma, gpt2, llama,
+  llama under torchtitan, neox, phi, qwen3_vl
+max_gradient_norm + parallel.sharding: fsdp-grad-op | 53 | flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, sharded_bits, sharded_units | gemma, gemma2, gpt2, llama, neox, vit
 max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwen3_vl
 max_gradient_norm + parallel.sharding: zero3 | 7 | zero | gemma3_images, glm4_moe, gpt_neo, qwen3_vl
-max_gradient_norm + parallel.tensor | 22 | titan, titan_replicas | llama under torchtitan
-max_gradient_norm + precision: amp | 74 | flat_adapters, fully_shard_more, galore, liger, optimizers, precisions,
-  sharded_bits, tiled, turns | bert, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama, olmo2, vit
-max_gradient_norm + precision: fsdp | 76 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
-  sharded_more, titan, titan_replicas | bert, gemma, gemma2, gpt2, llama, llama under torchtitan, neox, phi, qwen3_vl
+max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
+max_gradient_norm + precision: amp | 75 | flat_adapters, fully_shard_more, galore, liger, optimizers, precisions,
+  sharded_bits, sharded_units, tiled, turns | bert, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama, olmo2, vit
+max_gradient_norm + precision: fsdp | 97 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
+  sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, gemma, gemma2, gpt2, llama, llama under
+  torchtitan, neox, phi, qwen3_vl
 max_gradient_norm + precision: mixed | 36 | master, more_families, zero | bert, gemma3_images, glm4_moe, gpt2,
   gpt_neo, llama, qwen3_vl
 max_gradient_norm + precision: pure | 60 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore,
@@ -1170,8 +1215,8 @@ max_gradient_norm + quantization: nf4-double | 11 | flat_adapters, liger, sharde
   phi
 max_gradient_norm + trained_blocks: badam | 1 | turns | phi
 max_gradient_norm + trained_blocks: lisa | 2 | turns | gemma, llama
-max_gradient_norm + weight_dtype: 16 bits | 40 | flat_adapters, fully_shard_more, galore, liger, precisions,
-  sharded_bits | bert, gemma3, gpt2, llama, phi
+max_gradient_norm + weight_dtype: 16 bits | 41 | flat_adapters, fully_shard_more, galore, liger, precisions,
+  sharded_bits, sharded_units | bert, gemma3, gpt2, llama, phi
 offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
@@ -1425,21 +1470,24 @@ optimizer: sgd + weight_dtype: 16 bits | 60 | adapters_more, halves, more_famili
 optimizer: sgd-momentum + optimizer_in_backward: true | 8 | optimizers, precisions | bert, gpt2, llama
 optimizer: sgd-momentum + optimizer_state_dtype: fp32 | 6 | precisions | bert, gpt2, llama
 optimizer: sgd-momentum + padding: right | 3 | fully_shard_more, images, more_families | gemma3_images, glm4_moe
-optimizer: sgd-momentum + parallel.sharding: fsdp | 34 | fully_shard_more, litgpt, torchtune | falcon under litgpt,
-  glm4_moe, gpt_neo, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt, qwen3_vl
+optimizer: sgd-momentum + parallel.fsdp_units: ends | 12 | torchtune_units | llama under torchtune
+optimizer: sgd-momentum + parallel.fsdp_version: 1 | 8 | litgpt_flat | llama under litgpt, phi under litgpt
+optimizer: sgd-momentum + parallel.sharding: fsdp | 54 | fully_shard_more, litgpt, litgpt_flat, torchtune,
+  torchtune_units | falcon under litgpt, glm4_moe, gpt_neo, llama under litgpt, llama under torchtune, neox under
+  litgpt, phi under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: amp | 193 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   halves, hosted, images, liger, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet,
   seq2seq, suite, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
   phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd-momentum + precision: fsdp | 2 | fully_shard_more | gpt_neo, qwen3_vl
+optimizer: sgd-momentum + precision: fsdp | 7 | fully_shard_more, litgpt_flat | gpt_neo, llama under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
-optimizer: sgd-momentum + precision: pure | 218 | adapted, adapters, adapters_more, checkpoints, families, frozen,
-  fully_shard_more, hosted, images, litgpt, moe, more_families, optimizers, precisions, quantized, random, resnet,
-  seq2seq, torchtune, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, glm, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt,
-  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet,
-  roberta, t5, vit
+optimizer: sgd-momentum + precision: pure | 231 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+  fully_shard_more, hosted, images, litgpt, litgpt_flat, moe, more_families, optimizers, precisions, quantized,
+  random, resnet, seq2seq, torchtune, torchtune_units, vision | bart, bert, bloom, clip, deepseek, falcon under
+  litgpt, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under
+  torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd-momentum + quantization: gptq-int4 | 14 | quantized | bloom, gemma2, gemma3, glm, llama, phi, phi3
 optimizer: sgd-momentum + quantization: int8 | 6 | adapters, quantized | bloom, gemma3, llama, mpt, phi
 optimizer: sgd-momentum + quantization: nf4 | 14 | adapters, quantized | gemma, gemma2, gpt2, llama, opt, roberta
@@ -1480,27 +1528,40 @@ padding: right + precision: pure | 111 | fully_shard_more, images, liger, losses
 padding: right + quantization: int8 | 4 | liger, pairs | gpt2, gpt_oss
 padding: right + quantization: nf4 | 6 | pairs | bert, llama
 padding: right + quantization: nf4-double | 1 | liger | mixtral
+parallel.fsdp_units: ends + parallel.replicas | 13 | sharded_units, titan_units | llama, llama under torchtitan
+parallel.fsdp_units: ends + parallel.sharding: fsdp | 80 | sharded_units, titan_units, torchtune_units | llama, llama
+  under torchtitan, llama under torchtune
+parallel.fsdp_units: ends + parallel.sharding: fsdp-grad-op | 8 | sharded_units | llama
+parallel.fsdp_units: ends + parallel.tensor | 19 | titan_units | llama under torchtitan
+parallel.fsdp_units: ends + precision: amp | 8 | sharded_units | llama
+parallel.fsdp_units: ends + precision: fsdp | 37 | sharded_units, titan_units | llama, llama under torchtitan
+parallel.fsdp_units: ends + precision: pure | 39 | sharded_units, torchtune_units | llama, llama under torchtune
+parallel.fsdp_units: ends + weight_dtype: 16 bits | 1 | sharded_units | llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
-parallel.fsdp_version: 1 + parallel.sharding: fsdp | 116 | flat_adapters, flat_host, flat_parameter, foundry,
-  sharded_activations | bert, bloom, gemma, gemma2, glm, gpt2, llama, mpt under llm-foundry, neox, opt, phi3, vit
+parallel.fsdp_version: 1 + parallel.sharding: fsdp | 148 | flat_adapters, flat_host, flat_parameter, foundry,
+  litgpt_flat, sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2, llama, llama under
+  litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi under litgpt, phi3, vit
 parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 56 | flat_adapters, flat_host, flat_parameter,
   sharded_activations | bert, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, roberta, vit
 parallel.fsdp_version: 1 + precision: amp | 33 | flat_adapters, flat_host, flat_parameter, sharded_activations |
   bert, gemma, gemma3, gpt2, llama, opt, phi3, roberta
-parallel.fsdp_version: 1 + precision: fsdp | 77 | flat_adapters, flat_host, flat_parameter, foundry,
-  sharded_activations | gemma2, glm, gpt2, llama, mpt under llm-foundry, neox, opt, phi3
-parallel.fsdp_version: 1 + precision: pure | 36 | flat_adapters, flat_host, flat_parameter, sharded_activations |
-  bert, bloom, gemma, gemma2, gpt2, llama, neox, vit
+parallel.fsdp_version: 1 + precision: fsdp | 88 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat,
+  sharded_activations | falcon under litgpt, gemma2, glm, gpt2, llama, llama under litgpt, mpt under llm-foundry,
+  neox, neox under litgpt, opt, phi under litgpt, phi3
+parallel.fsdp_version: 1 + precision: pure | 51 | flat_adapters, flat_host, flat_parameter, litgpt_flat,
+  sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, gpt2, llama, llama under litgpt, neox, neox
+  under litgpt, phi under litgpt, vit
 parallel.fsdp_version: 1 + quantization: nf4 | 12 | flat_adapters | bert, gemma2, llama
 parallel.fsdp_version: 1 + quantization: nf4-double | 6 | flat_adapters | gemma, glm, llama, phi3
 parallel.fsdp_version: 1 + weight_dtype: 16 bits | 31 | flat_adapters | bert, gemma2, glm, gpt2, llama, phi3
-parallel.replicas + parallel.sharding: fsdp | 35 | flat_adapters, flat_host, flat_parameter, replicas,
-  sharded_activations, sharded_more, titan_replicas | gemma, gpt2, llama, llama under torchtitan, neox, phi3
+parallel.replicas + parallel.sharding: fsdp | 48 | flat_adapters, flat_host, flat_parameter, replicas,
+  sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama under
+  torchtitan, neox, phi3
 parallel.replicas + parallel.sharding: fsdp-grad-op | 4 | flat_host, flat_parameter, replicas | llama, opt
-parallel.replicas + parallel.tensor | 12 | titan_replicas | llama under torchtitan
+parallel.replicas + parallel.tensor | 22 | titan_replicas, titan_units | llama under torchtitan
 parallel.replicas + precision: amp | 7 | flat_host, flat_parameter, replicas | gpt2, llama, neox
-parallel.replicas + precision: fsdp | 23 | flat_adapters, flat_host, flat_parameter, replicas, sharded_more,
-  titan_replicas | llama, llama under torchtitan, opt, phi3
+parallel.replicas + precision: fsdp | 35 | flat_adapters, flat_host, flat_parameter, replicas, sharded_more,
+  titan_replicas, titan_units | llama, llama under torchtitan, opt, phi3
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
@@ -1511,34 +1572,37 @@ parallel.sharding: ddp + precision: pure | 45 | modded, modded_compiled, replica
   sharded_bits | bert, glm4_moe, gpt2, gpt_neo, llama, modded_nanogpt under modded-nanogpt, opt, qwen3_vl
 parallel.sharding: ddp + quantization: nf4 | 4 | sharded_bits | gemma, llama, opt
 parallel.sharding: ddp + quantization: nf4-double | 4 | sharded_bits | gpt2, llama, phi3
-parallel.sharding: fsdp + parallel.tensor | 34 | titan, titan_replicas | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 102 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_more | bert, bloom, gemma, gemma2,
-  gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt, opt, phi, phi
-  under litgpt, phi3, qwen3_vl, roberta, vit
-parallel.sharding: fsdp + precision: fsdp | 277 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
-  fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, titan, titan_replicas
-  | bert, bloom, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan,
-  mixtral, mpt under llm-foundry, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
-parallel.sharding: fsdp + precision: pure | 157 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, host_activations, litgpt, replicas, sharded_activations, sharded_bits, sharded_more, torchtune |
-  bert, bloom, falcon under litgpt, gemma, gemma2, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under
-  torchtune, mixtral, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, roberta, vit
+parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
+parallel.sharding: fsdp + precision: amp | 109 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom,
+  gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt,
+  opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, vit
+parallel.sharding: fsdp + precision: fsdp | 323 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+  fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more,
+  sharded_units, titan, titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under
+  llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta
+parallel.sharding: fsdp + precision: pure | 209 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more,
+  sharded_units, torchtune, torchtune_units | bert, bloom, falcon under litgpt, gemma, gemma2, glm4_moe, gpt2,
+  gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, neox, neox under litgpt, opt, phi, phi under
+  litgpt, phi3, qwen3_vl, qwen_moe, roberta, vit
 parallel.sharding: fsdp + quantization: nf4 | 25 | flat_adapters, sharded_bits, sharded_more | bert, gemma, gemma2,
   gemma3, gpt2, llama, opt, phi3
 parallel.sharding: fsdp + quantization: nf4-double | 24 | flat_adapters, sharded_bits, sharded_more | bloom, gemma,
   glm, llama, mixtral, neox, opt, phi, phi3, roberta
-parallel.sharding: fsdp + weight_dtype: 16 bits | 52 | flat_adapters, fully_shard_more, sharded_bits, sharded_more |
-  bert, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3
-parallel.sharding: fsdp-grad-op + precision: amp | 47 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more | bert, gemma, gemma2, gemma3,
-  gpt2, llama, roberta, vit
-parallel.sharding: fsdp-grad-op + precision: fsdp | 60 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, host_activations, replicas, sharded_activations, sharded_more | bert, gemma, gemma2,
-  gemma3_images, glm, gpt2, llama, neox, opt, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-parallel.sharding: fsdp-grad-op + precision: pure | 67 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more | bert, bloom, gemma, gemma2,
-  gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
+parallel.sharding: fsdp + weight_dtype: 16 bits | 53 | flat_adapters, fully_shard_more, sharded_bits, sharded_more,
+  sharded_units | bert, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3
+parallel.sharding: fsdp-grad-op + precision: amp | 48 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, gemma,
+  gemma2, gemma3, gpt2, llama, roberta, vit
+parallel.sharding: fsdp-grad-op + precision: fsdp | 62 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, host_activations, replicas, sharded_activations, sharded_more, sharded_units | bert, gemma,
+  gemma2, gemma3_images, glm, gpt2, llama, neox, opt, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+parallel.sharding: fsdp-grad-op + precision: pure | 69 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom,
+  gemma, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
 parallel.sharding: fsdp-grad-op + quantization: nf4 | 3 | sharded_bits | gemma2, gpt2, llama
 parallel.sharding: fsdp-grad-op + quantization: nf4-double | 2 | sharded_bits | llama
 parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 10 | flat_adapters, fully_shard_more, sharded_bits | gpt2,
@@ -1554,7 +1618,7 @@ parallel.sharding: zero3 + precision: mixed | 124 | host_activations, zero, zero
   qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.sharding: zero3 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
-parallel.tensor + precision: fsdp | 34 | titan, titan_replicas | llama under torchtitan
+parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
 precision: amp + quantization: int8 | 50 | adapters, images, liger, pairs, pairs_beside, quantized | bart, bert,
@@ -1573,8 +1637,8 @@ precision: amp + weight_dtype: 16 bits | 682 | adapters, adapters_more, flat_ada
   llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
-precision: fsdp + weight_dtype: 16 bits | 47 | flat_adapters, fully_shard_more, sharded_bits, sharded_more | gemma2,
-  gemma3, glm, gpt2, llama, phi, phi3
+precision: fsdp + weight_dtype: 16 bits | 48 | flat_adapters, fully_shard_more, sharded_bits, sharded_more,
+  sharded_units | gemma2, gemma3, glm, gpt2, llama, phi, phi3
 precision: mixed + quantization: nf4 | 2 | zero | qwen3_vl
 precision: mixed + quantization: nf4-double | 1 | zero | gpt_neo
 precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma2, glm, glm4, gpt2, llama, neox, opt,

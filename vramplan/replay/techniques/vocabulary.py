@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from vramplan.replay.techniques.expert_adapters import is_over_experts
 from vramplan.values.job import Job
 from vramplan.values.model import ModelShape
+from vramplan.values.parallel import BLOCKS as ALONE
 from vramplan.values.parallel import Sharded, Split
 
 PLAIN_OPTIMIZER = "adamw"
@@ -135,6 +136,8 @@ def _of_shards(sharding: Sharded) -> Iterator[str]:
     yield f"parallel.sharding: {sharding.kind}"
     if sharding.kind.startswith("fsdp") and sharding.version == 1:
         yield "parallel.fsdp_version: 1"
+    if sharding.units != ALONE:
+        yield "parallel.fsdp_units: ends"
     if sharding.replicas > 1:
         yield "parallel.replicas"
 
