@@ -178,3 +178,11 @@ def test_experts_that_are_one_tensor_are_no_linear_layers() -> None:
     text = QLORA.replace("NousResearch/Llama-3.2-1B", "mistralai/Mixtral-8x7B-v0.1")
     holds(job(text, "a.yml"), model="mixtral-8x7b", adapter__targets=["q_proj", "k_proj", "v_proj", "o_proj"])
     holds(job(QLORA, "a.yml"), adapter__targets="all-linear")
+
+
+def test_devices_of_ray_and_of_experts() -> None:
+    holds(job(FULL + "use_ray: true\nray_num_workers: 4\n", "a.yml"), parallel__data=4)
+    holds(job(FULL + "ray_num_workers: 4\n", "a.yml"), parallel__data=None)
+    holds(job(FULL + "expert_parallel_size: 4\n", "a.yml"), parallel__expert=4, parallel__data=None)
+    sharded = "expert_parallel_size: 2\ndp_shard_size: 2\nfsdp_version: 2\nfsdp_config:\n  offload_params: false\n"
+    holds(job(FULL + sharded, "a.yml"), parallel__expert=2, parallel__data=4, parallel__sharding="fsdp")

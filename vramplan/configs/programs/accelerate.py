@@ -289,7 +289,7 @@ def _deepspeed(sheet: Sheet, meaning: Meaning) -> None:
         meaning.ask("parallel.sharding", f"{key}: {path} is not here; give that file too")
         return
     meaning.note(f"{key}: {path} is read as Accelerate has it")
-    zero.deepspeed(meaning, facts, key)
+    zero.deepspeed(sheet, meaning, facts, key)
     for name in ("optimizer", "gradient_accumulation_steps"):
         if name in facts:
             meaning.say(name, facts[name], key)

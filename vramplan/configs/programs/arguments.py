@@ -4,7 +4,7 @@ Source: huggingface/transformers 5.23.0, src/transformers/training_args.py (keys
 integrations/deepspeed.py; examples/pytorch/language-modeling/run_clm.py (keys of scripts); huggingface/trl 1.16.0 and
 the releases named below, trl/trainer/{sft,dpo,model,base}_config.py, trl/trainer/utils.py (get_peft_config,
 get_quantization_config), trl/scripts/utils.py (ScriptArguments); huggingface/alignment-handbook (0d3df220),
-recipes/zephyr-7b-beta/README.md: how the files of the handbook are launched.
+recipes/zephyr-7b-beta/README.md and zephyr-141b-A35b/README.md: how the files of the handbook are launched.
 """
 
 from __future__ import annotations
@@ -261,12 +261,12 @@ class _Reader:
         task = self.task()
         self.length()
         self.batch()
-        self.strategy()
         if not sheet.beside.get("optimizer"):
             trainer.optimizer(sheet, meaning, "optim")
         else:
             sheet.text("optim"), sheet.get("optim_args")
         meaning.say("max_gradient_norm", sheet.number("max_grad_norm") or None, "max_grad_norm")
+        self.strategy()
         self.checkpointing()
         peft = self.adapter()
         quantized = self.quantization()
@@ -336,11 +336,11 @@ class _Reader:
         facts: Mapping[str, Any] | None = zero.inline_facts(sheet, "deepspeed")
         if facts is None and isinstance(path, str) and path.strip():
             meaning.pointed["deepspeed"] = path
-            facts = zero.facts_of(sheet, path)
+            facts = zero.facts_of(sheet, path, "deepspeed")
             if facts is None and not self.sharding:
                 meaning.ask("parallel.sharding", f"deepspeed: {path} is not here; give that file too")
         if facts is not None:
-            zero.deepspeed(meaning, facts, "deepspeed")
+            zero.deepspeed(sheet, meaning, facts, "deepspeed")
             self.sharding, self.sharding_of = meaning.job["parallel.sharding"].value, ("deepspeed",)
         self.fsdp()
         devices = self.devices()
@@ -541,10 +541,13 @@ class _Reader:
                 meaning.say("weight_dtype", loaded, loaded_by)
             return
         if HANDBOOK & {name.split(".", 1)[0] for name in sheet.written} and not self.sharding:
-            meaning.say("precision", f"mixed-{half}", key)
+            orpo = self.task() == "orpo"
+            meaning.say("precision", f"fsdp-{half}" if orpo else f"mixed-{half}", key)
+            file, option = ("fsdp.yaml", "fsdp --fsdp-version 1") if orpo else ("zero3.yaml", "zero3")
+            what = "ORPO" if orpo else "full training"
             meaning.note(
-                "the README of the alignment handbook launches full training with its zero3.yaml on 8 GPUs; "
-                "that is where the precision comes from (--sharding zero3 --gpus 8, or the file of accelerate launch)"
+                f"the README of the alignment handbook launches {what} with its {file} on 8 GPUs a node; that is where "
+                f"the precision comes from (--sharding {option} --gpus 8, or the file of accelerate launch)"
             )
             return
         if loaded == half:
@@ -613,6 +616,8 @@ class _Reader:
             meaning.say("loss", task.replace("_", "-"), "program")
             meaning.say("padding", "right", "program")
             meaning.note(f"a job has no word for {task.upper()}")
+        if liger and task != SFT:
+            trainer.liger(sheet, meaning, "use_liger_kernel", loss=False)
         for word in unknown:
             sheet.problem(
                 "loss_type", f"{word!r} is not understood", ", ".join(SFT_LOSSES if task == SFT else sorted(DPO_LOSSES))

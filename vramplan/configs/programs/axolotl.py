@@ -26,7 +26,8 @@ UNDERSTOOD = names(
     bnb_config_kwargs bnb_config_kwargs.* adapter lora_r lora_alpha lora_dropout lora_target_modules
     lora_target_linear lora_modules_to_save peft_use_dora deepspeed deepspeed.* fsdp fsdp_version fsdp_config
     fsdp_config.* tensor_parallel_size context_parallel_size sequence_parallel_degree dp_shard_size
-    dp_replicate_size reinit_weights world_size reward_model process_reward_model tf32
+    dp_replicate_size reinit_weights world_size reward_model process_reward_model tf32 use_ray ray_num_workers
+    expert_parallel_size
     """
 )
 
@@ -69,14 +70,14 @@ WITHOUT_EFFECT = names(
     lora_alpha_pattern lora_alpha_pattern.* peft.* peft_use_rslora peft_init_lora_weights peft_ensure_weight_tying
     qlora_sharded_model_loading lora_on_cpu loraplus_lr_ratio loraplus_lr_embedding merge_lora merge_method
     gptq_disable_exllama gptq_groupsize gptq_model_v1 fsdp_config.fsdp_sync_module_states use_wandb wandb_*
-    use_mlflow mlflow_* hf_mlflow_log_artifacts use_comet comet_* gradio_* use_ray ray_run_name ray_num_workers
+    use_mlflow mlflow_* hf_mlflow_log_artifacts use_comet comet_* gradio_* ray_run_name
     resources_per_worker resources_per_worker.* use_trackio trackio_* use_otel_metrics otel_metrics_* use_swanlab
     swanlab_* lm_eval_* noisy_embedding_alpha eval_table_size eval_max_new_tokens relora_prune_ratio
     relora_prune_method lisa_layers_attribute liger_use_token_scaling dynamic_checkpoint.* local_files_only
     total_batch_size flash_optimum image_resize_algorithm role_boundaries role_boundaries.* shuffle_seed debug
     message_property_mappings.* vllm.* trl.log_completions nemo_gym_* diffusion.noise_schedule grokfast_alpha
     grokfast_lamb early_stopping kd_temperature kd_alpha kd_ce_alpha kd_normalize_topk kd_temperature_min kd_beta
-    spectrum_model_name group_texts eta_min sample_packing_seq_len_multiplier base_model_ignore_patterns
+    torch_dtype spectrum_model_name group_texts eta_min sample_packing_seq_len_multiplier base_model_ignore_patterns
     process_count model_kwargs model_config.output_router_logits torch_compile_backend_options
     """
 )
@@ -366,16 +367,16 @@ def _strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
     whole = sheet.get("deepspeed")
     inline = zero.inline_facts(sheet, "deepspeed")
     if inline is not None:
-        return zero.deepspeed(meaning, inline, "deepspeed"), False
+        return zero.deepspeed(sheet, meaning, inline, "deepspeed"), False
     if isinstance(whole, str) and whole.strip():
-        facts = zero.facts_of(sheet, whole)
+        facts = zero.facts_of(sheet, whole, "deepspeed")
         meaning.pointed["deepspeed"] = whole
         if facts is None:
             meaning.ask("parallel.sharding", f"deepspeed: {whole} is not here; give that file too")
             return None, False
         if sheet.opened(whole) is None:
             meaning.note(f"deepspeed: {whole} is read as Axolotl has it")
-        return zero.deepspeed(meaning, facts, "deepspeed"), False
+        return zero.deepspeed(sheet, meaning, facts, "deepspeed"), False
     below = {key.removeprefix("fsdp_") if key != "fsdp_version" else key: v for key, v in _fsdp(sheet).items()}
     options = sheet.texts("fsdp") or []
     if not below and not options:
@@ -566,10 +567,17 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
             meaning.say("parallel.context", context, key)
     shards, replicas = sheet.count("dp_shard_size"), sheet.count("dp_replicate_size")
     world = sheet.count("world_size")
+    experts = sheet.count("expert_parallel_size") or 1
+    if experts > 1:  # its devices have data of their own, as those of Megatron's experts
+        meaning.say("parallel.expert", experts, "expert_parallel_size")
+    workers = sheet.count("ray_num_workers", 1)
     if (shards or replicas) and (shards or 0) != -1:
-        meaning.say("parallel.data", (shards or 1) * (replicas or 1), "dp_shard_size", "dp_replicate_size")
+        told = ("dp_shard_size", "dp_replicate_size", *(("expert_parallel_size",) if experts > 1 else ()))
+        meaning.say("parallel.data", (shards or 1) * (replicas or 1) * experts, *told)
     elif world:
         meaning.say("parallel.data", world, "world_size")
+    elif sheet.flag("use_ray") and workers:
+        meaning.say("parallel.data", workers, "ray_num_workers")  # cli/train.py, ScalingConfig: one GPU each
     else:
         meaning.ask("parallel.data", "the number of GPUs is the launcher's (--gpus N)")
 

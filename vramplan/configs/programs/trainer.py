@@ -154,13 +154,15 @@ LIGER_KEYS = {"rms-norm": ("rms_norm",), "glu": ("swiglu", "geglu"), "rope": ("r
 """By the word of a job: the arguments of Liger's functions that say so, of which a model type has one of several."""
 
 
-def liger(sheet: Sheet, meaning: Meaning, key: str) -> None:
+def liger(sheet: Sheet, meaning: Meaning, key: str, *, loss: bool = True) -> None:
     """Liger's loss and its other kernels, but for those that `liger_kernel_config` turns off.
+
+    `loss`: of a trainer with a loss of its own the Trainer patches the other kernels alone.
 
     Source: transformers 5.23, trainer.py and integrations/liger.py, apply_liger_kernel.
     """
     config = sheet.under(LIGER_CONFIG)
-    if config.get("fused_linear_cross_entropy", True):
+    if loss and config.get("fused_linear_cross_entropy", True):
         meaning.say("loss", "fused", key)
     kernels = [word for word, names in LIGER_KEYS.items() if all(config.get(name, True) for name in names)]
     if kernels:
