@@ -196,6 +196,65 @@ def test_the_other_recipe_of_a_file_is_fine_tuning() -> None:
     )
 
 
+LONGER = """
+    import nemo_run as run
+    from nemo.collections.llm.recipes import llama3_70b
+
+    def model():
+        model_config = llama3_70b.model()
+        model_config.config.seq_length = 16384
+        return model_config
+
+    def trainer(num_nodes: int = 4, num_gpus_per_node: int = 8):
+        return llama3_70b.trainer(
+            tensor_parallelism=4, pipeline_parallelism=4, context_parallelism=2,
+            num_nodes=num_nodes, num_gpus_per_node=num_gpus_per_node,
+        )
+
+    def pretrain_recipe(dir=None, name="default", num_nodes: int = 4, num_gpus_per_node: int = 8):
+        recipe = llama3_70b.pretrain_recipe(name=name, dir=dir, num_nodes=num_nodes)
+        recipe.model = model()
+        recipe.trainer = trainer(num_nodes=num_nodes, num_gpus_per_node=num_gpus_per_node)
+        recipe.data = run.Config(MockDataModule, seq_length=16384, global_batch_size=512, micro_batch_size=1)
+        recipe.trainer.strategy.tensor_model_parallel_size = 2
+        return recipe
+
+    def finetune_recipe(num_nodes: int = 1):
+        recipe = default_finetune_recipe(model(), "own", None, "run", num_nodes, 8)
+        recipe.trainer.plugins = [bf16_with_fp8_current_scaling_mixed()]
+        recipe.peft = run.Config(LoRA, target_modules=["linear_q_down_proj", "linear_kv_up_proj"])
+        recipe.optim.config.lr = 1e-4
+        return recipe
+"""
+
+
+def test_a_recipe_that_changes_another_is_read_without_its_file() -> None:
+    holds(
+        job(LONGER, "llama3_70b_16k.py"),
+        model="llama-3-70b",
+        sequence_length=16384,
+        micro_batch_size=1,
+        gradient_accumulation_steps=256,
+        parallel__tensor=2,  # an assignment to the attribute comes after the call
+        parallel__pipeline=4,
+        parallel__context=2,
+        parallel__data=2,
+        parallel__sharding="distributed-optimizer",
+        precision="mixed-bf16",
+    )
+    holds(
+        job(LONGER, "llama3_70b_16k.py:finetune_recipe"),
+        precision="fp8",
+        adapter__targets=["q_a_proj", "kv_b_proj"],
+        parallel__sharding="distributed-optimizer",
+        parallel__data=8,
+    )
+    distilled = LONGER.replace("recipe = llama3_70b.pretrain_recipe(name=name, dir=dir, num_nodes=num_nodes)", "raise")
+    assert any(note.startswith("finetune_recipe is read") for note in meant(distilled, "distilled.py").notes)
+    own = LONGER.replace("bf16_with_fp8_current_scaling_mixed", "own_plugin")
+    assert "precision" in meant(own, "own.py:finetune_recipe").open
+
+
 def test_a_file_that_calls_itself_ends() -> None:
     text = """
         import nemo_run as run
@@ -213,3 +272,5 @@ def test_the_command_reads_a_function_of_a_file(tmp_path: Path) -> None:
     ran = run("read", f"{path}:llama3_8b_split", "--format", "json")
     assert ran.code == 0, ran.err
     assert '"llama-3.1-8b"' in ran.out
+    ran = run("fit", f"{path}:llama3_8b_split", "--gpu", "h100", "--loss", "standard", "--print", "job.sequence_length")
+    assert ran.out.strip() == "8192", ran.err

@@ -125,7 +125,7 @@ class _Reader:
 
     def _file(self, word: str) -> Typed | None:
         """A file that stands for a job, in the option that takes it."""
-        if "--config" not in self.declared or not (_FILE.search(word) and os.path.isfile(word)):
+        if "--config" not in self.declared or not (_FILE.search(word) and os.path.isfile(_FUNCTION.sub("", word))):
             return None
         kind = named("vramplan.cli.runs.configs:kind_of")(word)
         option = {"config": "--config", "job": "--job"}.get(kind)
@@ -255,6 +255,7 @@ class _Reader:
         return f"did you mean {' or '.join(dict.fromkeys(names))}?"
 
 
+_FUNCTION = re.compile(r"(?<=\.py):\w+$")  # of FILE.py:NAME
 _FILE = re.compile(r"/|\\|\.(ya?ml|json|toml|sh|bash|slurm|sbatch|py|txt|args)$", re.IGNORECASE)
 """What a word has that may be a file: a folder before it, or the ending of a configuration file."""
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from vramplan.catalog.text import read_text
-from vramplan.configs import reading, registry
+from vramplan.configs import launched, reading, registry
 from vramplan.configs.programs import accelerate, megatron
 from vramplan.configs.reading import Wanted
 from vramplan.configs.sheet import Program, Written
@@ -39,6 +39,7 @@ class Part(NamedTuple):
     written: Mapping[str, Written]
     file: str
     text: str
+    devices: int | None = None
 
     @property
     def is_how(self) -> bool:
@@ -96,15 +97,21 @@ def _parts(file: str, wanted: Wanted, alone: bool) -> Iterator[Part]:
 
 
 def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -> Iterator[Part]:
+    started = reading.launched_by(text, file)
+    if started is not None:
+        found = {} if started.config is None else _named_by("--config", started.config, find)
+        name = wanted.program or started.program
+        yield Part(registry.program_of(name), launched.merged(found, started.changes), file, text, started.devices)
+        return
     written = reading.settings(text, file)
-    launched = accelerate.from_launcher(written) if "launcher.nproc_per_node" not in written else {}
+    launch = accelerate.from_launcher(written) if "launcher.nproc_per_node" not in written else {}
     for name in ("num_gpus", "nnodes"):  # of a script's variables and of the program that hands out machines
-        launched.pop(name, None)
-    named = launched.pop("config_file", None)
+        launch.pop(name, None)
+    named = launch.pop("config_file", None)
     if named is not None:
-        launched = {**_named_by("--config_file", named, find), **launched}
-    if accelerate.recognise(launched):
-        yield Part(registry.program_of("accelerate"), launched, file, text)
+        launch = {**_named_by("--config_file", named, find), **launch}
+    if accelerate.recognise(launch):
+        yield Part(registry.program_of("accelerate"), launch, file, text)
         written = {key: item for key, item in written.items() if not key.startswith("launcher.")}
     config = written.get("config")
     if "program" in written and config is not None:  # TrlParser: what is typed wins over the file of --config
@@ -200,10 +207,12 @@ def _together(parts: Sequence[Part], files: Sequence[str], wanted: Wanted, find:
             beside["zero_precision"] = precision.removeprefix("mixed-")
     what = next((one for one in parts if not one.is_how), None)
     if what is not None:
-        asked = replace(wanted, beside=beside, devices=devices)
+        asked = replace(wanted, beside=beside, devices=what.devices if devices is None else devices)
         read[what.program.name] = reading.job_of(what.program, what.written, [what.file], asked, what.text, find)
     if len(read) == 1:
-        return next(iter(read.values()))._replace(files=tuple(files))
+        one = next(iter(read.values()))
+        named = (source.file for value in one.values for source in value.sources if source.file is not None)
+        return one._replace(files=tuple(dict.fromkeys([*files, *named])))
     return merged(list(read.values()), files)
 
 

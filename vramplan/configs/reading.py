@@ -11,7 +11,7 @@ from typing import Any
 from vramplan.catalog import model_names, models
 from vramplan.catalog.mirrors import mirror_of
 from vramplan.catalog.text import read_text
-from vramplan.configs import forms, registry, shell
+from vramplan.configs import forms, launched, registry, shell
 from vramplan.configs.constructed import Beside
 from vramplan.configs.programs import megatron
 from vramplan.configs.sheet import Meaning, Program, Sheet, Written, sorted_out
@@ -110,6 +110,17 @@ def settings(text: str, file: str) -> dict[str, Written]:
         return forms.from_toml(text, file)
     written = forms.from_yaml(text, file, json=form == JSON)
     return _started_by(written, text, file) or written
+
+
+def launched_by(text: str, file: str) -> launched.Launched | None:
+    """The program, file and changes of a command in a script or in the specification of a platform."""
+    form = form_of(text, file)
+    if form == SHELL:
+        return launched.of_script(shell.read(text, _sourced(file)), file)
+    if form != YAML:
+        return None
+    written = forms.from_yaml(text, file)
+    return launched.of_platform(written, file)
 
 
 def _started_by(written: Mapping[str, Written], text: str, file: str) -> dict[str, Written]:

@@ -54,6 +54,8 @@ class Script:
     """Variables as the script leaves them."""
 
     notes: list[str] = field(default_factory=list)
+    commands: list[list[Argument]] = field(default_factory=list)
+    """All that the script runs, in its order."""
 
 
 def unknowns(text: str) -> list[str]:
@@ -440,6 +442,7 @@ class _Reader:
         if first in ("bash", "sh", "eval", "nohup", "run_cmd", "exec"):
             arguments = [part for item in arguments[1:] for part in _split(item)]
         arguments = self.inside(arguments)
+        self.script.commands.append(arguments)
         at = next((index for index, item in enumerate(arguments) if _PROGRAM.search(item.text)), None)
         if at is None:
             module = next((i for i, item in enumerate(arguments) if item.text == "-m"), None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from vramplan.configs import constructed
@@ -32,6 +33,7 @@ UNDERSTOOD = names(
 WITHOUT_EFFECT = names(
     """
     _class 0 model.tokenizer* trainer._class trainer.callbacks trainer.limit_* trainer.strategy.ckpt_*
+    trainer.account_for_* model.bert_type
     trainer.fast_dev_run trainer.strategy.pipeline_dtype trainer.strategy.ddp._class
     trainer.strategy.ddp.check_for_nan_in_grad trainer.strategy.ddp.average_in_collective
     trainer.plugins.params_dtype trainer.plugins.pipeline_dtype trainer.plugins.autocast_enabled data._class data.*
@@ -68,6 +70,7 @@ FINETUNING: dict[str, Any] = {
     "data.micro_batch_size": 1,
     "trainer.plugins._class": "bf16_mixed",
     "trainer.strategy._class": "nl.MegatronStrategy",
+    "optim._class": "distributed_fused_adam_with_cosine_annealing",
 }
 """What `default_finetune_recipe` has, by finetune_default.py."""
 
@@ -97,14 +100,18 @@ KEPT = (
     "nemo_resume",
     "tensorboard_logger",
 )
-PRECISIONS = {"16-mixed": "mixed-fp16", "bf16-mixed": "mixed-bf16"}
-PRECISIONS |= {"fp16_mixed": "mixed-fp16", "bf16_mixed": "mixed-bf16"}
-PRECISIONS |= {"bf16_with_fp8_mixed": "fp8", "fp16_with_fp8_mixed": "fp8"}
+PRECISIONS = ("fp8", "fp8"), ("bf16", "mixed-bf16"), ("16", "mixed-fp16"), ("32", "fp32"), ("", "fp32")
+"""What stands in the name of a plugin or in its `precision`, as `nemotron_h_bf16_with_fp8_current_scaling_mixed`."""
 TARGETS = {
     "linear_qkv": ("q_proj", "k_proj", "v_proj"),
     "linear_proj": ("o_proj",),
     "linear_fc1": ("gate_proj", "up_proj"),
     "linear_fc2": ("down_proj",),
+    "linear_q_proj": ("q_proj",),
+    "linear_q_down_proj": ("q_a_proj",),
+    "linear_q_up_proj": ("q_b_proj",),
+    "linear_kv_down_proj": ("kv_a_proj_with_mqa",),
+    "linear_kv_up_proj": ("kv_b_proj",),
 }
 SERIES = {
     "llama2": "llama-2",
@@ -136,6 +143,8 @@ NAMED = {
     "t5-220m": "t5-base",
     "megatronbertbase": "bert-base-uncased",
     "megatronbertlarge": "bert-large-uncased",
+    "bert-110m": "bert-base-uncased",
+    "bert-340m": "bert-large-uncased",
     "llama31nemotron70b": "llama-3.1-70b",
     "llama31nemotronnano8b": "llama-3.1-8b",
     "gptoss-20b": "gpt-oss-20b",
@@ -162,9 +171,12 @@ def from_python(
     if not re.search(r"\brun\.(Partial|Config|cli)\b", text) or "_recipe" not in text:
         return None
     module = constructed.Module(text, file, beside, KEPT)
-    order = [name for name in ("pretrain_recipe", "finetune_recipe") if name in module.functions]
-    name, made, others = constructed.chosen(module, wanted, lambda name: name == order[0] if order else False)
+    name, made, others = constructed.chosen(module, wanted, lambda name: name in ("pretrain_recipe", "finetune_recipe"))
     found = constructed.settings(made, file, _of_class)
+    # an object that only an assignment to its attribute made known has no name
+    found = {key: item for key, item in found.items() if item.value or not key.endswith(CLASS)}
+    if made.name.rpartition(".")[2] in ("pretrain_recipe", "finetune_recipe"):
+        found = _of_base(found, made, file)
     if made.name == "default_finetune_recipe":
         inner = {key: item for key, item in found.items() if key.startswith("0.")}
         found = {key: item for key, item in found.items() if not re.match(r"\d", key)}
@@ -176,13 +188,9 @@ def from_python(
                 found.setdefault(key, place._replace(value=made.positional[number]))
     made_by = found.get(f"trainer.{CLASS}")
     if made_by is not None and any(f"trainer.{own}" in found for own in OF_TRAINER):
-        found.update(
-            {
-                f"trainer.{ours}": found[f"trainer.{own}"]
-                for own, ours in OF_TRAINER.items()
-                if f"trainer.{own}" in found
-            }
-        )
+        for own, ours in OF_TRAINER.items():
+            if f"trainer.{own}" in found:  # an assignment to the attribute comes after the call, and wins
+                found.setdefault(f"trainer.{ours}", found[f"trainer.{own}"])
         found = {key: item for key, item in found.items() if key.removeprefix("trainer.") not in OF_TRAINER}
         found[f"trainer.strategy.{CLASS}"] = made_by
         if not any(key.startswith("trainer.plugins") for key in found):
@@ -191,10 +199,30 @@ def from_python(
     return known, constructed.note_on(file, name, [other for other in others if other.endswith("_recipe")])
 
 
+def _of_base(found: dict[str, Written], made: Made, file: str) -> dict[str, Written]:
+    """The settings of a recipe that changes another one, whose file is not here: `llama3_70b.pretrain_recipe(...)`."""
+    place = Written(None, file, made.line)
+    own = {key: item for key, item in found.items() if key.partition(".")[0] in ("model", "trainer", "data", "optim")}
+    own.update({key: item for key, item in found.items() if key.startswith(("peft", CLASS, "resume", "log"))})
+    for argument, key in (("num_nodes", "trainer.num_nodes"), ("num_gpus_per_node", "trainer.devices")):
+        if argument in found:
+            own.setdefault(key, found[argument])
+    if not any(key.startswith("optim") for key in own):
+        own[f"optim.{CLASS}"] = place._replace(value="distributed_fused_adam_with_cosine_annealing")
+    if not any(key.startswith("model") for key in own):
+        own[f"model.{CLASS}"] = place._replace(value=f"{made.name.rpartition('.')[0]}.model")
+    if f"trainer.strategy.{CLASS}" not in own:
+        own.setdefault(f"trainer.{CLASS}", place._replace(value=f"{made.name.rpartition('.')[0]}.trainer"))
+    return own
+
+
 def _of_class(made: Made) -> Made:
     """`run.Config(Class, size=1)` is `Class(size=1)`."""
     if made.name in ("run.Config", "run.Partial") and made.positional:
-        return Made(str(made.positional[0]), made.line, made.positional[1:], made.fields)
+        made = Made(str(made.positional[0]), made.line, made.positional[1:], made.fields)
+    plugins, line = made.fields.get("plugins", (None, 0))
+    if isinstance(plugins, list) and len(plugins) == 1:  # a trainer takes one, or a list
+        return replace(made, fields={**made.fields, "plugins": (plugins[0], line)})
     return made
 
 
@@ -215,10 +243,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     if sheet.count("data.seq_length_dec"):
         meaning.say("target_length", sheet.count("data.seq_length_dec"), "data.seq_length_dec")
     _devices(sheet, meaning)
-    fp8 = sheet.text("trainer.plugins.fp8")
-    word = sheet.text("trainer.plugins.precision") or sheet.text("trainer.plugins._class") or ""
-    precision = "fp8" if fp8 else PRECISIONS.get(word, "fp32")
-    meaning.say("precision", precision, "trainer.plugins._class", "trainer.plugins.precision")
+    _precision(sheet, meaning)
     meaning.say("optimizer", "adam", "optim._class")
     if "distributed" in (sheet.text("optim._class") or "") and sheet.flag("optim.config.use_distributed_optimizer"):
         meaning.say("parallel.sharding", "distributed-optimizer", "optim.config.use_distributed_optimizer")
@@ -235,9 +260,22 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     _adapter(sheet, meaning)
 
 
+def _precision(sheet: Sheet, meaning: Meaning) -> None:
+    fp8 = sheet.text("trainer.plugins.fp8")
+    kind = sheet.text("trainer.plugins._class") or ""
+    word = "fp8" if fp8 else sheet.text("trainer.plugins.precision") or kind
+    precision = next((ours for part, ours in PRECISIONS if part == word or (part and part in word)), None)
+    if precision:
+        meaning.say("precision", precision, "trainer.plugins._class", "trainer.plugins.precision")
+    else:
+        meaning.ask("precision", f"{word} is made in another file (--precision NAME)")
+
+
 def _model(sheet: Sheet, meaning: Meaning) -> None:
-    of = "model.config._class" if sheet.given("model.config._class") else "model.version"
-    name = (sheet.text(of) or "").rpartition(".")[2]
+    of = next((key for key in ("model.config._class", "model.version") if sheet.text(key)), "model._class")
+    module, _, name = (sheet.text(of) or "").rpartition(".")
+    if of == "model._class":  # `llama3_70b.model`, in a file that is not here
+        name = module.rpartition(".")[2] if name == "model" else ""
     sized = re.fullmatch(r"GPTConfig(\w+)", name)
     if sized and sized[1] in GPT:
         layers, width, heads = GPT[sized[1]]
@@ -254,7 +292,7 @@ def named(name: str) -> str:
     """The catalogue's word for a class or a recipe, as `Llama31Config8B`, `Qwen25Config1P5B` or `qwen3_8b`."""
     series, _, size = name.partition("Config" if "Config" in name else "_")
     series, size = re.sub(r"[^a-z0-9]", "", series.lower()), size.lower()
-    size = re.sub(r"(\d)p(\d)", r"\1.\2", size)
+    size = re.sub(r"_\d+k$", "", re.sub(r"(\d)p(\d)", r"\1.\2", size))  # nemotron3_22b_16k is the same model
     size = re.sub(r"^([56])00m$", r"0.\1b", size)  # Qwen's 500M and 600M are called 0.5B and 0.6B
     whole = f"{series}-{size}".rstrip("-")
     return NAMED.get(whole) or f"{SERIES.get(series, series)}-{size.replace('_', '-')}".rstrip("-")

@@ -27,6 +27,7 @@ UNDERSTOOD = names(
     parallelism.expert_parallel_degree experimental.pipeline_parallel_degree experimental.context_parallel_degree
     experimental.pipeline_parallel_schedule activation_checkpoint.mode activation_checkpoint.selective_ac_option
     compile.enable compile.components quantize.linear.float8.recipe_name float8.enable_float8_linear
+    hf_transformers.model hf_model
     """
 )
 WITHOUT_EFFECT = names(
@@ -134,6 +135,51 @@ SHAPES: dict[tuple[str, str], dict[str, Any]] = {
         "max_positions": 4096,
         "tied_embeddings": True,
     },
+    ("qwen3", "debugmodel_moe"): {
+        "name": "torchtitan qwen3 debugmodel_moe",
+        "family": "qwen_moe",
+        "transformers_model_type": "qwen3_moe",
+        "layers": 8,
+        "hidden_size": 256,
+        "attention_heads": 16,
+        "key_value_heads": 8,
+        "head_size": 128,
+        "intermediate_size": 3072,
+        "vocabulary_size": 2048,
+        "max_positions": 4096,
+        "tied_embeddings": False,
+        "qk_norm": True,
+        "experts": {"count": 64, "active": 8, "intermediate_size": 768, "normalized": True},
+    },
+    ("deepseek_v3", "debugmodel"): {
+        "name": "torchtitan deepseek_v3 debugmodel",
+        "family": "deepseek",
+        "transformers_model_type": "deepseek_v2",
+        "layers": 6,
+        "hidden_size": 256,
+        "attention_heads": 16,
+        "intermediate_size": 1024,
+        "vocabulary_size": 2048,
+        "max_positions": 16384,
+        "tied_embeddings": False,
+        "experts": {"count": 8, "active": 3, "shared": 2, "intermediate_size": 256, "dense_layers": [0]},
+        "latent_attention": {"key_value_rank": 512, "plain_size": 128, "rotary_size": 64, "value_size": 128},
+    },
+    ("gpt_oss", "debugmodel"): {
+        "name": "torchtitan gpt_oss debugmodel",
+        "family": "gpt_oss",
+        "layers": 4,
+        "hidden_size": 256,
+        "attention_heads": 64,
+        "key_value_heads": 8,
+        "head_size": 64,
+        "intermediate_size": 2880,
+        "vocabulary_size": 201088,
+        "max_positions": 131072,
+        "sliding_window": 128,
+        "sliding_window_pattern": 2,
+        "experts": {"count": 8, "active": 4},
+    },
 }
 """Flavors that no checkpoint has, by torchtitan/models/*/__init__.py."""
 
@@ -200,7 +246,14 @@ def _model(sheet: Sheet, meaning: Meaning) -> None:
     if bare != flavor:
         meaning.note(f"model.flavor: attention of {flavor} is counted as SDPA's")
     key = (name, bare)
-    if key in SHAPES:
+    other = next((of for of in ("hf_transformers.model", "hf_model") if sheet.text(of)), None)
+    if other is not None and flavor.startswith("debugmodel"):
+        meaning.ask(
+            "model", f"the flavor {flavor} changes sizes of {sheet.text(other)} (--model FILE with all of them)"
+        )
+    elif other is not None:
+        meaning.say("model", sheet.text(other), other)
+    elif key in SHAPES:
         meaning.say("model", dict(SHAPES[key]), "model.name", key_of_flavor)
     elif key in FLAVORS:
         meaning.say("model", FLAVORS[key], "model.name", key_of_flavor)
@@ -310,7 +363,7 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
             "parallelism.context_parallel_rotate_method",
         )
     sheet.text("parallelism.context_parallel_rotate_method")
-    _sharding(sheet, meaning, replicas, shards, reduce)
+    _sharding(sheet, meaning, replicas, shards, reduce, tensor * stages * context)
     schedule = (
         sheet.text("experimental.pipeline_parallel_schedule")
         or sheet.text("parallelism.pipeline_parallel_schedule")
@@ -329,7 +382,8 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
         meaning.say("offload", ["parameters", "gradients", "optimizer"], "training.enable_cpu_offload")
 
 
-def _sharding(sheet: Sheet, meaning: Meaning, replicas: int, shards: int, reduce: str) -> None:
+def _sharding(sheet: Sheet, meaning: Meaning, replicas: int, shards: int, reduce: str, each: int) -> None:
+    """How devices share states; `each`: the devices of one data-parallel rank."""
     whole = sheet.text("parallelism.fsdp_reshard_after_forward")
     of = ("parallelism.data_parallel_shard_degree", "parallelism.data_parallel_replicate_degree")
     if replicas > 1 and shards == 1:
@@ -339,13 +393,15 @@ def _sharding(sheet: Sheet, meaning: Meaning, replicas: int, shards: int, reduce
     if replicas > 1 and shards > 1:
         meaning.say("parallel.sharding", f"hsdp:{shards}", *of)
     elif replicas > 1 and sheet.devices:
-        meaning.say("parallel.sharding", f"hsdp:{sheet.devices // replicas}", *of)
+        meaning.say("parallel.sharding", f"hsdp:{max(1, sheet.devices // each // replicas)}", *of)
     else:
         meaning.say("parallel.sharding", "fsdp-grad-op" if whole == "never" else "fsdp", *of)
     meaning.say("parallel.fsdp_version", 2, "torchtitan shards with fully_shard")
     meaning.say("parallel.reduce_dtype", reduce, "training.mixed_precision_reduce")
     if shards > 0:
         meaning.say("parallel.data", replicas * shards, *of)
+    elif sheet.devices and sheet.devices % each == 0:
+        meaning.say("parallel.data", sheet.devices // each, "the launcher", *of)
     else:
         meaning.ask(
             "parallel.data", "data_parallel_shard_degree -1 takes every GPU that the launcher starts (--gpus N)"

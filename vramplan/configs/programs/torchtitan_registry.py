@@ -85,7 +85,7 @@ def from_python(
 
     Without a name the first configuration counts that is of no model for debugging.
     """
-    if "Trainer.Config" not in text and "TrainerConfig" not in text:
+    if not any(word in text for word in ("Trainer.Config", "TrainerConfig", "model_registry(")):
         return None
     module = constructed.Module(text, file, beside, kept=("model_registry", "default_adamw", "_dist_muon_optimizer"))
     name, made, others = constructed.chosen(module, wanted, lambda name: "debug" not in name)

@@ -337,7 +337,10 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("offload", ["parameters", "gradients", "optimizer", *before], "fsdp_cpu_offload")
     if recipe:
         meaning.note(f"the comment of the file names the recipe {recipe}")
-    meaning.ask("parallel.data", "the number of GPUs is the launcher's (--gpus N)")
+    if sheet.devices and sheet.devices % (tensor * context) == 0 and "parallel.data" not in meaning.job:
+        meaning.say("parallel.data", sheet.devices // (tensor * context), "the launcher")
+    elif "parallel.data" not in meaning.job:
+        meaning.ask("parallel.data", "the number of GPUs is the launcher's (--gpus N)")
 
 
 PROGRAM = Program("torchtune", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)

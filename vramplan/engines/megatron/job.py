@@ -92,9 +92,6 @@ def sharding_under_megatron(resolver: Resolver) -> Sharded | None:
     if kind not in SHARDINGS:
         fields.refuse("sharding", f"{kind} is not modelled under megatron", hint=f"modelled: {', '.join(SHARDINGS)}")
         return None
-    if kind == DISTRIBUTED_OPTIMIZER and devices < 2:
-        fields.refuse("sharding", f"{kind} needs several data-parallel devices", hint="--gpus 8, or leave it out")
-        return None
     if raw.shards is not None and raw.shards != devices:
         message = f"{raw.shards} of {devices} devices: shards over a part of them are not modelled"
         fields.refuse("shards", message, hint="leave it out")
@@ -134,6 +131,8 @@ def check_megatron(resolver: Resolver, job: Job) -> Job:
         chosen = "blocks"
         if split.pipeline > 1 and kind == ZERO1 and (job.model.blocks + 2) % split.pipeline == 0:
             chosen = ENDS_AS_BLOCKS if job.model.blocks % split.pipeline else chosen
+        elif job.model.blocks % (split.pipeline * split.virtual) and _even_with_ends(job.model.blocks, split):
+            chosen = ENDS_AS_BLOCKS
         if split.pipeline > 1:
             resolver.assume("parallel.pipeline_split", chosen, "what divides the blocks evenly")
         job = job._replace(split=split._replace(pipeline_split=chosen))
@@ -176,12 +175,20 @@ def _check_context(resolver: Resolver, job: Job, split: Split) -> Job:
     return job._replace(split=split._replace(context_communication=RING))
 
 
+def _even_with_ends(blocks: int, split: Split) -> bool:
+    """Whether all parts are equal where the embedding and the head count as a block each: 126 blocks are 8 x 2 parts.
+
+    Source: megatron-core, core/transformer/transformer_block.py, get_num_layers_to_build (account_for_*).
+    """
+    return split.pipeline > 1 and (blocks + 2) % (split.pipeline * split.virtual) == 0
+
+
 def _check_interleaved(resolver: Resolver, job: Job) -> None:
     fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
     split = job.split
     assert split is not None
     parts, steps = split.pipeline * split.virtual, job.gradient_accumulation_steps
-    if job.model.blocks % parts:
+    if job.model.blocks % parts and not _even_with_ends(job.model.blocks, split):
         message = f"{job.model.blocks} blocks are not {split.pipeline} stages of {split.virtual} equal parts"
         fields.refuse("schedule", message, hint="use 1f1b, or another number of parts")
     if steps is not None and steps % split.pipeline:

@@ -1,0 +1,139 @@
+"""Commands that name a file and change its keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from vramplan.configs.combine import read_files
+from vramplan.configs.reading import Wanted
+from vramplan.errors import InputError
+from vramplan.results.reading import ReadJob
+
+pytestmark = pytest.mark.contract
+
+TUNE = """
+    # tune run lora_finetune_single_device --config own.yaml
+    model:
+      _component_: torchtune.models.llama3.lora_llama3_8b
+      lora_attn_modules: [q_proj]
+      lora_rank: 8
+    tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: 512}
+    batch_size: 2
+    optimizer: {_component_: torch.optim.AdamW, fused: true}
+    loss: {_component_: torchtune.modules.loss.LinearCrossEntropyLoss}
+    clip_grad_norm: 1.0
+    dtype: bf16
+"""
+LITGPT = """
+    checkpoint_dir: checkpoints/meta-llama/Llama-3.2-1B
+    lora_r: 16
+    devices: 1
+    train: {global_batch_size: 8, micro_batch_size: 1, max_seq_length: 256}
+"""
+TITAN = """
+    [model]
+    name = "llama3"
+    flavor = "8B"
+    [training]
+    local_batch_size = 2
+    seq_len = 4096
+    [compile]
+    enable = true
+"""
+FOUNDRY = """
+    max_seq_len: 512
+    model: {name: mpt_causal_lm, d_model: 768, n_heads: 12, n_layers: 12}
+    optimizer: {name: decoupled_adamw}
+    global_train_batch_size: 64
+    device_train_microbatch_size: 4
+    max_duration: 10ba
+    fsdp_config: {sharding_strategy: FULL_SHARD, mixed_precision: PURE}
+"""
+NEMO = """
+    trainer: {devices: 1, num_nodes: 1, precision: bf16}
+    model:
+      encoder_seq_length: 512
+      num_layers: 12
+      hidden_size: 768
+      num_attention_heads: 12
+      ffn_hidden_size: 3072
+      max_position_embeddings: 512
+      micro_batch_size: 4
+      global_batch_size: 64
+      tensor_model_parallel_size: 1
+      megatron_amp_O2: true
+      optim: {name: fused_adam}
+"""
+
+
+def read(folder: Path, script: str, **files: str) -> ReadJob:
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(dedent(text))
+    (folder / "run.sh").write_text(dedent(script))
+    return read_files([str(folder / "run.sh")], Wanted())
+
+
+def test_a_command_changes_keys_of_the_file_that_it_names(tmp_path: Path) -> None:
+    command = (
+        "tune run --nproc_per_node 4 lora_finetune_distributed --config own.yaml model.lora_rank=32 ~clip_grad_norm"
+    )
+    found = read(tmp_path, command, own__yaml=TUNE)
+    assert found.job["adapter"]["rank"] == 32
+    assert found.job["parallel"] == {"sharding": "fsdp", "fsdp_version": 2, "data": 4}
+    assert "max_gradient_norm" not in found.job
+    rank = next(value for value in found.values if value.key == "adapter.rank")
+    assert rank.sources[0].file == str(tmp_path / "run.sh")
+    assert str(tmp_path / "own.yaml") in found.files
+
+    found = read(tmp_path, "litgpt finetune_lora --config lit.yaml --train.micro_batch_size=4", lit__yaml=LITGPT)
+    assert (found.job["micro_batch_size"], found.job["gradient_accumulation_steps"]) == (4, 2)
+    alone = read(tmp_path, "litgpt finetune Qwen/Qwen2.5-0.5B --train.max_seq_length 128 --precision bf16-true")
+    assert (alone.job["model"], alone.job["adapter"]["rank"], alone.job["precision"]) == (
+        "qwen2.5-0.5b",
+        8,
+        "pure-bf16",
+    )
+
+    command = "NGPU=8 CONFIG_FILE=./own.toml ./run_train.sh --parallelism.tensor_parallel_degree 2 --compile.no-enable"
+    found = read(tmp_path, command, own__toml=TITAN)
+    assert found.job["parallel"]["tensor"] == 2
+    assert found.job["parallel"]["data"] == 4
+    assert "compile" not in found.job
+
+    command = "composer -n 2 train/train.py own_mpt.yaml max_seq_len=1024 fsdp_config.activation_checkpointing=true"
+    found = read(tmp_path, command, own_mpt__yaml=FOUNDRY)
+    assert (found.job["sequence_length"], found.job["activation_checkpointing"]) == (1024, "full")
+    assert (found.job["parallel"]["data"], found.job["gradient_accumulation_steps"]) == (2, 8)
+
+    command = """
+        python examples/nlp/language_modeling/megatron_gpt_pretraining.py --config-path=. --config-name=gpt \\
+            trainer.devices=8 ++model.tensor_model_parallel_size=2 'model.optim.name=distributed_fused_adam'
+    """
+    found = read(tmp_path, command, gpt__yaml=NEMO)
+    assert found.job["parallel"] == {"tensor": 2, "data": 4, "sharding": "distributed-optimizer"}
+
+    found = read(tmp_path, "torchrun --nproc_per_node=2 train.py own.py --batch_size=8", own__py="block_size = 256\n")
+    assert (found.job["micro_batch_size"], found.job["sequence_length"], found.job["parallel"]["data"]) == (8, 256, 2)
+
+
+def test_a_run_of_a_platform_has_the_file_inside(tmp_path: Path) -> None:
+    inner = "".join(f"  {line}\n" for line in dedent(FOUNDRY).splitlines())
+    text = "image: mosaicml/llm-foundry\ncompute:\n  gpus: 4\ncommand: |\n"
+    text += "  cd llm-foundry/scripts\n  composer train/train.py /mnt/config/parameters.yaml max_seq_len=256\n"
+    (tmp_path / "run.yaml").write_text(f"{text}parameters:\n{inner}")
+    found = read_files([str(tmp_path / "run.yaml")], Wanted())
+    assert (found.job["sequence_length"], found.job["parallel"]["data"]) == (256, 4)
+    assert found.job["gradient_accumulation_steps"] == 4
+
+
+def test_what_a_command_names_wrongly_is_said_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, "\ntune run lora_finetune_single_device --config own.yaml batch_sise=4", own__yaml=TUNE)
+    problem = caught.value.problems[0]
+    assert (problem.key, problem.line, problem.file) == ("batch_sise", 2, str(tmp_path / "run.sh"))
+    assert "batch_size" in str(problem.hint)
+    with pytest.raises(InputError, match=r"gone\.yaml is not here"):
+        read(tmp_path, "tune run lora_finetune_single_device --config gone.yaml")
