@@ -153,6 +153,30 @@ _DEEPSPEED_OPTIONS = names(
 )
 
 
+_EIGHT = {"mixed_precision": "bf16", "num_processes": 8, "num_machines": 1}
+_SHARDED = {"distributed_type": "FSDP", **_EIGHT, f"{FSDP}.fsdp_activation_checkpointing": False}
+_ZERO = {"distributed_type": "DEEPSPEED", **_EIGHT}
+SHIPPED: dict[str, dict[str, Any]] = {
+    "single_gpu": {"distributed_type": "NO", **_EIGHT, "num_processes": 1},
+    "multi_gpu": {"distributed_type": "MULTI_GPU", **_EIGHT},
+    "fsdp1": {**_SHARDED, f"{FSDP}.fsdp_version": 1, f"{FSDP}.fsdp_reshard_after_forward": "FULL_SHARD"},
+    "fsdp2": {**_SHARDED, f"{FSDP}.fsdp_version": 2, f"{FSDP}.fsdp_reshard_after_forward": True},
+    "zero1": {**_ZERO, f"{DEEPSPEED}.zero_stage": 1, f"{DEEPSPEED}.gradient_accumulation_steps": 1},
+    "zero2": {**_ZERO, f"{DEEPSPEED}.zero_stage": 2},
+    "zero3": {**_ZERO, f"{DEEPSPEED}.zero_stage": 3},
+}
+"""What `accelerate_config` of TRL names, but for keys of no effect.
+
+Source: huggingface/trl 1.10.0.dev0 (f2cd5771), trl/accelerate_configs/ and trl/cli/accelerate_config.py.
+"""
+
+
+def shipped(named: Written) -> dict[str, Written] | None:
+    """The settings that TRL has under a name, at the place of the name; None where it has none."""
+    found = SHIPPED.get(str(named.value))
+    return None if found is None else {key: named._replace(value=value) for key, value in found.items()}
+
+
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of an Accelerate file."""
     kind = _kind(sheet)

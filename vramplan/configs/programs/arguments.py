@@ -68,8 +68,11 @@ UNDERSTOOD = names(
     """
 ) | {f"deepspeed.{name}" for name in ("*",)}
 
-WITHOUT_EFFECT = (trainer.ARGUMENTS - UNDERSTOOD) | names(
-    """
+WITHOUT_EFFECT = (
+    (trainer.ARGUMENTS - UNDERSTOOD)
+    | trainer.LAUNCHER
+    | names(
+        """
     model_revision trust_remote_code use_fast_tokenizer tokenizer_name config_name cache_dir low_cpu_mem_usage token
     use_auth_token config_overrides ignore_mismatched_sizes lora_task_type use_rslora bnb_4bit_quant_storage
     chat_template chat_template_path dataset_mixture dataset_mixture.* dataset_mixer dataset_mixer.* dataset_splits
@@ -92,10 +95,8 @@ WITHOUT_EFFECT = (trainer.ARGUMENTS - UNDERSTOOD) | names(
     benchmarks callbacks decontaminate bnb_4bit_compute_dtype run_id logger_name env env.* trainer_type optim_beta2
     sanity_check concatenate_sequences add_special_tokens num_samples subset split size_valid_set shuffle_buffer
     model_code_revision teacher_model_revision epochs save_final_model auto_insert_empty_system_msg
-    accelerate_config launcher.node_rank launcher.master_addr launcher.master_port launcher.rdzv_backend
-    launcher.rdzv_endpoint launcher.rdzv_id launcher.standalone launcher.max_restarts launcher.hostfile
-    launcher.include launcher.exclude launcher.module launcher.tee launcher.log_dir launcher.role
     """
+    )
 )
 """Keys that change neither memory nor time of a training step."""
 
@@ -343,21 +344,13 @@ class _Reader:
             zero.deepspeed(sheet, meaning, facts, "deepspeed")
             self.sharding, self.sharding_of = meaning.job["parallel.sharding"].value, ("deepspeed",)
         self.fsdp()
-        devices = self.devices()
+        devices = trainer.devices(sheet)
         if devices and devices > 1:
-            keys = tuple(key for key in _LAUNCHED if sheet.given(key))
+            keys = tuple(key for key in trainer.LAUNCHED if sheet.given(key))
             meaning.say("parallel.data", devices, *keys)
             if not self.sharding:
                 self.sharding = "ddp"
                 meaning.say("parallel.sharding", "ddp", *keys)
-
-    def devices(self) -> int | None:
-        sheet = self.sheet
-        each = next((sheet.count(key) for key in _LAUNCHED[:1] + _LAUNCHED[2:4] if sheet.given(key)), None)
-        nodes = next((sheet.count(key) for key in ("launcher.nnodes", "launcher.num_nodes") if sheet.given(key)), None)
-        if sheet.given("launcher.num_processes"):
-            nodes = 1
-        return None if each is None else each * (nodes or 1)
 
     def fsdp(self) -> None:
         """`fsdp` turns it on; `fsdp_config` alone does nothing."""
@@ -670,14 +663,6 @@ _FSDP_OPTIONS = (
     "offload",
     "auto_wrap",
 )
-_LAUNCHED = (
-    "launcher.nproc_per_node",
-    "launcher.nnodes",
-    "launcher.num_processes",
-    "launcher.num_gpus",
-    "launcher.num_nodes",
-)
-
 TABLE = Table(
     UNDERSTOOD,
     WITHOUT_EFFECT.difference(UNMODELLED),

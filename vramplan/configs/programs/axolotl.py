@@ -29,9 +29,9 @@ UNDERSTOOD = names(
     dp_replicate_size reinit_weights world_size reward_model process_reward_model tf32 use_ray ray_num_workers
     expert_parallel_size
     """
-)
+) | frozenset(trainer.LAUNCHED)
 
-WITHOUT_EFFECT = names(
+WITHOUT_EFFECT = trainer.LAUNCHER | names(
     """
     base_model_config cls_model_config tokenizer_config tokenizer_use_fast tokenizer_legacy
     tokenizer_use_mistral_common tokenizer_type processor_type processor_kwargs processor_kwargs.*
@@ -570,12 +570,16 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
     experts = sheet.count("expert_parallel_size") or 1
     if experts > 1:  # its devices have data of their own, as those of Megatron's experts
         meaning.say("parallel.expert", experts, "expert_parallel_size")
-    workers = sheet.count("ray_num_workers", 1)
+    started, workers = trainer.devices(sheet), sheet.count("ray_num_workers", 1)
+    if started:
+        started = max(1, started // ((tensor or 1) * (context or 1)))
     if (shards or replicas) and (shards or 0) != -1:
         told = ("dp_shard_size", "dp_replicate_size", *(("expert_parallel_size",) if experts > 1 else ()))
         meaning.say("parallel.data", (shards or 1) * (replicas or 1) * experts, *told)
     elif world:
         meaning.say("parallel.data", world, "world_size")
+    elif started:
+        meaning.say("parallel.data", started, *(key for key in trainer.LAUNCHED if sheet.given(key)))
     elif sheet.flag("use_ray") and workers:
         meaning.say("parallel.data", workers, "ray_num_workers")  # cli/train.py, ScalingConfig: one GPU each
     else:

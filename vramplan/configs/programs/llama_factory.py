@@ -7,6 +7,7 @@ train/trainer_utils.py (optimizers, reference models); src/llamafactory/v1/confi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,8 +30,9 @@ UNDERSTOOD = names(
     pipeline_model_parallel_size context_parallel_size expert_model_parallel_size sequence_parallel
     virtual_pipeline_model_parallel_size use_distributed_optimizer recompute_granularity recompute_method
     recompute_num_layers use_mca use_megatron_bridge mixed_precision ray_num_workers
+    program
     """
-)
+) | frozenset(trainer.LAUNCHED)
 
 UNDERSTOOD_V1 = names(
     """
@@ -45,8 +47,11 @@ UNDERSTOOD_V1 = names(
     """
 )
 
-WITHOUT_EFFECT = trainer.ARGUMENTS | names(
-    """
+WITHOUT_EFFECT = (
+    trainer.ARGUMENTS
+    | trainer.LAUNCHER
+    | names(
+        """
     template dataset eval_dataset dataset_dir media_dir train_on_prompt mask_history streaming buffer_size
     mix_strategy interleave_probs overwrite_cache preprocessing_batch_size preprocessing_num_workers max_samples
     eval_num_beams ignore_pad_token_for_loss val_size eval_on_each_dataset tool_format default_system
@@ -74,6 +79,7 @@ WITHOUT_EFFECT = trainer.ARGUMENTS | names(
     dft_alpha bias_activation_fusion apply_rope_fusion distributed_timeout megatron_pretrained_checkpoint
     calculate_per_token_loss
     """
+    )
 )
 
 UNMODELLED = {
@@ -239,10 +245,18 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("from_scratch", True, "train_from_scratch")
     if megatron:
         _megatron(sheet, meaning)
-    workers = sheet.count("ray_num_workers")
-    if workers and not megatron:
-        meaning.say("parallel.data", workers, "ray_num_workers")  # one GPU each (train/tuner.py)
-    if "parallel.data" not in meaning.job:
+    _devices(sheet, meaning)
+
+
+def _devices(sheet: Sheet, meaning: Meaning) -> None:
+    workers = sheet.count("ray_num_workers")  # one GPU each (train/tuner.py)
+    started = trainer.devices(sheet) or workers
+    if started:
+        told = [meaning.job.get(f"parallel.{name}") for name in ("tensor", "pipeline", "context")]
+        shared = math.prod(one.value for one in told if one is not None)
+        keys = ("ray_num_workers", *(key for key in trainer.LAUNCHED if sheet.given(key)))
+        meaning.say("parallel.data", max(1, started // shared), *keys)
+    else:
         meaning.ask("parallel.data", "the number of GPUs is the launcher's (--gpus N)")
 
 
@@ -641,16 +655,20 @@ def _read_v1(sheet: Sheet, meaning: Meaning) -> None:
             meaning.say("loss", "fused", "kernel_config.require_logits")
         meaning.say("liger_kernels", list(trainer.LIGER_KEYS), "kernel_config.name")
     _plugin(sheet, "init_config")
-    if sheet.given("pref_loss"):
+    verb = sheet.text("program")  # of the command line, as a file does not say what it is for
+    if verb == "rm":
+        meaning.say("loss", "reward", "program")
+        meaning.say("padding", "right", "program")
+    elif verb == "dpo" or sheet.given("pref_loss"):
         word = sheet.text("pref_loss") or ""
-        meaning.say("loss", word if word in ("orpo", "simpo") else "dpo", "pref_loss")
+        meaning.say("loss", word if word in ("orpo", "simpo") else "dpo", "pref_loss", "program")
         meaning.say("padding", "right", "pref_loss")
         if meaning.job["loss"].value == "dpo":
             meaning.say("dpo_reference", "adapter-off" if name in ("lora", "qlora") else "model", "pref_loss")
     if data or shards:
         meaning.say("parallel.data", data or (shards or 1) * (sheet.count("mp_replicate_size") or 1), "dp_size")
     else:
-        meaning.ask("parallel.data", "the number of GPUs is the launcher's (--gpus N)")
+        _devices(sheet, meaning)
 
 
 def _v1_precision(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:

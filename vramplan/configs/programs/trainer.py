@@ -167,3 +167,31 @@ def liger(sheet: Sheet, meaning: Meaning, key: str, *, loss: bool = True) -> Non
     kernels = [word for word, names in LIGER_KEYS.items() if all(config.get(name, True) for name in names)]
     if kernels:
         meaning.say("liger_kernels", kernels, key, LIGER_CONFIG)
+
+
+LAUNCHED = (
+    "launcher.nproc_per_node",
+    "launcher.nnodes",
+    "launcher.num_processes",
+    "launcher.num_gpus",
+    "launcher.num_nodes",
+)
+"""Options of launchers that say how many GPUs there are."""
+
+LAUNCHER = names(
+    """
+    launcher.node_rank launcher.master_addr launcher.master_port launcher.rdzv_backend launcher.rdzv_endpoint
+    launcher.rdzv_id launcher.standalone launcher.max_restarts launcher.hostfile launcher.include launcher.exclude
+    launcher.module launcher.tee launcher.log_dir launcher.role
+    """
+)
+"""Options of launchers that say nothing of a job."""
+
+
+def devices(sheet: Sheet) -> int | None:
+    """How many GPUs a launcher starts on all its nodes; None where it does not say."""
+    each = next((sheet.count(key) for key in LAUNCHED[:1] + LAUNCHED[2:4] if sheet.given(key)), None)
+    nodes = next((sheet.count(key) for key in ("launcher.nnodes", "launcher.num_nodes") if sheet.given(key)), None)
+    if sheet.given("launcher.num_processes"):
+        nodes = 1
+    return None if each is None else each * (nodes or 1)
