@@ -111,7 +111,8 @@ def _axolotl(words: Words, script: Script, file: str) -> Launched | None:
 
 def _llama_factory(words: Words, script: Script, file: str) -> Launched | None:
     verbs = ("train", "sft", "dpo", "rm")
-    at = next((i for i, word in enumerate(words[:-1]) if _name(word) in ("llamafactory-cli", "lmf")), None)
+    console = ("llamafactory-cli", "lmf", "llamafactory.cli")
+    at = next((i for i, word in enumerate(words[:-1]) if _name(word) in console), None)
     if at is not None and words[at + 1].text in verbs:
         at += 1
     else:

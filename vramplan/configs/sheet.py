@@ -230,13 +230,13 @@ class Sheet:
         return None if value is None else str(value).strip()
 
     def texts(self, key: str) -> list[str] | None:
-        """A list of texts; one text with commas counts."""
+        """A list of texts; one text with commas, or with spaces as a command line gives, counts."""
         value = self.get(key)
         if value is None or value == "":
             return None
         if isinstance(value, list | tuple):
             return [str(item) for item in value]
-        return [part.strip() for part in str(value).split(",") if part.strip()]
+        return [part for part in re.split(r"[,\s]+", str(value)) if part]
 
     def adopt(self, key: str, other: Sheet, table: Table) -> None:
         """Take in the settings of the file that `key` names; they are sorted out with its own."""

@@ -42,6 +42,17 @@ OF_SCRIPTS = names(
 HANDBOOK = names("chat_template dataset_mixture dataset_mixer dataset_splits")
 """Keys of the scripts of the alignment handbook, whose README launches full training under ZeRO-3."""
 
+OF_PEFT = {
+    "use_peft_lora": "use_peft",
+    "use_4bit_quantization": "load_in_4bit",
+    "use_8bit_quantization": "load_in_8bit",
+    "use_nested_quant": "use_bnb_nested_quant",
+    "bnb_4bit_quant_storage_dtype": "bnb_4bit_quant_storage",
+    "use_flash_attn": "use_flash_attention_2",
+    "use_reentrant": "gradient_checkpointing_kwargs.use_reentrant",
+}
+"""What the script of PEFT around TRL calls its arguments. Source: huggingface/peft, examples/sft/train.py."""
+
 OF_OTHERS = names(
     """
     base_model finetuning_type cutoff_len stage with_tracking checkpointing_steps use_slow_tokenizer use_lora
@@ -61,7 +72,7 @@ UNDERSTOOD = names(
     activation_checkpointing activation_checkpointing_kwargs activation_checkpointing_kwargs.*
     activation_offloading bf16 fp16 tf32 optim optim_args max_grad_norm torch_compile torch_compile_backend
     torch_compile_mode use_liger_kernel use_liger_loss use_liger liger_kernel_config.*
-    deepspeed fsdp fsdp_config fsdp_config.*
+    deepspeed deepspeed_config fsdp fsdp_config fsdp_config.*
     fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params do_eval eval_strategy evaluation_strategy config
     model_init_kwargs model_init_kwargs.torch_dtype model_init_kwargs.dtype model_init_kwargs.attn_implementation
     program launcher.nproc_per_node launcher.nnodes launcher.num_processes launcher.num_gpus launcher.num_nodes
@@ -84,7 +95,15 @@ WITHOUT_EFFECT = (
     target_lang source_prefix ignore_pad_token_for_loss num_beams doc_stride n_best_size max_answer_length
     version_2_with_negative null_score_diff_threshold ignore_bias_buffers
     eos_token pad_token pad_token_id label_pad_token_id padding_value truncation_mode shuffle_dataset
-    pad_to_multiple_of num_of_sequences chars_per_token model_init_kwargs.* ref_model_init_kwargs
+    pad_to_multiple_of num_of_sequences chars_per_token
+    splits append_concat_token chat_template_format num_generations_eval generation_kwargs generation_kwargs.*
+    chat_template_kwargs chat_template_kwargs.* cache_implementation epsilon epsilon_high normalize_advantages
+    reward_clip_range mask_truncated_completions log_multimodal log_unique_prompts delta sapo_* vespo_*
+    importance_sampling_level multi_objective_aggregation scale_rewards entropy_* use_adaptive_entropy
+    max_tool_calling_iterations off_policy_mask_threshold use_bias_correction_kl log_completions_hub_repo
+    center_rewards_coefficient dataset_prompt_column cosine_* max_completion_len_* code_* codeforces_* ioi_provider
+    parallel_code_exec_per_proc e2b_router_url morph_router_url soft_punish_cache
+    model_init_kwargs.* ref_model_init_kwargs
     ref_model_init_kwargs.* model_adapter_name ref_adapter_name force_use_ref_model disable_dropout max_prompt_length
     max_target_length_dpo generate_during_eval is_encoder_decoder use_logits_to_keep precompute_ref_batch_size tools
     label_smoothing reference_free f_divergence_type f_alpha_divergence_coef discopop_tau loss_weights use_weighting
@@ -117,6 +136,12 @@ UNMODELLED = {
     "steps_per_generation": "GRPO: steps between generations",
     "generation_batch_size": "GRPO: completions at a time",
     "freeze_*": "which weights are frozen",
+    "cast_lm_head_to_fp32": "the output layer in fp32",
+    "use_transformers_*": "how completions are generated",
+    "transformers_*": "how completions are generated",
+    "top_entropy_quantile": "GRPO: the tokens that count",
+    "replay_buffer_size": "GRPO: completions that are kept",
+    "ds3_gather_for_generation": "weights are gathered for generation",
 }
 
 _TRAINER: dict[str, Any] = {
@@ -253,6 +278,9 @@ class _Reader:
 
     def read(self) -> None:
         sheet, meaning = self.sheet, self.meaning
+        trainer.renamed(sheet, OF_PEFT)
+        if "program" in sheet:
+            trainer.complete(sheet, TABLE)
         meaning.say("runtime", "transformers", "program" if "program" in sheet else "model_name_or_path")
         name = sheet.text("model_name_or_path")
         if name:
@@ -333,7 +361,7 @@ class _Reader:
     def strategy(self) -> None:
         """`deepspeed` and `fsdp` of TrainingArguments, and the GPUs that a launcher starts."""
         sheet, meaning = self.sheet, self.meaning
-        path = sheet.get("deepspeed")
+        path = sheet.get("deepspeed_config", sheet.get("deepspeed"))  # a script for DeepSpeed itself has both
         facts: Mapping[str, Any] | None = zero.inline_facts(sheet, "deepspeed")
         if facts is None and isinstance(path, str) and path.strip():
             meaning.pointed["deepspeed"] = path

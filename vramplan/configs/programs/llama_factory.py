@@ -482,7 +482,8 @@ def _checkpointing(sheet: Sheet, meaning: Meaning, fsdp: bool) -> None:
     sheet.flag("use_unsloth_gc")
     meaning.say("activation_checkpointing", "none" if off else "full", "disable_gradient_checkpointing")
     reentrant = sheet.flag("use_reentrant_gc")
-    if fsdp and meaning.job.get("parallel.fsdp_version") and meaning.job["parallel.fsdp_version"].value == 2:
+    told = meaning.job.get("parallel.fsdp_version")
+    if (told.value if fsdp and told else sheet.beside.get("parallel.fsdp_version")) == 2:
         reentrant = False
     if not off and reentrant:
         meaning.say("checkpoint_reentrant", True, "use_reentrant_gc")

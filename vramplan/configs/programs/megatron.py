@@ -262,6 +262,9 @@ def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
         written[f"launcher.{key}"] = item
     if script.program is not None:
         written["program"] = Written(script.program.text, file, script.program.line)
+        first = script.arguments[0] if script.arguments else None
+        if first is not None and first.text.endswith((".yaml", ".yml", ".json")) and "config" not in written:
+            written["config"] = Written(first.text, file, first.line)  # HfArgumentParser and its kin
     for name, key in (("NNODES", "nnodes"), ("NUM_NODES", "nnodes"), ("GPUS_PER_NODE", "nproc_per_node")):
         held = script.values.get(name)
         if held and f"launcher.{key}" not in written and not shell.unknowns(held[0].text):

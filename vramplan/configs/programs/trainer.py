@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.sheet import Meaning, Sheet, names
+from vramplan.configs.sheet import Meaning, Sheet, Table, names
 from vramplan.errors import near_matches
 
 FOREACH = ("optimizer_implementation", "foreach")
@@ -195,3 +195,18 @@ def devices(sheet: Sheet) -> int | None:
     if sheet.given("launcher.num_processes"):
         nodes = 1
     return None if each is None else each * (nodes or 1)
+
+
+def complete(sheet: Sheet, table: Table) -> None:
+    """Give options of a command line that are the beginning of one understood key its name, as argparse does."""
+    for key in [key for key in sheet.written if "." not in key and table.class_of(key) is None]:
+        found = [name for name in table.understood if name.startswith(key) and "." not in name]
+        if len(found) == 1 and found[0] not in sheet.written:
+            sheet.written[found[0]] = sheet.written.pop(key)
+
+
+def renamed(sheet: Sheet, names: Mapping[str, str]) -> None:
+    """Give settings that a script calls otherwise the names of the program."""
+    for key, name in names.items():
+        if key in sheet.written and name not in sheet.written:
+            sheet.written[name] = sheet.written.pop(key)
