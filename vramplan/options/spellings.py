@@ -111,6 +111,10 @@ QUANTIZATIONS = {
         ("awq-int4", "awq", "awq-4bit"),
         Meaning("gptq-int4", note="weights of AWQ are packed as those of GPTQ; its kernels were never traced"),
     ),
+    **dict.fromkeys(
+        ("aqlm-int2", "aqlm", "aqlm-2bit"),
+        Meaning("gptq-int4", note="AQLM's 2 bits counted as GPTQ's 4, too many; its kernels were never traced"),
+    ),
 }
 
 ADAPTERS = {
