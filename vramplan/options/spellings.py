@@ -151,6 +151,10 @@ OPEN = {
     "fp4": "nf4, which takes the same memory",
     "int4": "nf4 of bitsandbytes or gptq-int4",
     "offload": "--offload parameters,optimizer",
+    **dict.fromkeys(
+        ("grpo", "gdpo", "rloo", "ppo", "gkd", "online-dpo", "ebft"),
+        "not modelled: it samples answers beside training; dpo, kto, orpo, cpo, simpo and reward are modelled",
+    ),
 }
 """Spellings that need one more word, and what is to be written."""
 

@@ -542,8 +542,8 @@ def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
         meaning.say("loss", method, "rl")
         meaning.say("padding", "right", "rl")
     elif method in PREFERENCES:
+        meaning.say("loss", method, "rl")
         meaning.say("padding", "right", "rl")
-        meaning.note(f"rl: a job has no word for {method}; one forward and backward pass is counted")
     elif method:
         sheet.problem("rl", f"{method!r} is not understood", "dpo, ipo, kto, orpo, simpo, grpo, gdpo or ebft")
     elif liger or cut is True:
