@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.running import run
 from tests.configs.meant import holds, job, meant
 from vramplan.configs import shell
 from vramplan.configs.combine import read_texts
@@ -454,3 +457,31 @@ gradient_checkpointing: false
     assert "gradient_checkpointing is written twice: line 11 replaces line 8" in found.notes
     with pytest.raises(InputError, match="a merge key takes a mapping"):
         meant(text + "last:\n  <<: 3\n", "own.yaml", ignore_unknown=True)
+
+
+def test_a_torchtitan_file_of_the_backend_of_transformers_names_its_model() -> None:
+    text = titan("selective", "2", more='[hf_transformers]\nmodel = "Qwen/Qwen3-4B-Instruct-2507"\n')
+    holds(job(text, "a.toml"), model="qwen3-4b", activation_checkpointing="selective-layer:2")
+    assert "model" in meant(text.replace('"8B"', '"debugmodel"'), "a.toml").open
+    moe = titan().replace('"llama3"', '"deepseek_v3"').replace('"8B"', '"debugmodel"')
+    assert job(moe, "a.toml")["model"]["experts"] == {
+        "count": 8,
+        "active": 3,
+        "shared": 2,
+        "intermediate_size": 256,
+        "dense_layers": [0],
+    }
+
+
+def test_llm_foundry_trains_dbrx_with_mixtrals_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "dbrx.yaml"
+    path.write_text(
+        "max_seq_len: 512\nmodel: {name: hf_causal_lm, pretrained_model_name_or_path: databricks/dbrx-instruct,\n"
+        "  peft_config: {peft_type: LORA, r: 8, target_modules: [Wqkv]}}\noptimizer: {name: decoupled_lionw}\n"
+        "global_train_batch_size: 16\ndevice_train_microbatch_size: 1\nmax_duration: 1ep\n"
+        "fsdp_config: {sharding_strategy: FULL_SHARD, mixed_precision: PURE, activation_checkpointing: true}\n"
+    )
+    ran = run("fit", str(path), "--gpu", "h100", "--gpus", "16", "--format", "json")
+    answer = json.loads(ran.out)
+    assert any("dbrx is not modelled" in warning for warning in answer["warnings"]), ran.err
+    assert answer["parameters"]["total"] - answer["parameters"]["trainable"] == 131_596_523_520

@@ -31,6 +31,8 @@ def run(text: str) -> list[str]:
         ('if [ -z "$NOT_SET" ]; then B=empty; fi\npython x.py $B', ["empty"]),
         ("A=b\ncase $A in\na) B=1;;\nb|c) B=2;;\n*) B=3;;\nesac\npython x.py $B", ["2"]),
         ("python x.py '#not a comment' \"a'b\"", ["#not a comment", "a'b"]),
+        ("python x.py --a 1 2>&1 > own.log --b 2 | tee log", ["--a", "1", "--b", "2"]),
+        ("A='python x.py --a 1 &>> own.log'\neval $A", ["--a", "1"]),
     ],
 )
 def test_what_the_shell_would_hand_on(text: str, arguments: list[str]) -> None:

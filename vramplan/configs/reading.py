@@ -211,6 +211,7 @@ def job_of(
         known.shape_named,
         wanted.beside,
         opened,
+        known.shape,
     )
     meaning = Meaning()
     if told is not None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from vramplan.errors import Problem, near_matches
 from vramplan.tuples import NamedTuple
+from vramplan.values.model import ModelShape
 
 TRUE = frozenset({"true", "yes", "on", "1", "y", "t"})
 FALSE = frozenset({"false", "no", "off", "0", "n", "f"})
@@ -137,6 +138,7 @@ class Sheet:
         shape_named: Callable[[Mapping[str, Any]], str | None] = lambda sizes: None,
         beside: Mapping[str, Any] = MappingProxyType({}),
         opened: Callable[[str], Mapping[str, Written] | None] = lambda path: None,
+        shape_of: Callable[[str], ModelShape | None] = lambda name: None,
     ) -> None:
         """What a reader may ask beside the file.
 
@@ -145,9 +147,10 @@ class Sheet:
         of the file, for its comments. `devices`: how many GPUs were named beside the file, None where nobody
         said. `shape_named`: the catalogue's name for a model of these sizes. `beside`: what other files and the
         command line say of the same job, by its keys, as `parallel.sharding`. `opened`: the settings of a file
-        that this one names; None where it is not there.
+        that this one names; None where it is not there. `shape_of`: the model of a name, of the catalogue.
         """
         self.shape_named = shape_named
+        self.shape_of = shape_of
         self.beside, self.opened = beside, opened
         self.adopted: list[tuple[str, Sheet, Table]] = []
         self.devices = devices

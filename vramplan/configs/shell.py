@@ -25,6 +25,8 @@ MAX_STATEMENTS = 20_000
 MAX_TEXT = 200_000  # characters of one expanded word
 
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<value>.*)", re.DOTALL)
+_REDIRECTION = re.compile(r"(&?>{1,2}\|?|<{3}|<)[ \t]*(?P<descriptor>&(\d+|-))?")
+_WRITTEN = re.compile(r"(?:\d|&)?>{1,2}(?P<target>.*)", re.DOTALL)  # of a command that a variable held
 _UNKNOWN = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
 
 
@@ -148,7 +150,7 @@ class _Scanner:
                     heredoc = found[1]
                     self.at = found.end()
                     continue
-                self.at += 1
+                self._redirected(words)
             elif char in "()":
                 words.append(Word(char, self.line))
                 self.at += 1
@@ -157,6 +159,18 @@ class _Scanner:
         if words:
             result.append(words)
         return result
+
+    def _redirected(self, words: list[Word]) -> None:
+        """Past `> FILE`, `2>&1`, `&>> FILE` and `< FILE`, which are no arguments."""
+        found = _REDIRECTION.match(self.text, self.at)
+        if found is None or self._in_test(words) or any(word.text == "(" for word in words):
+            self.at += 1
+            return
+        if words and words[-1].text.isdecimal() and self.text[self.at - 1].isdecimal():
+            words.pop()
+        self.at = found.end()
+        if found["descriptor"] is None and self.text[self.at : self.at + 1] not in ("", "\n", "("):
+            self._word()
 
     @staticmethod
     def _in_test(words: list[Word]) -> bool:
@@ -441,7 +455,7 @@ class _Reader:
         first = arguments[0].text.rsplit("/", 1)[-1]
         if first in ("bash", "sh", "eval", "nohup", "run_cmd", "exec"):
             arguments = [part for item in arguments[1:] for part in _split(item)]
-        arguments = self.inside(arguments)
+        arguments = self.inside(_without_redirections(arguments))
         self.script.commands.append(arguments)
         at = next((index for index, item in enumerate(arguments) if _PROGRAM.search(item.text)), None)
         if at is None:
@@ -612,6 +626,20 @@ class _Reader:
             return f"{OPEN}{unknowns(names)[0]}{CLOSE}"
         value = arithmetic(names)
         return f"{OPEN}{text.strip()}{CLOSE}" if value is None else str(int(value))
+
+
+def _without_redirections(arguments: list[Argument]) -> list[Argument]:
+    """The arguments of a command that was the text of a variable, up to a pipe."""
+    kept: list[Argument] = []
+    target = False
+    for item in arguments:
+        if item.text == "|":
+            break
+        found = _WRITTEN.fullmatch(item.text)
+        if found is None and not target:
+            kept.append(item)
+        target = found is not None and not found["target"]
+    return kept
 
 
 def _split(item: Argument) -> list[Argument]:

@@ -14,6 +14,7 @@ from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
 
 FUSED = "qkv_proj"
+FUSED_NAMES = (FUSED, "Wqkv", "query_key_value", "c_attn")
 THREE = ("q_proj", "k_proj", "v_proj")
 
 BASIS = (
@@ -26,6 +27,12 @@ def fused_targets(
 ) -> tuple[str, ...]:
     """The targets with `qkv_proj` as the model has it: its own fused projection, or its three as one."""
     name = peft_of(model).fused
+    if model.unknown_type is not None and name is None and any(word in FUSED_NAMES for word in targets):
+        # what stands in for the model keeps apart what its own code has as one matrix
+        given = next(word for word in targets if word in FUSED_NAMES)
+        why = f"{given} of {model.unknown_type}: queries, keys and values, each with an adapter of its own"
+        told.append(Assumption("adapter.targets", list(THREE), why))
+        return tuple(dict.fromkeys(part for word in targets for part in (THREE if word in FUSED_NAMES else (word,))))
     if FUSED not in targets:
         return tuple(targets)
     if model.published_family is not None:  # LitGPT and torchtune know the three by their own names
@@ -44,6 +51,20 @@ def fused_targets(
         fields.refuse("targets", f"{kind} is not modelled over {FUSED} of a {model.code} model", hint="use lora")
     told.append(Assumption("model.code", FUSED, BASIS))
     return tuple(targets)
+
+
+JOINED = {**dict.fromkeys(THREE, FUSED), **dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj")}
+"""Matrices of Transformers' Phi-3, in the place of layers that other code keeps apart."""
+
+
+def joined_targets(layers: Sequence[str], targets: Sequence[str], told: list[Assumption]) -> tuple[str, ...]:
+    """The targets of a program whose layers lie in one matrix where the operators of Transformers are replayed."""
+    joined = {word: JOINED[word] for word in targets if word not in layers and JOINED.get(word) in layers}
+    found = tuple(dict.fromkeys(joined.get(word, word) for word in targets))
+    if joined:
+        why = f"{', '.join(joined)}: an adapter of each fused matrix is counted, not one of each of its parts"
+        told.append(Assumption("adapter.targets", list(found), why))
+    return found
 
 
 def peft_of(model: ModelShape) -> Peft:

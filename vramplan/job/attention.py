@@ -74,7 +74,7 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
             message = f"eager cannot run for {model.code}: {obstacle}"
             hint = "use sdpa, or the type glm" if model.engine is None else "use sdpa"
             resolver.fields.refuse("attention", message, hint=hint)
-    if model is not None and calls_flash(model.family):
+    if model is not None and calls_flash(model.family) and given != "eager":
         return on_demand.flash_alone(resolver, given, _flash_obstacle(model, gpu, precision))
     if given in {"eager", "efficient"}:
         assert given is not None

@@ -304,7 +304,8 @@ class _ReplayResolver(Resolver):
         """What is trained, where that is not every weight."""
         if not (self.raw.frozen or self.raw.adapter or self.raw.quantization):
             return (), None
-        frozen, adapter, told = on_demand.resolve_trained(self.raw, model, precision, loss)
+        apart = under(self.runtime).keeps_parts_apart
+        frozen, adapter, told = on_demand.resolve_trained(self.raw, model, precision, loss, parts_apart=apart)
         self.assumptions += told
         return frozen, adapter
 

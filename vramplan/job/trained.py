@@ -11,7 +11,9 @@ from vramplan.job.adapter_targets import (
     check_targets,
     fused_targets,
     is_known,
+    joined_targets,
     known_targets,
+    layers_of,
     peft_of,
 )
 from vramplan.job.parts import resolve_parts
@@ -49,7 +51,9 @@ FEEDFORWARD = ("gate_proj", "up_proj", "down_proj", "gate_up_proj")
 Trained = tuple[tuple[str, ...], Adapter | None, list[Assumption]]
 
 
-def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss: str) -> Trained:
+def resolve_trained(
+    raw: RawJob, model: ModelShape | None, precision: str, loss: str, *, parts_apart: bool = False
+) -> Trained:
     """Frozen parts, the adapter, and what was assumed; what is wrong goes to the sink of the job's fields."""
     fields, told = raw.fields, list[Assumption]()
     if raw.quantization is not None:
@@ -71,6 +75,8 @@ def resolve_trained(raw: RawJob, model: ModelShape | None, precision: str, loss:
     if raw.quantization == GPTQ:
         check_gptq_layers(raw, model, names)
     frozen = _frozen_of_adapter(raw)
+    if parts_apart and raw.adapter_targets:
+        raw.adapter_targets = joined_targets(layers_of(model, names), raw.adapter_targets, told)
     adapter = _Adapter(raw, raw.adapter, model, names, precision, told).adapter()
     own_ia3 = model.engine is not None and adapter.kind == "ia3"  # which no engine's own code has
     may_miss = may_miss_adapter(model.family) and not own_ia3

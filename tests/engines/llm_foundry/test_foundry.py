@@ -49,7 +49,6 @@ def test_it_is_sharded_by_the_first_fsdp() -> None:
         ("precision", "fp32", "no fp32 kernels"),
         ("precision", "mixed-bf16", "not modelled with llm-foundry's own MPT"),
         ("attention", "efficient", "calls flash-attn itself"),
-        ("attention", "eager", "llm-foundry calls flash-attn"),
         ("adapter", {"kind": "lora", "rank": 8}, "an adapter is not modelled"),
         ("frozen", ["embeddings"], "a frozen part is not modelled"),
         ("loss", "fp32-logits", "not modelled with llm-foundry's own MPT"),
@@ -67,6 +66,17 @@ def test_what_it_has_not_is_refused(key: str, value: object, says: str) -> None:
 def test_other_positions_are_refused() -> None:
     with pytest.raises(InputError, match="rope is not modelled"):
         job(model={**MODEL, "positions": "rope"})
+
+
+@pytest.mark.closed_form
+def test_attention_without_a_kernel_keeps_its_scores() -> None:
+    """`attn_impl: torch`: softmax in fp32, its copy in 16 bits, the products before and after the mask."""
+    flash, eager = (decide(job(attention=word)).record for word in ("flash", "eager"))
+    scores = 12 * MODEL["attention_heads"] * PINNED["sequence_length"] ** 2  # of a sample, in all blocks
+    batch = PINNED["micro_batch_size"]
+    more = eager.saved_bytes(batch) - flash.saved_bytes(batch)
+    assert more == pytest.approx(6 * scores * batch, rel=0.01)  # less the rows that flash-attn keeps
+    assert flash.parameters == eager.parameters
 
 
 def test_a_gathered_block_less_is_there_than_where_the_next_comes_first() -> None:

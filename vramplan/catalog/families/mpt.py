@@ -21,9 +21,13 @@ def _is_learned(fields: Any) -> bool:
 
 
 def _contradictions(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found = []
+    if values["positions"] != "learned" and values["intermediate_size"] != 4 * values["hidden_size"]:
+        message = f"{values['intermediate_size']} is not modelled (a mpt model has {4 * values['hidden_size']})"
+        found.append(("intermediate_size", message))  # whatever expansion_ratio says; llm-foundry's own code heeds it
     if values["positions"] in POSITIONS:
-        return []
-    return [("positions", f"{values['positions']} is not modelled (a mpt model has alibi, or learned ones)")]
+        return found
+    return [*found, ("positions", f"{values['positions']} is not modelled (a mpt model has alibi, or learned ones)")]
 
 
 def _mpt(fields: Fields, values: dict[str, Any]) -> None:
@@ -57,12 +61,12 @@ TYPES = {
             "attention_heads": 16,
             "key_value_heads": same_heads,
             "attention_dropout": 0.0,
+            "intermediate_size": four_times,
             "max_positions": 2048,
             "positions": "alibi",
             "tied_embeddings": True,
         },
         fixed={
-            "intermediate_size": four_times,  # whatever expansion_ratio says
             "activation": "gelu",
             "gated_mlp": False,
             "qkv_bias": _is_learned,

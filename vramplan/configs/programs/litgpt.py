@@ -114,7 +114,7 @@ TARGETS = {
 }
 
 
-def _neox(name: str, blocks: int, width: int, heads: int, positions: int) -> dict[str, Any]:
+def _neox(name: str, blocks: int, width: int, heads: int, positions: int, words: int = 50304) -> dict[str, Any]:
     return {
         "name": name,
         "family": "neox",
@@ -122,7 +122,7 @@ def _neox(name: str, blocks: int, width: int, heads: int, positions: int) -> dic
         "hidden_size": width,
         "attention_heads": heads,
         "intermediate_size": 4 * width,
-        "vocabulary_size": 50304,
+        "vocabulary_size": words,
         "max_positions": positions,
         "tied_embeddings": False,
     }
@@ -134,6 +134,11 @@ SHAPES = {
     "pythia-31m": _neox("pythia-31m", 6, 256, 8, 1024),
     "pythia-70m": _neox("pythia-70m", 6, 512, 8, 2048),
     "pythia-1b": _neox("pythia-1b", 16, 2048, 8, 2048),
+    **{
+        f"stablelm-{kind}-alpha-{size}": _neox(f"stablelm-{kind}-alpha-{size}", 16, width, heads, 4096, words)
+        for kind in ("base", "tuned")
+        for size, width, heads, words in (("3b", 4096, 32, 50688), ("7b", 6144, 48, 50432))
+    },
     "stories15M": {
         "name": "stories15M",
         "family": "llama",

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vramplan.configs import shell
+from vramplan.configs.programs import megatron_beside as beside
 from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, Written, names
 
 UNDERSTOOD = names(
@@ -333,6 +334,10 @@ class _Command:
         family = self.family(program)
         length = self.count("seq_length", "sequence_length")
         self.model(family)
+        if sheet.given("decoder_seq_length") and family != "t5":
+            length = self.count("decoder_seq_length", "sequence_length")  # `--seq-length` are the tokens of an image
+        elif sheet.given("total_seq_length"):
+            length = self.count("total_seq_length", "sequence_length")
         if family == "t5":
             length = self.count("encoder_seq_length", "sequence_length") or length
             target = self.count("decoder_seq_length")
@@ -352,15 +357,26 @@ class _Command:
 
     def family(self, program: str) -> str:
         sheet = self.sheet
-        if "t5" in program or sheet.given("decoder_seq_length"):
+        images = beside.reads_images(sheet)
+        if "t5" in program or (sheet.given("decoder_seq_length") and not images):
             return "t5"
-        if "bert" in program:
+        if "bert" in program or str(sheet.get("tokenizer_type")).startswith("BertWordPiece"):
             return "bert"
         sheet.text("vocab_extra_ids")
-        if self.count("num_experts"):
+        if sheet.flag("enable_gpt_oss"):
+            return "gpt_oss"
+        if (self.experts() or 0) > 1:
             return "mixtral"
-        gated = sheet.flag("swiglu") and sheet.text("normalization") == "RMSNorm"
+        gated = sheet.flag("swiglu") and (sheet.text("normalization") or "").lower() == "rmsnorm"
         return "llama" if gated else "gpt2"
+
+    def experts(self) -> int | None:
+        """Experts of a block; the most of them, where Megatron-DeepSpeed's pyramid has a number for each block."""
+        text = self.sheet.text("num_experts") or ""
+        numbers = [int(word) for word in text.split() if word.isdecimal()]
+        if len(numbers) > 1 and len(set(numbers)) > 1:
+            self.meaning.note(f"--num-experts {text}: every block is counted with {max(numbers)}")
+        return max(numbers) if len(numbers) > 1 else self.count("num_experts")
 
     def model(self, family: str) -> None:
         sheet, meaning = self.sheet, self.meaning
@@ -376,16 +392,17 @@ class _Command:
         if inner is None:
             inner = int((4 * width * 2 / 3) / 64) * 64 if gated else 4 * width
         positions = self.count("max_position_embeddings")
-        grouped = sheet.flag("group_query_attention")
-        groups = self.count("num_query_groups")
+        grouped = sheet.flag("group_query_attention") or sheet.given("num_key_value_heads")
+        groups = self.count("num_key_value_heads") or self.count("num_query_groups")
         head_size = self.count("kv_channels")
-        experts = self.count("num_experts")
+        experts = self.experts() if family in ("mixtral", "gpt_oss") else None
         vocabulary = self.vocabulary(family)
         sheet.text("position_embedding_type")
         sheet.flag("disable_bias_linear")
         sheet.flag("qk_layernorm")
         untied = sheet.flag("untie_embeddings_and_output_weights")
         sheet.get("moe_router_topk")
+        sheet.get("topk")
         sheet.get("moe_ffn_hidden_size")
         sizes: dict[str, Any] = {
             "family": family,
@@ -402,7 +419,7 @@ class _Command:
             sizes["head_size"] = head_size
         if experts:
             sizes["experts"] = experts
-        if family in ("llama", "mixtral"):
+        if family in ("llama", "mixtral", "gpt_oss"):
             sizes["tied_embeddings"] = not untied
         known = None
         if family != "gpt2":
@@ -420,8 +437,9 @@ class _Command:
             vocabulary = sizes["vocabulary_size"] = 50257 if family == "gpt2" else 32000
         billions = 12 * layers * width * width / 1e9
         shape = {"name": f"{family}-{billions:.1f}b", **{name: v for name, v in sizes.items() if v is not None}}
-        if family == "mixtral":
-            shape["experts"] = {"count": experts, "active": self.count("moe_router_topk")}
+        if family in ("mixtral", "gpt_oss"):
+            active = self.count("topk") or self.count("moe_router_topk")
+            shape["experts"] = {"count": experts, "active": active}
         meaning.say("model", shape, key, "hidden_size", "num_attention_heads")
 
     def vocabulary(self, family: str) -> int | None:
@@ -429,9 +447,12 @@ class _Command:
         given = self.count("vocab_size") or self.count("padded_vocab_size")
         kind = sheet.text("tokenizer_type")
         file = sheet.text("vocab_file") or ""
-        sheet.text("tokenizer_model")
+        tokenizer = sheet.text("tokenizer_model") or ""
         if given:
             return given
+        named = sheet.shape_of(tokenizer) if "/" in tokenizer and not shell.unknowns(tokenizer) else None
+        if named is not None:
+            return named.vocabulary_size
         if kind in VOCABULARIES:
             return VOCABULARIES[kind]
         if family == "bert":
@@ -457,7 +478,10 @@ class _Command:
         sheet.get("step_batch_size_schedule")
         key = "gradient_accumulation_steps"
         if total and micro and data:
-            if total % (micro * data):
+            if total % (micro * data) and self.supposed():
+                meaning.job.pop("parallel.data", None)
+                meaning.ask("parallel.data", f"{total} samples are not those of {DEVICES_OF_THE_TESTS} GPUs (--gpus N)")
+            elif total % (micro * data):
                 self.sheet.problem(
                     "global_batch_size", f"{total} is no multiple of {micro} samples x {data} data-parallel devices"
                 )
@@ -465,6 +489,11 @@ class _Command:
                 meaning.say(key, total // (micro * data), "global_batch_size", "micro_batch_size")
         elif micro and "global_batch_size" not in sheet.written:
             meaning.say(key, 1, "global_batch_size")  # the default is one micro-batch per data-parallel device
+
+    def supposed(self) -> bool:
+        """Whether nobody says how many GPUs there are: Megatron's tests run on one node unless a list says so."""
+        place = self.sheet.written.get("launcher.nproc_per_node")
+        return self.sheet.devices is None and place is not None and place.file is None
 
     def devices(self) -> int:
         """Data-parallel devices; sizes of every kind of parallelism are said here."""
@@ -475,10 +504,15 @@ class _Command:
         stages = self.count("pipeline_model_parallel_size", "parallel.pipeline") or 1
         context = self.count("context_parallel_size", "parallel.context") or 1
         expert = self.count("expert_model_parallel_size", "parallel.expert") or 1
+        expert = self.count("moe_expert_parallel_size", "parallel.expert") or expert
+        heads = self.count("ds_sequence_parallel_size", "parallel.context") or 1
+        if heads > 1:
+            context = heads
+            meaning.note("--ds-sequence-parallel-size: Ulysses splits heads, not the sequence, within the attention")
         for name, value, of in (
             ("parallel.tensor", tensor, key),
             ("parallel.pipeline", stages, "pipeline_model_parallel_size"),
-            ("parallel.context", context, "context_parallel_size"),
+            ("parallel.context", context, "context_parallel_size" if heads == 1 else "ds_sequence_parallel_size"),
             ("parallel.expert", expert, "expert_model_parallel_size"),
         ):
             if value > 1:
@@ -502,11 +536,11 @@ class _Command:
         if self.sheet.devices is not None:
             return self.sheet.devices
         nodes = None
-        for key in ("launcher.nnodes", "launcher.nodes"):
+        for key in ("launcher.nnodes", "launcher.nodes", "launcher.num_nodes"):
             text = self.sheet.text(key)
             if text and text.split(":")[0].isdigit():
                 nodes = int(text.split(":")[0])
-        for key in ("launcher.nproc_per_node", "launcher.nproc-per-node"):
+        for key in ("launcher.nproc_per_node", "launcher.nproc-per-node", "launcher.num_gpus"):
             text = self.sheet.text(key)
             if text and text.isdigit():
                 return int(text) * (nodes or 1)
@@ -567,7 +601,7 @@ class _Command:
     def attention(self, family: str) -> None:
         sheet, meaning = self.sheet, self.meaning
         backend = sheet.text("attention_backend") or "auto"
-        if "flash" in backend or sheet.flag("use_flash_attn"):
+        if "flash" in backend or sheet.flag("use_flash_attn") or beside.flash(sheet):
             meaning.say("attention", "flash", "attention_backend", "use_flash_attn")
         elif "unfused" in backend or "local" in backend:
             meaning.say("attention", "eager", "attention_backend")
@@ -590,7 +624,9 @@ class _Command:
         sheet.flag("overlap_param_gather")
         sheet.flag("overlap_grad_reduce")
         strategy = sheet.text("data_parallel_sharding_strategy")
-        if sheet.flag("use_megatron_fsdp") and strategy in FSDP_STRATEGIES:
+        if beside.sharding(sheet, meaning):
+            pass
+        elif sheet.flag("use_megatron_fsdp") and strategy in FSDP_STRATEGIES:
             meaning.say("parallel.sharding", FSDP_STRATEGIES[strategy], "data_parallel_sharding_strategy")
             meaning.note("--use-megatron-fsdp: Megatron's FSDP is counted as that of PyTorch")
         elif sheet.flag("use_torch_fsdp2"):
@@ -607,4 +643,7 @@ class _Command:
                 meaning.note(f"--optimizer-offload-fraction {fraction}: the whole optimizer is counted on the host")
 
 
-PROGRAM = Program("megatron-lm", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)
+TABLE = Table(
+    UNDERSTOOD | beside.UNDERSTOOD, WITHOUT_EFFECT | beside.WITHOUT_EFFECT, {**UNMODELLED, **beside.UNMODELLED}
+)
+PROGRAM = Program("megatron-lm", RELEASES, TABLE, read, recognise)

@@ -17,6 +17,8 @@ UNDERSTOOD = names(
     model._component_ model.lora_attn_modules model.apply_lora_to_mlp model.apply_lora_to_output model.lora_rank
     model.lora_alpha model.lora_dropout model.use_dora model.quantize_base model.max_seq_len model.vocab_size
     model.num_layers model.num_heads model.num_kv_heads model.embed_dim model.intermediate_dim
+    model.tie_word_embeddings policy_model.vocab_size policy_model.max_seq_len policy_model.num_layers
+    policy_model.num_heads policy_model.num_kv_heads policy_model.embed_dim policy_model.intermediate_dim
     policy_model._component_ tokenizer.max_seq_len dataset.packed batch_size gradient_accumulation_steps
     optimizer._component_ optimizer.fused optimizer.foreach optimizer.momentum optimizer_in_bwd loss._component_
     loss.num_output_chunks clip_grad_norm compile dtype enable_activation_checkpointing enable_activation_offloading
@@ -115,12 +117,21 @@ _NAME = re.compile(
 )
 DASHED = ("llama", "gemma", "phi")  # llama-3.1-8b, but qwen2.5-7b
 
+COMPONENTS = dict.fromkeys(("llama2", "llama3", "llama3_1", "llama3_2", "mistral"), "llama") | {"qwen2": "qwen2"}
+"""Builders that take the sizes of a model, torchtune/models/*/_component_builders.py, and families."""
+
+SIZES = {
+    "num_layers": "layers",
+    "embed_dim": "hidden_size",
+    "num_heads": "attention_heads",
+    "num_kv_heads": "key_value_heads",
+    "intermediate_dim": "intermediate_size",
+    "vocab_size": "vocabulary_size",
+    "max_seq_len": "max_positions",
+}
+
 PROJECTIONS = {"output_proj": "o_proj"}
 MLP = ("gate_proj", "down_proj", "up_proj")
-FUSED = {
-    **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),
-    **dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj"),
-}
 
 OPTIMIZERS = {
     "torch.optim.AdamW": "adamw",
@@ -181,13 +192,15 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("runtime", "torchtune", "model._component_")
     key = "model._component_" if sheet.given("model._component_") else "policy_model._component_"
     builder = sheet.text(key) or ""
-    if builder:
+    part = key.partition(".")[0]
+    sizes = {ours: sheet.count(f"{part}.{theirs}") for theirs, ours in SIZES.items()}
+    family = COMPONENTS.get(re.sub(r"^lora_", "", builder.rsplit(".", 1)[-1]).removesuffix("_classifier"))
+    if family and sizes["layers"] and sizes["hidden_size"] and sizes["attention_heads"]:
+        meaning.say("model", _built(sheet, family, sizes, part), key, f"{part}.num_layers", f"{part}.embed_dim")
+    elif builder:
         meaning.say("model", shape_name(builder), key)
     else:
         meaning.ask("model", "the file has no model._component_")
-    for size in ("max_seq_len", "vocab_size", "num_layers", "num_heads", "num_kv_heads", "embed_dim"):
-        sheet.get(f"model.{size}")
-    sheet.get("model.intermediate_dim")
     length = sheet.count("tokenizer.max_seq_len")
     if length:
         meaning.say("sequence_length", length, "tokenizer.max_seq_len")
@@ -221,6 +234,18 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     _devices(sheet, meaning)
 
 
+def _built(sheet: Sheet, family: str, sizes: dict[str, Any], part: str) -> Any:
+    """A model of which the file gives the sizes: the name of one with them, or the sizes."""
+    width = sizes["hidden_size"]
+    if sizes["intermediate_size"] is None:
+        sizes["intermediate_size"] = -(-4 * int(2 * width / 3) // 256) * 256  # scale_hidden_dim_for_mlp
+    known = {name: value for name, value in sizes.items() if value is not None}
+    tied = bool(sheet.flag(f"{part}.tie_word_embeddings")) or "llama3_2" in str(sheet.get(f"{part}._component_"))
+    named = sheet.shape_named({"family": family, **known})
+    billions = 12 * known["layers"] * width * width / 1e9
+    return named or {"name": f"{family}-{billions:.1f}b", "family": family, **known, "tied_embeddings": tied}
+
+
 def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
     key = "optimizer._component_"
     name = sheet.text(key)
@@ -249,11 +274,11 @@ def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
     key = "enable_activation_checkpointing"
     word = "full" if sheet.flag(key) else "none"
     mode, option = sheet.text("ac_mode"), sheet.text("ac_option")
-    if mode == "selective" and word == "none":
-        word = "selective-op" if option == "op" else f"selective-layer:{option or 1}"
-        meaning.say("activation_checkpointing", word, "ac_mode", "ac_option")
-    elif mode == "full":
-        meaning.say("activation_checkpointing", "full", "ac_mode")
+    recipe = next((found[1] for found in _RECIPE.finditer(sheet.source)), "")
+    if mode and "single_device" not in recipe:  # full_finetune_distributed.py: of the two settings one alone acts
+        how = "selective-op" if option == "op" else f"selective-layer:{option or 1}"
+        own = "none" if word == "full" else "full" if mode == "full" else how
+        meaning.say("activation_checkpointing", own, "ac_mode", "ac_option", key)
     else:
         meaning.say("activation_checkpointing", word, key)
     if sheet.flag("enable_activation_offloading"):
@@ -267,11 +292,6 @@ def _adapter(sheet: Sheet, meaning: Meaning, builder: str) -> bool:
     targets = [PROJECTIONS.get(name, name) for name in sheet.texts("model.lora_attn_modules") or []]
     if sheet.flag("model.apply_lora_to_mlp"):
         targets += MLP
-    if "_phi" in last:  # whose matrices lie in one where the operators of Transformers are replayed
-        targets = list(dict.fromkeys(FUSED.get(name, name) for name in targets))
-        meaning.note(
-            "model.lora_attn_modules: an adapter of each fused matrix is counted, not one of each of its parts"
-        )
     if sheet.flag("model.apply_lora_to_output"):
         meaning.note(
             "model.apply_lora_to_output: a job has no adapter of the head; that of the other layers is counted"

@@ -19,12 +19,23 @@ from vramplan.engines.llm_foundry.operators import (
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.modules import Linear, Output, Recipe, output_embedding
 from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
-from vramplan.replay.operators.basic import add, div_by, dropout, embedding, gelu, linear
+from vramplan.replay.operators.basic import (
+    add,
+    div_by,
+    dropout,
+    embedding,
+    gelu,
+    linear,
+    masked_fill,
+    matmul,
+    mul_scalar,
+    softmax,
+)
 from vramplan.replay.operators.indexing import unsqueeze
 from vramplan.replay.operators.transformer_engine import kept_by, te_linear
-from vramplan.replay.operators.views import split, view
+from vramplan.replay.operators.views import contiguous, split, to, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import BOOL, INT64, Tensor
+from vramplan.replay.tensors import BOOL, FP32, INT64, Tensor
 from vramplan.values.model import ModelShape
 
 LAYERS_OF_A_BLOCK = 4  # linear ones
@@ -65,12 +76,33 @@ class Attention:
 
     def __call__(self, x: Tensor, padding: tuple[Tensor, ...]) -> Tensor:
         batch, length, width = x.shape
+        if self.recipe.attention == "eager":
+            _qkv = self.Wqkv(x)
+            return self.out_proj(self.torch(*split(_qkv, width)))
         places_q, ends_q, places_k, ends_k, places_v = padding
         _qkv = self.Wqkv(x)
         query, key, value = split(_qkv, width)
         context = self.flash(query, key, value, (places_q, places_k, places_v), (ends_q, ends_k))
         context = view(context, (batch, length, width))
         return self.out_proj(context)
+
+    def torch(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """scaled_multihead_dot_product_attention, of `attn_impl: torch`: each block makes its causal mask."""
+        shape, tape = self.recipe.shape, query.tape
+        batch, length, width = query.shape
+        heads = (batch, length, shape.attention_heads, shape.head_size)
+        q, k, v = (transpose(view(x, heads), 1, 2) for x in (query, key, value))
+        weights = mul_scalar(matmul(q, transpose(k, 2, 3)))
+        _ones = tape.new("new_ones", (length, length), FP32, False)
+        _lower = tape.new("tril", (length, length), FP32, False)
+        del _ones
+        _kept = tape.new("to", (length, length), BOOL, False)
+        del _lower
+        mask = tape.new("bitwise_not", (length, length), BOOL, False)
+        del _kept
+        weights = softmax(masked_fill(weights, mask))
+        out = matmul(to(weights, v.dtype), v)
+        return view(contiguous(transpose(out, 1, 2)), (batch, length, width))
 
     def flash(
         self, query: Tensor, key: Tensor, value: Tensor, places: tuple[Tensor, ...], ends: tuple[Tensor, Tensor]
@@ -113,7 +145,6 @@ class MPT:
     block_returns = None  # not known: its blocks return caches and weights beside the hidden state
 
     shards_by_blocks = True
-    no_eager_attention = "llm-foundry calls flash-attn"
     calls_flash = True
     prefetches_after = True  # Composer asks FSDP for BACKWARD_POST
 
@@ -148,7 +179,7 @@ class MPT:
         x = embedding(input_ids, self.wte)
         _pos = unsqueeze(tape.new("arange", (length,), INT64, False), 0)
         x = dropout(add(x, embedding(_pos, self.wpe)), recipe.embedding_dropout)
-        _padding = padding_info(tape, batch, length)
+        _padding = () if recipe.attention == "eager" else padding_info(tape, batch, length)
         state = [x]
         del x
         x = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, _padding), state)

@@ -4,7 +4,10 @@ from vramplan.values.engine import Engine
 
 ENGINE = Engine(
     name="megatron",
-    families=dict.fromkeys(("gpt2", "llama", "bloom", "mixtral"), "vramplan.engines.megatron.model"),
+    families=dict.fromkeys(
+        ("gpt2", "llama", "bloom", "mixtral", "starcoder2", "gemma", "qwen_moe", "chatglm", "phi3"),
+        "vramplan.engines.megatron.model",
+    ),
     only_own_code=True,
     rules=(
         "vramplan.engines.megatron.context_parallel",

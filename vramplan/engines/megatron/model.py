@@ -28,11 +28,22 @@ from vramplan.engines.megatron.tensor_parallel import (
     swiglu,
     vocab_parallel_cross_entropy,
 )
+from vramplan.replay.models import published
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.modules import LayerNorm, Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.operators.attention import scaled_dot_product
-from vramplan.replay.operators.basic import add, baddbmm, dropout, embedding, mul, neg, softmax
+from vramplan.replay.operators.basic import (
+    add,
+    baddbmm,
+    dropout,
+    embedding,
+    gelu,
+    mul,
+    mul_scalar,
+    neg,
+    softmax,
+)
 from vramplan.replay.operators.indexing import permute, split_with_sizes, unsqueeze
 from vramplan.replay.operators.views import cat, clone, contiguous, expand, narrow, split, to, transpose, view
 from vramplan.replay.recorder import Tape
@@ -40,6 +51,7 @@ from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Parameter, Tensor,
 
 if TYPE_CHECKING:
     from vramplan.engines.megatron.moe import MoELayer
+    from vramplan.values.model import ModelShape
 
 VOCABULARY_MULTIPLE = 128  # of each device: --make-vocab-size-divisible-by
 
@@ -102,7 +114,7 @@ class FusedRMSNorm:
 
 def norm_of(tape: Tape, recipe: Recipe, name: str, width: int | None = None) -> LayerNorm | FusedRMSNorm:
     """The normalisation of the model type."""
-    make = FusedRMSNorm if recipe.shape.positions == "rope" else LayerNorm
+    make = FusedRMSNorm if recipe.shape.positions == "rope" and recipe.shape.gated_mlp else LayerNorm
     return make(tape, name, width or recipe.shape.hidden_size, recipe.weight_dtype)
 
 
@@ -227,8 +239,7 @@ class MLP:
             length, batch, width = inner.shape
             inner = view(swiglu(view(inner, (length * batch, width)), bias), (length, batch, width // 2))
         else:
-            assert bias is not None
-            inner = bias_gelu(inner, bias)
+            inner = gelu(inner) if bias is None else bias_gelu(inner, bias)
         return self.linear_fc2(inner)
 
 
@@ -277,6 +288,12 @@ class Megatron:
     splits = ("tensor", "sequence_parallel", "pipeline", "context", "expert")
     selective = ("selective",)
     gradient_buffers = True
+
+    @staticmethod
+    def stands_for(shape: ModelShape) -> bool:
+        """Whether every block is alike: no shared experts, and no block without experts beside others with them."""
+        mixture = shape.experts
+        return mixture is None or not (mixture.shared or mixture.dense_layers)
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
@@ -374,7 +391,8 @@ class Megatron:
         hidden = contiguous(transpose(hidden, 0, 1))
         share = reduce_scatter if self.positions is None else scatter
         hidden = share(hidden, split_sequence)
-        return dropout(hidden, recipe.embedding_dropout)
+        hidden = dropout(hidden, recipe.embedding_dropout)
+        return mul_scalar(hidden) if published(recipe.shape) == "gemma" else hidden  # NeMo's EmbeddingScalingMixin
 
     def received(self) -> Tensor:
         """What the stage before has sent."""

@@ -20,6 +20,7 @@ class TorchtuneJob(JobBehaviour):
 
     has_preference_training = True  # recipes/lora_dpo_single_device.py, full_dpo_distributed.py
     preferences_by = "torchtune"
+    keeps_parts_apart = True  # torchtune/models/phi3/_component_builders.py
     splits = ("tensor",)  # full_finetune_distributed.py, tensor_parallel_dim
 
     def check_own_code(self, resolver: Resolver, own: str, model: ModelShape, runtime: Runtime) -> None:

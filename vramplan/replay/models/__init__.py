@@ -170,7 +170,7 @@ def iteration_of(name: str, *, in_pipeline: bool) -> str | None:
 
 
 def calls_flash(name: str) -> bool:
-    """Whether the family's code calls flash-attn itself, and has no other attention: `calls_flash = True`."""
+    """Whether the family's code calls flash-attn itself, beside which it has no SDPA: `calls_flash = True`."""
     return _own(name, "calls_flash", False) is True
 
 
