@@ -39,13 +39,17 @@ def row(document: Any, name: str) -> Any:
     return found
 
 
-def test_every_strategy_has_the_peak_that_fit_gives_it() -> None:
-    document = answered(*JOB)
+SHARDED = ("-m", "gpt2", "-g", "t4", "--micro-batch", "4", "--seq", "512", "--data-parallel", "4", "--sharding")
+
+
+@pytest.mark.parametrize("words", [JOB, *((*SHARDED, kind) for kind in ("ddp", "fsdp", "zero1", "zero2", "zero3"))])
+def test_every_strategy_has_the_peak_that_fit_gives_it(words: tuple[str, ...]) -> None:
+    document = answered(*words)
     for strategy in document["strategies"]:
         name = strategy["name"]
         if name in ("optimal", "smallest"):
             name = spelled((part["first"], part["last"]) for part in strategy["checkpoints"])
-        fit = run("fit", *JOB, "--checkpointing", name, "--format", "json").document
+        fit = run("fit", *words, "--checkpointing", name, "--format", "json").document
         assert strategy["allocated_bytes"] == fit["peak"]["allocated_bytes"]
         assert strategy["checkpoints"] == fit["checkpoints"]
         own = next(row for row in fit["alternatives"] if row["activation_checkpointing"] == name)

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramplan import fit
-from vramplan.engines.deepspeed.layout import ALIGNMENT, Layout, order_of
+from vramplan.engines.deepspeed.layout import ALIGNMENT, Layout
+from vramplan.engines.deepspeed.walk import order_of
 from vramplan.engines.deepspeed.zero import NORM_BYTES, OVERFLOW_BUFFER_BYTES
 from vramplan.job import build_job
 from vramplan.planner.setups import setup_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from math import ceil, sqrt
 
 from vramplan.errors import UsageError
@@ -13,18 +14,15 @@ from vramplan.planner.checkpoints import (
     OPTIMAL,
     SELECTIVE,
     SELECTIVE_OP,
+    blocks_per_segment,
     spelled,
 )
 from vramplan.planner.decision import Decision, decide
 from vramplan.planner.optimal import (
     Placement,
     last_kept_bytes,
-    least_recomputation,
-    peak_bytes,
-    recomputed_flops,
-    smallest_peak,
 )
-from vramplan.planner.placements import sizes_at
+from vramplan.planner.placements import Search
 from vramplan.planner.setups import loss_of
 from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.replay.models import (
@@ -67,13 +65,14 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
     judge, schedule = decision.judge, decision.choice.rung.schedule
     budget = judge.limits.high if budget_bytes is None else budget_bytes
     basis = f"what fits {job.gpu.name} for certain" if budget_bytes is None else "given"
-    sizes = sizes_at(judge, schedule.micro_batch_size, schedule.accumulates)
+    search = Search(judge, schedule.micro_batch_size, schedule.accumulates)
+    sizes = search.sizes
     flops = judge.record("none", schedule.accumulates, schedule.micro_batch_size == 1).flops
     step_flops = flops["forward"] + flops["backward"]
     blocks, stacks = sizes.blocks, job.model.stacks
 
     def strategy(name: str, note: str, ranges: Placement) -> Strategy:
-        peak, again = peak_bytes(sizes, ranges), recomputed_flops(sizes, ranges)
+        peak, again = search.peak_bytes(ranges), search.recomputed_flops(ranges)
         return Strategy(name, note, ranges, peak, peak <= budget, again, round(again / step_flops, 4))
 
     def replayed(name: str, note: str) -> Strategy:
@@ -87,9 +86,10 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
     def named(name: str, note: str) -> Strategy:
         return strategy(name, note, checkpoint_ranges_in(name, stacks))
 
-    best = least_recomputation(sizes, budget)
-    least = smallest_peak(sizes)
-    equal = [named(f"every:{k}", "") for k in range(1, max(stacks) + 1)]
+    lengths = range(1, max(stacks) + 1) if search.adds_up else _some_lengths(max(stacks))
+    equal = {k: named(f"every:{k}", "") for k in lengths}
+    best = search.least_recomputation(budget)
+    least = search.smallest_peak()
     rows = [
         named("none", "all stored"),
         strategy(OPTIMAL, "smallest of all, but too large", least)
@@ -113,13 +113,13 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
         stacks=tuple(layers for layers in stacks if layers),
         stored_block_bytes=stored,
         checkpoint_bytes=last_kept_bytes(sizes, checkpoint=True),
-        smallest_peak_bytes=peak_bytes(sizes, least),
+        smallest_peak_bytes=search.peak_bytes(least),
         verdict=DOES_NOT_FIT if best is None else FITS,
         strategies=tuple(rows),
         curve=tuple(_curve(equal, blocks, rows[0].allocated_bytes, stored)),
         textbook_segments=max(1, round(sqrt(blocks))),
-        best_blocks_per_segment=min(range(1, len(equal) + 1), key=lambda k: (equal[k - 1].allocated_bytes, k)),
-        flags=None if best is None else _flags(decision, best, equal),
+        best_blocks_per_segment=min(equal, key=lambda k: (equal[k].allocated_bytes, k)),
+        flags=None if best is None else _flags(decision, best, equal.values()),
         assumptions=(*job.assumptions, *_assumed(decision)),
         warnings=job.warnings,
     )
@@ -168,32 +168,38 @@ def placement_code(job: Job, budget_bytes: int | None = None) -> PlacementCode:
     )
 
 
-def _equal(equal: list[Strategy], sqrt_rule: Strategy) -> list[Strategy]:
+def _some_lengths(blocks: int) -> list[int]:
+    """The K of `every:K` that are replayed where each takes a replay: the root, powers of two around it, all blocks."""
+    root = blocks_per_segment("sqrt", blocks) or 1
+    powers = [1 << power for power in range((2 * root).bit_length())]
+    return sorted({*(power for power in powers if power < blocks), root, blocks})
+
+
+def _equal(equal: Mapping[int, Strategy], sqrt_rule: Strategy) -> list[Strategy]:
     """Of `every:1`, `every:2`, ... those with a name, the cheapest within the budget, and the smallest.
 
     The rule of the square root is one of them, unless stacks of different lengths have roots of their own.
     """
-    sizes = range(1, len(equal) + 1)
-    root = next((k for k in sizes if equal[k - 1].checkpoints == sqrt_rule.checkpoints), 0)
+    root = next((k for k, one in equal.items() if one.checkpoints == sqrt_rule.checkpoints), 0)
     wanted: dict[int, list[str]] = {1: ["each block"]}
     wanted.setdefault(root, []).append(sqrt_rule.note)
-    within = [k for k in sizes if equal[k - 1].fits]
+    within = [k for k, one in equal.items() if one.fits]
     if within:
-        cheapest = min(within, key=lambda k: (equal[k - 1].recomputed_flops, equal[k - 1].allocated_bytes))
+        cheapest = min(within, key=lambda k: (equal[k].recomputed_flops, equal[k].allocated_bytes))
         wanted.setdefault(cheapest, []).append("cheapest equal")
-    smallest = min(sizes, key=lambda k: (equal[k - 1].allocated_bytes, k))
+    smallest = min(equal, key=lambda k: (equal[k].allocated_bytes, k))
     wanted.setdefault(smallest, []).append("smallest equal")
     names = {root: "sqrt"} | {1: "full"}
     return [
-        (equal[k - 1] if k else sqrt_rule)._replace(name=names.get(k, f"every:{k}"), note="; ".join(notes))
+        (equal[k] if k else sqrt_rule)._replace(name=names.get(k, f"every:{k}"), note="; ".join(notes))
         for k, notes in wanted.items()
     ]
 
 
-def _curve(equal: list[Strategy], blocks: int, none_bytes: int, stored_bytes: int) -> list[CurvePoint]:
+def _curve(equal: Mapping[int, Strategy], blocks: int, none_bytes: int, stored_bytes: int) -> list[CurvePoint]:
     """The true peak of `every:K` beside the textbook's, which agree where nothing is checkpointed."""
     points = []
-    for size, strategy in enumerate(equal, start=1):
+    for size, strategy in equal.items():
         segments = len(strategy.checkpoints)
         units = segments + blocks / segments
         textbook = none_bytes + ceil((units - blocks) * stored_bytes)
@@ -205,7 +211,7 @@ def _curve(equal: list[Strategy], blocks: int, none_bytes: int, stored_bytes: in
     return points
 
 
-def _flags(decision: Decision, best: Placement, equal: list[Strategy]) -> str:
+def _flags(decision: Decision, best: Placement, equal: Iterable[Strategy]) -> str:
     """Options that pin the placement, by the name of equal segments where it is one of those."""
     schedule = decision.choice.rung.schedule
     named = next((strategy.name for strategy in equal if strategy.checkpoints == best), spelled(best))

@@ -55,7 +55,7 @@ class Sizes(Protocol):
 
     @property
     def grain_bytes(self) -> int:
-        """All peaks are multiples of it."""
+        """All peaks are multiples of it, or those that are nearer to each other are not told apart."""
 
     @property
     def start_bytes(self) -> int:
@@ -214,7 +214,7 @@ def _good(sizes: Sizes, limit_bytes: int) -> int | None:
 
     The search need not look at anything that costs more.
     """
-    blocks, best = sizes.blocks, None
+    blocks, best, least = sizes.blocks, None, inf
     for length in range(1, blocks + 1):
         begins = sizes.segment(0, min(length - 1, sizes.reach(0)), sizes.nothing)
         if sizes.held_bytes + begins.backward_top_bytes > limit_bytes:
@@ -223,6 +223,10 @@ def _good(sizes: Sizes, limit_bytes: int) -> int | None:
         while not equal or equal[-1][1] < blocks - 1:
             at = equal[-1][1] + 1 if equal else 0
             equal.append((at, min(at + length - 1, sizes.reach(at))))
+        of_all = peak_bytes(sizes, tuple(equal))
+        if of_all > limit_bytes and of_all > least:  # longer ones need more still
+            break
+        least = min(least, of_all)
         low, high = 1, len(equal)
         while low <= high:  # fewer segments recompute less and keep more
             middle = (low + high) // 2
@@ -307,11 +311,19 @@ def _extend(
 
 
 def _unbeaten(states: list[_State], any_will_do: bool) -> list[_State]:
-    """The states that no other beats in recomputation and in both kinds of bytes."""
+    """The states that no other beats in recomputation and in both kinds of bytes, or with `any_will_do` in bytes."""
     if len(states) < 2:
         return states
-    states.sort(key=_by_bytes if any_will_do else _by_flops)
     kept: list[_State] = []
+    if any_will_do:
+        states.sort(key=_by_bytes)
+        least = states[0][2] + 1
+        for state in states:
+            if state[2] < least:
+                least = state[2]
+                kept.append(state)
+        return kept
+    states.sort(key=_by_flops)
     lowest: list[tuple[int, int]] = []  # pairs of bytes that no state so far is below
     for state in states:
         backward, forward = state[1], state[2]

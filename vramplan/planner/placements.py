@@ -7,8 +7,17 @@ from vramplan.planner.budget import Footprint
 from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES, spelled
 from vramplan.planner.composed import ComposedSizes
 from vramplan.planner.judge import Judge, last_that_holds
-from vramplan.planner.optimal import Sizes, is_possible, least_recomputation, smallest_peak
+from vramplan.planner.optimal import (
+    Placement,
+    Sizes,
+    is_possible,
+    least_recomputation,
+    peak_bytes,
+    recomputed_flops,
+    smallest_peak,
+)
 from vramplan.planner.probes import ProbedSizes
+from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.planner.subjects import subjects_of
 from vramplan.replay.models import block_kinds, blocks_are_alike, holds_outputs
 from vramplan.replay.models.modules import Segment
@@ -16,6 +25,9 @@ from vramplan.replay.optimizers import gradients_wait
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.tuples import NamedTuple
+
+MOST_PROPOSALS = 4  # of a search whose pieces do not add up
+CLOSE = 50  # one part in so many of the limit may be left free by the last of them
 
 
 class Placed(NamedTuple):
@@ -30,12 +42,85 @@ def place(judge: Judge, strategy: str, schedule: Schedule) -> Placed:
     """Where the checkpoints of a strategy are at a schedule, and what comes of it."""
     placement = strategy
     if strategy == OPTIMAL:
-        sizes = sizes_at(judge, schedule.micro_batch_size, schedule.accumulates)
+        search = Search(judge, schedule.micro_batch_size, schedule.accumulates)
         # within the limit the least recomputation; where nothing fits for certain, the best chance
-        found = least_recomputation(sizes, judge.limits.high)
-        placement = spelled(smallest_peak(sizes) if found is None else found)
+        found = search.least_recomputation(judge.limits.high)
+        placement = spelled(search.smallest_peak() if found is None else found)
     peak = judge.footprint(placement, schedule)
     return Placed(placement, peak, judge.verdict_at(placement, schedule, peak))
+
+
+class Tried(NamedTuple):
+    """What the replay of a placement showed."""
+
+    peak_bytes: int
+    recomputed_flops: int
+
+
+class Search:
+    """The search for a placement at a micro-batch, by the sizes of pieces.
+
+    Devices that share what they hold gather it ahead, keep it until a bound of theirs is met, and fill buckets that
+    know of no block. What a piece adds depends on its place then, so pieces propose, and the replay of each proposal
+    gives its peak: the next one is looked for below, or above, a limit that is as far from the first as the peak was.
+    What is found so is within the limit for certain, and the least of what was tried.
+    """
+
+    def __init__(self, judge: Judge, micro: int, accumulates: bool) -> None:
+        self.judge, self.micro, self.accumulates = judge, micro, accumulates
+        self.sizes = sizes_at(judge, micro, accumulates)
+        self.adds_up = judge.setup("none", accumulates).sharding is None
+        self._tried: dict[Placement, Tried] = {}
+
+    def peak_bytes(self, placement: Placement) -> int:
+        """The peak of allocated bytes, which is that of its replay."""
+        return peak_bytes(self.sizes, placement) if self.adds_up else self._replayed(placement).peak_bytes
+
+    def recomputed_flops(self, placement: Placement) -> int:
+        """Operations of forward that it does twice."""
+        return recomputed_flops(self.sizes, placement) if self.adds_up else self._replayed(placement).recomputed_flops
+
+    def _replayed(self, placement: Placement) -> Tried:
+        found = self._tried.get(placement)
+        if found is None:
+            record = self.judge.record_at(spelled(placement), self.micro, self.accumulates)
+            found = self._tried[placement] = Tried(record.peak_bytes(self.micro), record.flops["recompute"])
+        return found
+
+    def least_recomputation(self, limit_bytes: int) -> Placement | None:
+        """The placement within the limit that recomputes least; None if none is."""
+        if self.adds_up:
+            return least_recomputation(self.sizes, limit_bytes)
+        if self.peak_bytes(()) <= limit_bytes:
+            return ()
+        aim = limit_bytes
+        for _ in range(MOST_PROPOSALS):
+            proposal = least_recomputation(self.sizes, aim)
+            if proposal is None:
+                proposal = smallest_peak(self.sizes)
+            known = proposal in self._tried
+            room = limit_bytes - self.peak_bytes(proposal)
+            if known or 0 <= room * CLOSE <= limit_bytes:
+                break
+            aim += room
+        for strategy in STRATEGIES[1:]:
+            self._replayed(checkpoint_ranges_in(strategy, self.judge.job.model.stacks))
+        within = [one for one, tried in self._tried.items() if tried.peak_bytes <= limit_bytes]
+        return min(within, key=lambda one: self._tried[one][::-1], default=None)
+
+    def smallest_peak(self) -> Placement:
+        """The placement with the smallest peak, of these the one that recomputes least."""
+        proposal = smallest_peak(self.sizes)
+        if self.adds_up:
+            return proposal
+        self._replayed(proposal)
+        return min(self._tried, key=lambda one: self._tried[one])
+
+    def is_possible(self, limit_bytes: int) -> bool:
+        """Whether a placement is within the limit."""
+        if self.adds_up:
+            return is_possible(self.sizes, limit_bytes)
+        return self.least_recomputation(limit_bytes) is not None
 
 
 def sizes_at(judge: Judge, micro: int, accumulates: bool) -> Sizes:
@@ -69,7 +154,7 @@ def largest_micro_batch(judge: Judge, accumulates: bool, limit_bytes: int) -> in
     """The largest micro-batch at which some placement is within the limit; 0 if none is."""
 
     def possible(micro: int) -> bool:
-        return is_possible(sizes_at(judge, micro, accumulates), limit_bytes)
+        return Search(judge, micro, accumulates).is_possible(limit_bytes)
 
     low = max(judge.largest_micro_batch(strategy, accumulates, limit_bytes) for strategy in STRATEGIES)
     if not low and not possible(1):
@@ -79,4 +164,4 @@ def largest_micro_batch(judge: Judge, accumulates: bool, limit_bytes: int) -> in
 
 def fits(judge: Judge, schedule: Schedule, limit_bytes: int) -> bool:
     """Whether some placement is within the limit at a schedule."""
-    return is_possible(sizes_at(judge, schedule.micro_batch_size, schedule.accumulates), limit_bytes)
+    return Search(judge, schedule.micro_batch_size, schedule.accumulates).is_possible(limit_bytes)

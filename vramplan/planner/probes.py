@@ -48,6 +48,7 @@ NOTHING = Held(False, frozenset())
 
 
 SHORTEST_ON_A_LINE = 8  # blocks of a segment; shorter ones are replayed
+COARSE_BYTES = 1 << 26  # a search among figures that do not add up to the byte looks no closer
 
 
 class ProbedSizes:
@@ -82,6 +83,9 @@ class ProbedSizes:
         # longer model has one more: so one of them holds nothing for the first time
         self._units = 3 + len(set(kinds))
         self._seen, self._slow = {} if seen is None else seen, slow
+        self._shown = self.blocks  # how many show what pieces find; where all are of one kind, as few as show any row
+        if slow and len(set(kinds)) == 1:
+            self._shown = min(self.blocks, 2 * self._units)
         self._probes: dict[tuple[Segment, ...], Probe] = {}
         self._segments: dict[tuple[int, bool], Piece] = {}
         self._endings: dict[tuple[int, bool], Piece] = {}
@@ -109,7 +113,7 @@ class ProbedSizes:
         self.most_returned_bytes = max(self._returned.values())
         self.nothing: Shared = NOTHING
         self.stored_bytes: int | None = None
-        self.grain_bytes = ALLOCATOR_BLOCK_BYTES
+        self.grain_bytes = COARSE_BYTES if slow else ALLOCATOR_BLOCK_BYTES
 
     def reach(self, first: int) -> int:
         """The last block: there is one stack."""
@@ -150,7 +154,7 @@ class ProbedSizes:
         found = self._frames.get(shared)
         if found is None:
             assert isinstance(shared, Held)
-            outside = self._probe(*segments_of(spelled(self._ending_with(shared)), self.blocks)).outside
+            outside = self._probe(*segments_of(spelled(self._ending_with(shared)), self._shown)).outside
             found = self._frames[shared] = Frame(outside.between_top, outside.loss_net, outside.loss_top)
         return found
 
@@ -195,7 +199,7 @@ class ProbedSizes:
             self._seen[shared, new] = placement
         if checkpoint:
             first, last = placement[-1]
-        probe = self._probe(*segments_of(spelled(placement), self.blocks))
+        probe = self._probe(*segments_of(spelled(placement), max(self._shown, min(last + 2, self.blocks))))
         at = probe.first_blocks.index(first)
         plain = self._plain_segment(first, last) if checkpoint else self._plain_stored(first)
         return self._gradient * (last - first + 1) - probe.units[at].backward_net - plain.kept_bytes
@@ -209,9 +213,9 @@ class ProbedSizes:
     def _ending_with(self, shared: Held) -> Placement:
         """A placement that ends with it."""
         alone = {STORED: 1, SINGLE: 1, LONG: 2}.get(shared.returned, 0)
-        before = max(self.blocks - alone, 0)
+        before = max(self._shown - alone, 0)
         placement = tuple(self._showing(shared, before))
-        return (*placement, (before, self.blocks - 1)) if shared.returned in (SINGLE, LONG) else placement
+        return (*placement, (before, self._shown - 1)) if shared.returned in (SINGLE, LONG) else placement
 
     def _ends(self, last: int) -> bool:
         """Whether a piece with this last block finds another gradient that waits than the pieces before it do."""
@@ -258,11 +262,15 @@ class ProbedSizes:
         """The same where replays are slow: read off a line through shorter and longer segments, where there is one.
 
         Each figure is a maximum of sums that grow evenly with the blocks, so it is convex in the length: where one
-        length between two others lies on the line through them, all lengths between them do.
+        length between two others lies on the line through them, all lengths between them do. The one that is tried
+        is the short length twice, as a replay takes as long as it has blocks.
         """
         low, high = SHORTEST_ON_A_LINE, self.blocks
+        for reach in (2 * low, 4 * low):  # a search under a tight limit asks for no longer ones
+            if length <= reach < high:
+                high = reach
         while low < length < high and high - low > 2:
-            middle = (low + high) // 2
+            middle = min(2 * low, (low + high) // 2)
             ends = self._probed(low, opens), self._probed(high, opens)
             if _on_the_line(*ends, middle - low, high - low) == self._probed(middle, opens):
                 found = _on_the_line(*ends, length - low, high - low)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramplan.catalog.counting import setup_of
 from vramplan.catalog.fields import Fields
-from vramplan.engines.deepspeed.layout import order_of
+from vramplan.engines.deepspeed.walk import order_of
 from vramplan.engines.deepspeed.zero3_offload import SWAPPABLE_BYTES
 from vramplan.options import words
 from vramplan.replay.observers import Trained

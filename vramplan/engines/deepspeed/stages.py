@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from vramplan.engines.deepspeed import zero3, zero3_gathering
-from vramplan.engines.deepspeed.layout import order_of
 from vramplan.engines.deepspeed.offload import Offloaded
 from vramplan.engines.deepspeed.replicas import Replicas
 from vramplan.engines.deepspeed.traced import ADAM, STEPPED, composed_with_zero, refused_with_zero
+from vramplan.engines.deepspeed.walk import order_of
 from vramplan.engines.deepspeed.worst_device import Policy
 from vramplan.engines.deepspeed.zero import Zero
 from vramplan.engines.deepspeed.zero3_drive import Swapped3

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from vramplan.engines.deepspeed.layout import Flush, Layout, Order, flushes
+from vramplan.engines.deepspeed.layout import Flush, Layout, flushes
+from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.worst_device import Held, Policy, Worst
 from vramplan.replay.observers import Accumulation, Resident
 from vramplan.replay.operators.basic import mul_scalar

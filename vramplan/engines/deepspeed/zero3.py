@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
-from vramplan.engines.deepspeed.layout import Order
+from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION, NORM_BYTES, OVERFLOW_BUFFER_BYTES
 from vramplan.engines.deepspeed.zero3_gathering import Gathering, Policy
 from vramplan.replay.operators.basic import mul_scalar

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramplan.engines.deepspeed.layout import Order
+from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION
 from vramplan.engines.deepspeed.zero3_gathering import Policy
 from vramplan.engines.deepspeed.zero3_offload import SWAPPABLE_BYTES, Offloaded3

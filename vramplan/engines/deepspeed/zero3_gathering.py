@@ -25,8 +25,9 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from vramplan.engines.deepspeed.layout import Order, Used, members_of
 from vramplan.engines.deepspeed.modules import Inside
+from vramplan.engines.deepspeed.order import Order
+from vramplan.engines.deepspeed.walk import Used, members_of
 from vramplan.engines.deepspeed.zero import COMMUNICATION
 from vramplan.replay.observers import Observer
 from vramplan.replay.recorder import Node, Tape, rounded

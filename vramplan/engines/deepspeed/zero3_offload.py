@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramplan.engines.deepspeed.layout import Order
 from vramplan.engines.deepspeed.offload import MOMENTS
+from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION
 from vramplan.engines.deepspeed.zero3 import Zero3
 from vramplan.engines.deepspeed.zero3_gathering import GATHERED, Policy

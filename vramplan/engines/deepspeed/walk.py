@@ -1,0 +1,235 @@
+"""The order of a model's parameters and of their use, noted while a small sample of it runs forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from vramplan.engines.deepspeed.modules import LEAVES, Inside, Modules
+from vramplan.engines.deepspeed.order import Order, Place
+from vramplan.engines.deepspeed.repeats import repeated, shortened
+from vramplan.replay.asked import AsksInputs
+from vramplan.replay.autograd import backward
+from vramplan.replay.inputs import inputs_of, make_inputs
+from vramplan.replay.models import block_kinds, blocks_are_alike, family
+from vramplan.replay.models.modules import CAUSAL_LM, OUTSIDE_LOSSES, Recipe, Segment, Slice
+from vramplan.replay.observers import Sharding, Trained, train
+from vramplan.replay.recorder import Node, Tape, rounded
+from vramplan.replay.reentrant import RunsReentrantly
+from vramplan.replay.tensors import Parameter
+
+PACKED_ITEMSIZE = 2  # bytes of the elements that 4-bit weights are packed in, as the other weights have
+
+EARLY = {"opt": "final_layer_norm"}
+"""By family what its class creates before the blocks, though forward comes to it after them (modeling_opt.py)."""
+
+
+def order_of(
+    recipe: Recipe,
+    trained: Trained,
+    key: tuple[object, ...],
+    *,
+    with_uses: bool = False,
+    asks_inputs: bool = False,
+    reentrant: bool = False,
+) -> Order:
+    """The order of a model: of a small sample, as its sizes do not matter. `key` says what is trained.
+
+    `with_uses`: modules are followed too, those that checkpoints run again among them, and parameters that are not
+    trained have numbers like the others. `asks_inputs`: what the token embeddings give is asked for its gradient.
+    `reentrant`: checkpoints are, which leave what they train out of the graph if they are given nothing that needs a
+    gradient.
+    """
+    shape = recipe.shape
+    small = recipe._replace(sequence_length=shape.image_tokens + 3, target_length=None)
+    if recipe.loss in OUTSIDE_LOSSES.values():  # which is made of what the model returns: the order is that of its own
+        small = small._replace(loss=CAUSAL_LM)
+    if not with_uses and not reentrant:
+        segments = tuple(Segment(1, layers, False) for layers in shape.stacks)
+        small = small._replace(segments=segments, recomputes_core=False)
+    named = _Key(trained, (*key, asks_inputs, with_uses, reentrant))
+    short = shortened(small.segments) if _repeats(small, trained) else None
+    if short is not None:
+        segments, units = short
+        blocks = sum(segment.times * segment.blocks for segment in segments)
+        found = repeated(_order(small._replace(shape=shape._replace(layers=blocks), segments=segments), named), units)
+        if found is not None:
+            return found
+    return _order(small, named)
+
+
+def _repeats(recipe: Recipe, trained: Trained) -> bool:
+    """Whether every block is as the others, so that few of them tell of all."""
+    shape = recipe.shape
+    if len(shape.stacks) != 1 or recipe.slice != Slice() or len(set(block_kinds(shape))) != 1:
+        return False
+    if len({trained.block(number) for number in range(shape.layers)}) != 1:
+        return False
+    return blocks_are_alike(shape, recipe.sequence_length, recipe.attention)
+
+
+class _Key:
+    """Carries what is trained beside what tells it apart."""
+
+    def __init__(self, trained: Trained, key: tuple[object, ...]) -> None:
+        self.trained, self.key = trained, key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+@lru_cache(maxsize=16)
+def _order(recipe: Recipe, key: _Key) -> Order:
+    tape = Tape(1, direct=True)
+    train(tape, key.trained)
+    asks_inputs, with_uses, reentrant = (bool(one) for one in key.key[-3:])
+    if asks_inputs:
+        tape.observe(AsksInputs(tape))
+    if reentrant:
+        tape.observe(RunsReentrantly(tape))
+    noted = _Modules(tape, recipe.shape.family) if with_uses else _Noted(tape)
+    tape.enlist(Sharding, noted)
+    tape.observe(noted)
+    network = family(recipe.shape.family)(tape, recipe)
+    arguments, _ = make_inputs(tape, inputs_of(network, recipe))
+    output = network(*arguments)
+    loss = output.loss
+    del output
+    backward(tape, loss)
+    found = [one for one in tape.parameters if with_uses or one.node is not None]  # as they are registered
+    made = [one for one in noted.created if with_uses or one.node is not None]
+    early = EARLY.get(recipe.shape.family)
+    if early is not None:
+        inside = next((i for i, one in enumerate(found) if id(one) in noted.places), len(found))
+        moved = [one for one in found[inside:] if id(one) not in noted.places and one.name.startswith(early)]
+        found = [*found[:inside], *moved, *(one for one in found[inside:] if one not in moved)]
+    numbers = {id(one): i for i, one in enumerate(found)}
+    order = Order(
+        tuple(_gathered(one) for one in found),
+        tuple(noted.places.get(id(one)) for one in found),
+        tuple(numbers[id(one)] for one in noted.came),
+        tuple(tuple(numbers[id(one)] for one in module) for module in noted.uses),
+        tuple(numbers[id(one)] for one in made),
+        tuple(one.node is not None for one in found),
+        tuple(tuple(numbers[id(one)] for one in module) for module in noted.modules),
+        has_leaves=recipe.shape.family in LEAVES,
+        kept_bytes=sum(rounded(size) * one.copies for one in made for size in one.quantized[1:]),
+    )
+    tape.dismiss(Sharding)
+    tape.tell(())
+    tape.drop_leaves()
+    for one in tape.parameters:
+        one.node = one.grad = None
+    noted.tape = None
+    return order
+
+
+def _gathered(parameter: Parameter) -> int:
+    """Elements that a collective gathers of a parameter: of 4-bit weights the 16-bit ones that they are packed in.
+
+    Source: bitsandbytes, nn/modules.py, Params4bit with quant_storage; transformers, docs/source/en/bitsandbytes.md,
+    which asks for the element type of the other weights there.
+    """
+    return -(-parameter.quantized[0] // PACKED_ITEMSIZE) if parameter.quantized else parameter.elements
+
+
+def members_of(inputs: Sequence[Any]) -> tuple[Parameter, ...]:
+    """The parameters among the operands of an operator, themselves or views of those that are trained."""
+    found = []
+    for one in inputs:
+        if one is None or one.storage is not None:
+            continue
+        parameter = one if type(one) is Parameter else one.node
+        if type(parameter) is Parameter and parameter not in found:
+            found.append(parameter)
+    return tuple(found)
+
+
+class Used:
+    """The backward of an operator: it says that its module is come to, and whether that was said already."""
+
+    def __init__(self, members: tuple[Any, ...], fn: Any, come: Callable[[tuple[Any, ...], bool], None]) -> None:
+        self.members, self.fn, self.come = members, fn, come
+        self.is_entered = False  # before a checkpoint ran again for its sake
+
+    def __call__(self, grad: Any, saved: Any) -> Any:
+        """Its gradients."""
+        self.come(self.members, self.is_entered)
+        return self.fn(grad, saved)
+
+
+class _Noted(Sharding):
+    """Notes which parameters are in which block."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape: Tape | None = tape
+        self.walks = 0
+        self.places: dict[int, Place] = {}
+        self.created: list[Parameter] = []
+        self.came: list[Parameter] = []
+        self.uses: list[tuple[Parameter, ...]] = []  # of modules
+        self.modules: list[list[Parameter]] = []  # whose parameters several operators use
+
+    def units(self, make: Any) -> Any:
+        """Each block as it is."""
+        walk, self.walks = self.walks, self.walks + 1
+
+        def build(number: int) -> Any:
+            assert self.tape is not None
+            start = len(self.tape.parameters)
+            block = make(number)
+            self.places.update((id(one), (walk, number)) for one in self.tape.parameters[start:])
+            return block
+
+        return build
+
+    def made(self, parameter: Parameter) -> None:
+        """A parameter was made."""
+        self.created.append(parameter)
+
+    def after_accumulate(self, parameter: Parameter) -> None:
+        """A gradient is complete."""
+        self.came.append(parameter)
+
+
+class _Modules(_Noted):
+    """Notes the parameters of each module too, as the iteration comes to it."""
+
+    linear_is_function = True
+
+    def __init__(self, tape: Tape, family: str) -> None:
+        super().__init__(tape)
+        self.several, self.inside = Modules(family), Inside()
+        self.modules = self.several.found
+
+    def made(self, parameter: Parameter) -> None:
+        """A parameter was made."""
+        super().made(parameter)
+        self.several.made(parameter)
+
+    def recorded(self, inputs: Sequence[Any], fn: Any) -> Any:
+        """An operator has parameters, now and when its backward runs."""
+        members = members_of(inputs)
+        if not members:
+            return fn
+        self._come(members)
+        return Used(members, fn, lambda those, entered: None if entered else self._come(those))
+
+    def _come(self, members: tuple[Parameter, ...]) -> None:
+        module = next((tuple(one) for one in self.modules if members[0] in one), members)
+        if self.inside.come(members, module):
+            self.uses.append(module)
+
+    def recomputing(self, node: Node) -> None:
+        """The module whose backward makes a checkpoint run again is come to before those inside."""
+        if type(node.fn) is Used:
+            self._come(node.fn.members)
+            node.fn.is_entered = True
+
+    def table_reached(self, table: Parameter) -> None:
+        """The module of the token embeddings."""
+        self.uses.append((table,))
