@@ -145,6 +145,14 @@ def test_what_has_no_word_is_told() -> None:
     found = meant(FULL + kernels + "liger_fused_linear_cross_entropy: true\ntiled_mlp: false\n", "a.yml")
     assert (found.job["loss"], found.job["liger_kernels"]) == ("fused", ["rms-norm", "rope"])
     assert set(found.unmodelled) == {"liger_layer_norm"}
+    found = meant(FULL + "attn_implementation: flex_attention\noptimizer: stable_adamw\n", "a.yml")
+    assert "SDPA's is counted" in found.unmodelled["attn_implementation"]
+    assert set(found.unmodelled) == {"attn_implementation", "optimizer"}
+
+
+@pytest.mark.parametrize("method", ["grpo", "gdpo", "ebft"])
+def test_what_samples_answers_is_no_loss_of_a_job(method: str) -> None:
+    assert job(FULL + f"rl: {method}\n", "a.yml")["loss"] == method
 
 
 def test_an_unknown_setting_is_an_error_with_its_line() -> None:

@@ -107,8 +107,8 @@ def test_defaults_move_with_releases() -> None:
     assert old.job["precision"] == "fp32"
     assert old.job["optimizer_implementation"] == "foreach"  # adamw_torch
     assert "optimizer_implementation" not in new.job  # fused, as the runtime has it
-    assert any("chunked_nll" in note for note in meant(text, "a.yaml", version="1.9.0").notes)
-    assert not any("chunked_nll" in note for note in new.notes)
+    assert "chunked_nll" in meant(text, "a.yaml", version="1.9.0").unmodelled["loss_type"]
+    assert "loss_type" not in new.unmodelled
     with pytest.raises(InputError, match=r"0\.16\.1"):
         meant(text, "a.yaml", version="0.16.2")
 

@@ -240,7 +240,7 @@ def job_of(
         values=values,
         open=dict(meaning.open),
         without_effect=tuple(_source(sheet, key) for key in quiet),
-        unmodelled=wordless,
+        unmodelled={**meaning.lacking, **wordless},
         not_understood=tuple(_source(sheet, problem.key or "") for problem in strange),
         notes=tuple(meaning.notes),
         points_to=dict(meaning.pointed),

@@ -332,6 +332,7 @@ class Meaning:
     job: dict[str, Told] = field(default_factory=dict)
     open: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    lacking: dict[str, str] = field(default_factory=dict)
     pointed: dict[str, str] = field(default_factory=dict)
 
     def say(self, key: str, value: Any, *of: str) -> None:
@@ -342,6 +343,10 @@ class Meaning:
         """The file leaves `key` open; `reason` says who gives it."""
         if key not in self.job:
             self.open[key] = reason
+
+    def lack(self, key: str, what: str) -> None:
+        """The job has no word for the value under `key`: what it is, and what is counted in its place."""
+        self.lacking[key] = what
 
     def note(self, text: str) -> None:
         """What a reader of the answer should know."""

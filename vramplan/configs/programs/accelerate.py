@@ -247,7 +247,7 @@ def _degrees(sheet: Sheet, meaning: Meaning, processes: int | None, kind: str) -
             found[f"parallel.{ours}"] = sizes[name]
     if sizes["sp"] > 1:
         meaning.say("parallel.context", sizes["sp"], f"{prefix}sp_size")
-        meaning.note("parallelism_config_sp_size: Ulysses splits heads, not the sequence, within the attention")
+        meaning.lack("parallelism_config_sp_size", "Ulysses splits heads within the attention, and a ring is counted")
     return found
 
 
@@ -283,7 +283,7 @@ def _fsdp(sheet: Sheet, meaning: Meaning) -> None:
         meaning.note("fsdp_use_orig_params: false: the parameters of a unit are one flat tensor, for the optimizer too")
     prefetch = sheet.text(f"{FSDP}.fsdp_backward_prefetch")
     if prefetch and prefetch.upper() not in ("BACKWARD_PRE", "1"):
-        meaning.note(f"fsdp_backward_prefetch: {prefetch} gathers later than BACKWARD_PRE, which is counted")
+        meaning.lack(f"{FSDP}.fsdp_backward_prefetch", f"{prefetch} gathers later than BACKWARD_PRE, which is counted")
 
 
 def _deepspeed(sheet: Sheet, meaning: Meaning) -> None:
@@ -305,6 +305,8 @@ def _deepspeed(sheet: Sheet, meaning: Meaning) -> None:
                 meaning.say(name, told.value, *(f"{key}:{one}" for one in told.of))
         for text in said.notes:
             meaning.note(text)
+        for name, what in said.lacking.items():
+            meaning.lack(f"{key}:{name}", what)
         if "gradient_accumulation_steps" not in said.job and not _left_to_trainer(written):
             meaning.say("gradient_accumulation_steps", 1, key)
         return

@@ -611,9 +611,10 @@ class _Reader:
             if liger:
                 trainer.liger(sheet, meaning, "use_liger_kernel")
             elif self.is_trl and "chunked_nll" in kinds:
-                meaning.note(
-                    "loss_type: chunked_nll computes the logits of some tokens at a time, and all at once are counted; "
-                    "--loss tiled counts them as TRL 1.16 does, which makes none"
+                meaning.lack(
+                    "loss_type",
+                    "chunked_nll computes the logits of some tokens at a time, and all at once are counted (--loss "
+                    "tiled counts them as TRL 1.16 does, which makes none)",
                 )
             unknown = (
                 [word for word in kinds if word not in SFT_LOSSES] if sheet.given("loss_type") and self.is_trl else []
@@ -624,7 +625,7 @@ class _Reader:
             meaning.say("dpo_reference", how, "precompute_ref_log_probs" if precomputed else "use_peft")
             meaning.say("padding", "right", "program")
             if liger:
-                meaning.note("use_liger_kernel: Liger's fused DPO loss has no word; all logits are counted")
+                meaning.lack("use_liger_kernel", "Liger's fused DPO loss, and all logits are counted")
             unknown = [word for word in kinds if word not in (*DPO_LOSSES, *SFT_LOSSES)]
         elif task in PREFERENCES:
             kind = "simpo" if task == "cpo" and {*kinds} & {"simpo", "alphapo"} else task

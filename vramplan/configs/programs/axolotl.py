@@ -252,7 +252,7 @@ LIGER = {"rms-norm": ("liger_rms_norm",), "glu": ("liger_glu_activation", "liger
 FUSED_LOSSES = ("liger_fused_linear_cross_entropy", "cut_cross_entropy")
 CCE_PLUGIN = "CutCrossEntropyPlugin"
 LM_LOSSES = {"dpo": "dpo", "ipo": "dpo", "kto": "kto"}
-PREFERENCES = ("grpo", "gdpo", "ebft")
+PREFERENCES = ("orpo", "simpo", "grpo", "gdpo", "ebft")
 
 
 def recognise(keys: Mapping[str, Any]) -> int:
@@ -292,8 +292,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("loss", "reward", "reward_model")
         meaning.say("padding", "right", "reward_model")
     if sheet.flag("process_reward_model"):
-        why = "a job has no word for rewards of steps; the loss over a vocabulary is counted"
-        meaning.note(f"process_reward_model: {why}")
+        meaning.lack("process_reward_model", "rewards of steps, and the loss over a vocabulary is counted")
     sheet.flag("tf32") if sheet.text("tf32") != "auto" else None
     _devices(sheet, meaning)
 
@@ -310,7 +309,7 @@ def _steps(sheet: Sheet, meaning: Meaning, micro: int | None) -> None:
 def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
     trainer.optimizer(sheet, meaning, "optimizer", **OPTIMIZERS)
     if sheet.text("optimizer") in NEAR:
-        meaning.note(f"optimizer: {sheet.text('optimizer')} is counted as {meaning.job['optimizer'].value}")
+        meaning.lack("optimizer", f"{sheet.text('optimizer')} is counted as {meaning.job['optimizer'].value}")
 
 
 def _adapter(sheet: Sheet, meaning: Meaning) -> bool:
@@ -355,7 +354,7 @@ def _targets(sheet: Sheet, meaning: Meaning) -> None:
     if isinstance(targets, str) and targets != "all-linear":
         if any(sign in targets for sign in "*+()|[\\"):
             meaning.say("adapter.targets", "all-linear", "lora_target_modules")
-            meaning.note("lora_target_modules is a regular expression: every linear layer is counted")
+            meaning.lack("lora_target_modules", "it is a regular expression, and every linear layer is counted")
             return
         targets = [targets]
     if targets:
@@ -502,7 +501,7 @@ def _unfrozen(sheet: Sheet, meaning: Meaning, patterns: list[Any]) -> None:
     texts = [str(pattern) for pattern in patterns]
     names = [re.sub(r"\[\d*:\d*\]$", "", text) for text in texts]
     if names != texts:
-        meaning.note("unfrozen_parameters: some rows of a weight are trained; all of them are counted")
+        meaning.lack("unfrozen_parameters", "some rows of a weight, and all of them are counted as trained")
     words = ["all-but:^" + re.sub(r"(?<!\\)\.(?![+*])", r"\\.", name.removeprefix("^")) for name in names]
     meaning.say("frozen", words, "unfrozen_parameters")
 
@@ -517,7 +516,7 @@ def _attention(sheet: Sheet, meaning: Meaning) -> None:
     elif name in trainer.ATTENTIONS:
         meaning.say("attention", trainer.ATTENTIONS[name], key)
     elif name in ("flex_attention", "sage", "fp8", "kernels-community/sage-attention") or "/" in name:
-        meaning.note(f"{key}: a job has no word for the kernel {name}; SDPA's is counted")
+        meaning.lack(key, f"the kernel {name}, and SDPA's is counted")
     else:
         known = (*trainer.ATTENTIONS, "flex_attention", "sage", "fp8")
         sheet.problem(key, f"{name!r} is not a known kernel", near_matches(name, known))
@@ -537,9 +536,6 @@ def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
             meaning.say("dpo_reference", "precomputed", "precompute_ref_log_probs")
         else:
             meaning.say("dpo_reference", "adapter-off" if adapter else "model", "rl", "adapter")
-        meaning.say("padding", "right", "rl")
-    elif method in ("orpo", "simpo"):
-        meaning.say("loss", method, "rl")
         meaning.say("padding", "right", "rl")
     elif method in PREFERENCES:
         meaning.say("loss", method, "rl")

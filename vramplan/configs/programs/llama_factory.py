@@ -286,7 +286,7 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
         if (sheet.text("badam_mode") or "layer") == "layer":
             meaning.say("trained_blocks", "badam", "use_badam", "badam_mode")
         else:
-            meaning.note("badam_mode: a job has no word for a part of each weight; AdamW of whole weights is counted")
+            meaning.lack("badam_mode", "it trains a part of each weight, and AdamW of whole weights is counted")
     if sheet.flag("use_muon"):
         meaning.say("optimizer", "muon", "use_muon")
         sheet.text("optim")
@@ -317,7 +317,7 @@ def _quantization(sheet: Sheet, meaning: Meaning, model: str) -> bool:
     elif method in ("hqq", "eetq"):
         word = "int8" if bits == 8 else "nf4"
         meaning.say("quantization", word, "quantization_method", "quantization_bit")
-        meaning.note(f"quantization_method: {method} with {bits} bits is counted as {word}")
+        meaning.lack("quantization_method", f"{method} with {bits} bits is counted as {word}")
     else:
         sheet.problem("quantization_method", f"{method!r} is not understood", "bnb, hqq or eetq")
     return True
@@ -350,7 +350,7 @@ def _adapter(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
         meaning.say("adapter.targets", layers or "all-linear", "lora_target")
     elif any(sign in target for target in targets for sign in "*+()|[\\^"):
         meaning.say("adapter.targets", "all-linear", "lora_target")
-        meaning.note("lora_target is a regular expression: every linear layer is counted")
+        meaning.lack("lora_target", "it is a regular expression, and every linear layer is counted")
     else:
         meaning.say("adapter.targets", targets, "lora_target")
     meaning.say("adapter.dropout", sheet.number("lora_dropout"), "lora_dropout")
@@ -381,9 +381,9 @@ def _frozen(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
     layers = sheet.layers_of(sheet.text("model_name_or_path") or "")
     meaning.say("frozen", resolve_frozen(frozen, layers), "freeze_trainable_layers", "freeze_extra_modules")
     if modules and modules != ["all"]:
-        meaning.note("freeze_trainable_modules: parts of a block are not told apart; whole blocks are trained")
+        meaning.lack("freeze_trainable_modules", "parts of blocks, and whole blocks are counted")
     if sheet.flag("use_llama_pro"):
-        meaning.note("use_llama_pro: the trained blocks are spread through the stack; the last ones are counted")
+        meaning.lack("use_llama_pro", "the trained blocks are spread through the stack, and the last ones are counted")
 
 
 def resolve_frozen(frozen: list[str], layers: int | None) -> list[str]:
@@ -585,7 +585,7 @@ def _read_v1(sheet: Sheet, meaning: Meaning) -> None:
     context = sheet.count("cp_size") or 1
     if context > 1:
         meaning.say("parallel.context", context, "cp_size")
-        meaning.note(f"cp_mode: {sheet.text('cp_mode', 'ulysses')} splits heads; a job's is a ring")
+        meaning.lack("cp_mode", f"{sheet.text('cp_mode', 'ulysses')} splits heads, and a ring is counted")
     sheet.text("cp_mode")
     dist = _plugin(sheet, "dist_config")
     kind = str(dist.get("name") or "")

@@ -116,7 +116,7 @@ def optimizer(sheet: Sheet, meaning: Meaning, key: str, **more: tuple[str, tuple
     elif name in NEAREST_OPTIMIZERS:
         word, note = NEAREST_OPTIMIZERS[name]
         meaning.say("optimizer", word, key)
-        meaning.note(f"{key}: {note}")
+        meaning.lack(key, note)
     elif name.removesuffix("_layerwise") in LOW_RANK_OPTIMIZERS:
         arguments = arguments_of(sheet.get("optim_args"))
         word = name.removesuffix("_layerwise").replace("_", "-")
