@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests import drawing
+from tests import drawing, sweeps
 
 drawing.install()  # before the tests are imported, which take their settings from it
 
@@ -19,8 +20,22 @@ LONG = tuple(f"tests/{room}/" for room in ("measured", "compare", "planner", "fu
 VALUES = ("truth", "closed_form", "snapshot")  # where an expected value comes from; never mixed in one test
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What the suite takes beside pytest's own options."""
+    sweeps.add_option(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """No profile and no card of the person who runs the tests is in them, and none in the processes they start."""
+    """No profile and no card of the person who runs the tests is in them, and none in the processes they start.
+
+    Where Python is told to leave no bytecode behind, those processes share some in a folder that goes at the end:
+    reading the sources of the program takes each of them longer than most tests.
+    """
+    if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+        bytecode = tempfile.TemporaryDirectory(prefix="vramplan-bytecode-", ignore_cleanup_errors=True)
+        config.add_cleanup(bytecode.cleanup)
+        del os.environ["PYTHONDONTWRITEBYTECODE"]
+        os.environ["PYTHONPYCACHEPREFIX"] = bytecode.name
     os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).with_name("no-configuration"))
     for name in ("VRAMPLAN_PROFILES", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
         os.environ.pop(name, None)
@@ -36,8 +51,12 @@ def _entered(context: AbstractContextManager[Any]) -> Callable[[], None]:
     return stack.close
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test without an expected value of these kinds holds what the documents promise: a contract."""
+    apart = set(sweeps.left_out(config, items))
+    if apart:
+        config.hook.pytest_deselected(items=[item for item in items if item in apart])
+        items[:] = [item for item in items if item not in apart]
     for item in items:
         kinds = {mark.name for mark in item.iter_markers() if mark.name in VALUES}
         if len(kinds) > 1:

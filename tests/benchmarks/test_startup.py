@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.sweep
 def test_the_benchmark_prints_a_row_for_every_command() -> None:
     script = ROOT / "tests" / "benchmarks" / "startup.py"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

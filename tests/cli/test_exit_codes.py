@@ -42,6 +42,7 @@ BAD_INPUT = {
 }
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("output", FORMATS)
 @pytest.mark.parametrize("strict", [False, True], ids=["lenient", "strict"])
 @pytest.mark.parametrize(

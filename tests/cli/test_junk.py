@@ -112,6 +112,7 @@ def test_any_command_line_is_answered_or_refused(words: list[str]) -> None:
     judge(words)
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("number", NUMBERS)
 def test_any_number_is_answered_or_refused(number: str) -> None:
     options = ("--seq", "--micro-batch", "--global-batch", "--steps", "--dropout", "--gpus", "--reserve", "--rank")

@@ -113,6 +113,7 @@ def test_a_terminal_that_wants_no_colour_gets_what_a_pipe_gets(quieter: dict[str
         assert max(map(len, received.splitlines())) <= 80
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("columns", [40, 60, 80, 100])
 def test_lists_on_a_terminal_keep_to_it(columns: int, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(files)

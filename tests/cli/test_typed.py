@@ -35,6 +35,7 @@ def refused(*words: str) -> str:
     return ran.err
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [

@@ -38,6 +38,7 @@ def again(ran: Ran, text: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("name", "words"), SOME, ids=IDS)
 def test_the_command_in_the_file_has_the_job_and_the_bytes_again(
     name: str, words: tuple[str, ...], tmp_path: Path

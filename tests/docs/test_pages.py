@@ -169,6 +169,7 @@ def test_a_job_file_ends_as_the_page_says(task: Task, folder: Path) -> None:
     assert done.returncode == wanted_code(task), done.stdout + done.stderr
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.snapshot
 @pytest.mark.parametrize("task", tasks("run"), ids=str)
 def test_a_shell_snippet_ends_as_the_page_says(task: Task, folder: Path) -> None:

@@ -150,6 +150,7 @@ def piped(command: str) -> tuple[list[str] | None, str]:
 SESSIONS = [session for page in PAGES for session in sessions(page)]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.snapshot
 @pytest.mark.parametrize(
     "session", SESSIONS, ids=[f"{session.page.name}:{session.line}: {session.commands[0]}" for session in SESSIONS]

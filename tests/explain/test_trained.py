@@ -12,6 +12,7 @@ from vramplan.job import build_job
 SMALL = ("-m", "gpt2", "-g", "a100", "--seq", "64", "--micro-batch", "1", "--steps", "1")
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "options",
     [
@@ -61,6 +62,7 @@ SIZES = {
 }  # what a configuration class has no default of
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_every_model_type_is_explained(model_type: str) -> None:
     """Each tensor that is saved has a reason in the rule of its operator."""

@@ -231,6 +231,7 @@ BESIDE: dict[str, Keys] = {
 }
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("beside", BESIDE.values(), ids=BESIDE)
 def test_every_word_of_every_key_is_used_refused_or_said(beside: Keys) -> None:
     ask, dropped, answered = oracles.Asker(), [], 0

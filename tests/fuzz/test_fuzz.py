@@ -25,6 +25,7 @@ def result() -> FitResult:
     return oracles.Asker()(KEYS)
 
 
+@pytest.mark.sweep
 def test_a_few_rounds_find_nothing() -> None:
     drawn = list(islice(rounds(18), ROUNDS))
     assert not [one for one in drawn if one.fault is not None]

@@ -246,6 +246,7 @@ SAID = [
 ]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("keys", "said"), SAID, ids=str)
 def test_the_rows_decide_what_was_never_traced(keys: dict[str, Any], said: str | None) -> None:
     found = [one for one in answered(**keys).warnings if "never traced" in one]

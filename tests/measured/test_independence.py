@@ -82,6 +82,7 @@ def published(file: str) -> tuple[Job, ...]:
     return tuple(found)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.closed_form
 @pytest.mark.parametrize("file", FILES)
 def test_published_runs_are_predicted_from_no_word_beside_them(file: str, tmp_path: Path) -> None:

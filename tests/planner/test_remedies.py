@@ -101,6 +101,7 @@ REAL: tuple[dict[str, Any], ...] = (
 )
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.contract
 @pytest.mark.parametrize("keys", REAL, ids=lambda keys: f"{keys['model']}")
 def test_every_remedy_of_a_real_run_keeps_its_word(keys: dict[str, Any]) -> None:
@@ -185,6 +186,7 @@ def test_two_changes_are_offered_where_one_is_not_enough() -> None:
     verify(keys, result)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.contract
 @pytest.mark.parametrize("place", range(len(MODEL_TYPES)), ids=sorted(MODEL_TYPES))
 def test_every_remedy_of_a_model_type_is_a_job(place: int) -> None:

@@ -35,6 +35,7 @@ def warm() -> Session:
     return session
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("keys", JOBS, ids=str)
 def test_a_warm_session_answers_as_a_fresh_one(keys: dict[str, Any], warm: Session) -> None:
     job = build_any_job(keys)

@@ -261,6 +261,7 @@ def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return []
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_a_missing_key_is_noticed(name: str, documents: dict[str, Any]) -> None:
     document = copy.deepcopy(documents[name])

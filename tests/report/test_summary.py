@@ -276,6 +276,7 @@ def test_states_have_colours_of_their_own() -> None:
     assert len({OF_SIXTEEN[name] for name in states}) == len(states)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.contract
 @pytest.mark.parametrize("runtime", [*SETTINGS, "llm.c", "nanogpt", "unsloth"])
 @pytest.mark.parametrize(
