@@ -150,6 +150,16 @@ def test_what_has_no_word_is_told() -> None:
     assert set(found.unmodelled) == {"attn_implementation", "optimizer"}
 
 
+def test_the_kernels_that_axolotl_turns_on_for_lora_are_told() -> None:
+    lora = FULL + "adapter: lora\n"
+    assert set(meant(lora + "trust_remote_code: false\n", "a.yml").unmodelled) == {"lora_mlp_kernel"}
+    others = ("load_in_8bit: true", "lora_qkv_kernel: false", "rl: dpo", "trust_remote_code: true")
+    for other in (*others, "fsdp_version: 1\nfsdp_config:\n  state_dict_type: FULL_STATE_DICT"):
+        assert not meant(f"{lora}{other}\n", "a.yml").unmodelled
+    fsdp2 = "fsdp_version: 2\nfsdp_config:\n  state_dict_type: FULL_STATE_DICT\n"
+    assert set(meant(lora + fsdp2, "a.yml").unmodelled) == {"lora_mlp_kernel"}
+
+
 @pytest.mark.parametrize("method", ["grpo", "gdpo", "ebft"])
 def test_what_samples_answers_is_no_loss_of_a_job(method: str) -> None:
     assert job(FULL + f"rl: {method}\n", "a.yml")["loss"] == method

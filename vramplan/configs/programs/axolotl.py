@@ -223,6 +223,7 @@ OPTIMIZERS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
     "sinkgd": ("sgd", ()),
     "q_galore_adamw8bit": ("q-galore-adamw-8bit", ()),
 }
+LORA_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel")
 NEAR = frozenset(("optimi_adamw", "adopt_adamw", "ao_adamw_8bit", "ao_adamw_4bit", "ao_adamw_fp8", "sinkgd"))
 
 LEGACY_ATTENTIONS = {
@@ -278,6 +279,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("max_gradient_norm", norm or None, "max_grad_norm")
     adapter = _adapter(sheet, meaning)
     stage, fsdp = _strategy(sheet, meaning)
+    _lora_kernels(sheet, meaning)
     _precision(sheet, meaning, adapter, stage, fsdp)
     _checkpointing(sheet, meaning)
     _attention(sheet, meaning)
@@ -342,6 +344,22 @@ def _adapter(sheet: Sheet, meaning: Meaning) -> bool:
     elif sheet.flag("gptq"):
         meaning.say("quantization", "gptq-int4", "gptq")
     return bool(kind)
+
+
+def _lora_kernels(sheet: Sheet, meaning: Meaning) -> None:
+    """Kernels that Axolotl turns on where a file says nothing of them.
+
+    Source: utils/schemas/config.py, check_auto_enable_lora_kernels.
+    """
+    kind = (sheet.text("adapter") or "").lower()
+    version = meaning.job.get("parallel.fsdp_version")
+    if kind not in ("lora", "qlora") or (kind == "lora" and sheet.flag("load_in_8bit")):
+        return
+    if (version is not None and version.value == 1) or any(sheet.given(key) for key in LORA_KERNELS):
+        return
+    if any(sheet.get(key) for key in ("rl", "trust_remote_code", "nvfp4_merge_aware")):
+        return
+    meaning.lack(LORA_KERNELS[0], "Axolotl turns its fused LoRA kernels on, which save less; PEFT's layers are counted")
 
 
 def _targets(sheet: Sheet, meaning: Meaning) -> None:
