@@ -121,6 +121,19 @@ def test_a_command_changes_keys_of_the_file_that_it_names(tmp_path: Path) -> Non
     assert (found.job["micro_batch_size"], found.job["sequence_length"], found.job["parallel"]["data"]) == (8, 256, 2)
 
 
+def test_what_stands_before_a_command_is_no_matter(tmp_path: Path) -> None:
+    script = 'BEFORE="nsys profile -o own"\n$BEFORE composer -n 2 train/train.py own_mpt.yaml max_seq_len=1024\n'
+    assert read(tmp_path, script, own_mpt__yaml=FOUNDRY).job["sequence_length"] == 1024
+    found = read(tmp_path, "srun tune run full_finetune_single_device --config own.yaml batch_size=3", own__yaml=TUNE)
+    assert found.job["micro_batch_size"] == 3
+
+
+def test_what_only_the_caller_knows_is_said_as_a_variable(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, "composer train/train.py own_mpt.yaml max_seq_len=${LENGTH}", own_mpt__yaml=FOUNDRY)
+    assert "'$LENGTH' is not a number" in str(caught.value)
+
+
 def test_a_run_of_a_platform_has_the_file_inside(tmp_path: Path) -> None:
     inner = "".join(f"  {line}\n" for line in dedent(FOUNDRY).splitlines())
     text = "image: mosaicml/llm-foundry\ncompute:\n  gpus: 4\ncommand: |\n"

@@ -147,6 +147,23 @@ def test_known_sizes_have_the_name_of_a_model() -> None:
     holds(job(words, "-"), model="llama-3-8b", precision="fp32")
 
 
+def test_a_decoder_without_a_gate_and_one_with_other_blocks(tmp_path: Path) -> None:
+    words = (
+        "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --group-query-attention --num-query-groups 2 --bf16 "
+        "--squared-relu --position-embedding-type rope --untie-embeddings-and-output-weights --disable-bias-linear "
+        "--tokenizer-type GPTSentencePieceTokenizer --seq-length 32 --max-position-embeddings 32 --micro-batch-size 1 "
+        "--tensor-model-parallel-size 1 --use-mcore-models\n"
+    )
+    model = job(words, "-")["model"]
+    assert (model["family"], model["key_value_heads"], model["qkv_bias"]) == ("starcoder2", 2, False)
+    path = tmp_path / "own.sh"
+    path.write_text(f"torchrun --nproc_per_node 1 pretrain_gpt.py {words}")
+    ran = run("fit", str(path), "--gpu", "h100")
+    assert "tokens are counted: the tokenizer" in ran.err
+    assert ran.code == 0
+    assert "model" in meant(words.replace("--bf16", "--bf16 --hybrid-layer-pattern M*"), "-").open
+
+
 def test_the_yaml_of_the_functional_tests() -> None:
     text = """\
     ENV_VARS:

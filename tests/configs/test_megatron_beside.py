@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.configs.meant import holds, job, meant
+from vramplan.configs.combine import read_files
+from vramplan.configs.reading import Wanted
 
 pytestmark = pytest.mark.contract
 
@@ -61,3 +65,53 @@ def test_a_test_of_megatron_whose_batch_is_not_that_of_a_node_asks_for_the_gpus(
     text = "MODEL_ARGS:\n  --num-layers: 2\n  --hidden-size: 64\n  --num-attention-heads: 2\n  --seq-length: 32\n"
     text += "  --micro-batch-size: 2\n  --global-batch-size: 2\n  --max-position-embeddings: 32\n"
     assert "parallel.data" in meant(text, "model_config.yaml").open
+
+
+PAI = """\
+MODEL_SIZE=$1
+MBS=$2
+if [ $MODEL_SIZE = 8B ]; then
+EXTRA_VOCAB_SIZE=256
+sizes=" --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 14336"
+gqa_options=" --group-query-attention --num-query-groups 8"
+fi
+run_cmd="torchrun --nproc_per_node 8 pretrain_llama.py ${sizes} --seq-length 128 --micro-batch-size $MBS \\
+    --global-batch-size 8 --max-position-embeddings 131072 --max-padding-length 128 --tensor-model-parallel-size 4 \\
+    --extra-vocab-size ${EXTRA_VOCAB_SIZE} --patch-tokenizer-type LLama3Tokenizer --swiglu --normalization RMSNorm \\
+    --position-embedding-type rope --untie-embeddings-and-output-weights --disable-bias-linear --bf16 \\
+    --dataset LLama-Pretrain-Idxmap --train-mode pretrain --use-distributed-optimizer ${sp_options} ${gqa_options}"
+eval ${run_cmd}
+"""
+
+
+def test_pai_megatron_patch_called_with_arguments(tmp_path: Path) -> None:
+    (tmp_path / "run_mcore.sh").write_text(PAI)
+    (tmp_path / "own.sh").write_text("sh run_mcore.sh \\\n8B \\\n2\n")
+    found = read_files([str(tmp_path / "own.sh")], Wanted())
+    assert list(found.notes) == ["nothing sets $sp_options: no arguments are read from there"]
+    assert found.job["model"] == "llama-3.1-8b"
+    assert found.job["micro_batch_size"] == 2
+    assert found.job["parallel"]["sharding"] == "distributed-optimizer"
+
+
+def test_heads_of_another_size_are_another_model() -> None:
+    text = (
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 64 --hidden-size 5120 --num-attention-heads 64 "
+        "--ffn-hidden-size 25600 --group-query-attention --num-query-groups 8 --swiglu --normalization RMSNorm "
+        "--position-embedding-type rope --qk-layernorm --vocab-size 151936 --seq-length 4096 --micro-batch-size 1 "
+        "--max-position-embeddings 40960 --untie-embeddings-and-output-weights --attention-backend unfused "
+        "--use-flash-attn"
+    )
+    assert job(text, "run.sh")["model"]["qk_norm"] is True
+    holds(job(text, "run.sh"), attention="eager")
+    holds(job(f"{text} --kv-channels 128", "run.sh"), model="qwen3-32b")
+
+
+def test_the_width_of_experts() -> None:
+    text = (
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 "
+        "--ffn-hidden-size 2048 --num-experts 8 --moe-ffn-hidden-size 256 --moe-router-topk 2 --swiglu "
+        "--normalization RMSNorm --position-embedding-type rope --vocab-size 32000 --seq-length 128 "
+        "--max-position-embeddings 128 --micro-batch-size 1"
+    )
+    assert job(text, "run.sh")["model"]["intermediate_size"] == 256

@@ -33,6 +33,15 @@ def run(text: str) -> list[str]:
         ("python x.py '#not a comment' \"a'b\"", ["#not a comment", "a'b"]),
         ("python x.py --a 1 2>&1 > own.log --b 2 | tee log", ["--a", "1", "--b", "2"]),
         ("A='python x.py --a 1 &>> own.log'\neval $A", ["--a", "1"]),
+        ('python x.py $([ "$A" != 1 ] && echo "--a" || echo --b) --c', ["--a", "--c"]),
+        ('A=1\npython x.py $([ "$A" != 1 ] && echo "--a") --c', ["--c"]),
+        (
+            "f() {\n  local a=$1\n  python x.py --a $a --b $(( 8 / $2 )) $3\n}\nf 4 2",
+            ["--a", "4", "--b", "4", "\ue0003\ue001"],
+        ),
+        ("f() { python x.py --a \"$@\"; }\nf 4 '2 3'", ["--a", "4", "2 3"]),
+        ("f() { python x.py --a $1; }\nf 1\nf 2", ["--a", "\ue0001\ue001"]),  # which of the two?
+        ('f() { python x.py --a $1; }\nif [ -n "$B" ]; then f 1; fi', ["--a", "\ue0001\ue001"]),
     ],
 )
 def test_what_the_shell_would_hand_on(text: str, arguments: list[str]) -> None:
@@ -42,6 +51,27 @@ def test_what_the_shell_would_hand_on(text: str, arguments: list[str]) -> None:
 @pytest.mark.parametrize("text", ["python x.py --a $1", "python x.py --a $(hostname)", "python x.py --a $RANDOM"])
 def test_what_only_the_caller_knows_keeps_its_name(text: str) -> None:
     assert shell.unknowns(run(text)[1])
+
+
+INNER = "SIZE=$1\nA=''\nif [ $SIZE = 7B ]; then A='--layers 32'; fi\npython x.py $A --length ${2} --name $@"
+
+
+def test_a_script_that_is_called_with_arguments() -> None:
+    script = shell.read("bash sub/inner.sh 7B \\\n  4096", {"inner.sh": INNER}.get)
+    words = ["--layers", "32", "--length", "4096", "--name", "7B", "4096"]
+    assert [argument.text for argument in script.arguments] == words
+    assert {argument.line for argument in script.arguments if argument.text == "--length"} == {1}
+
+
+@pytest.mark.parametrize(
+    "inner", [f"while [ $# -gt 0 ]; do shift; done\n{INNER}", f"exec bash inner.sh $1 $2\n{INNER}"]
+)
+def test_a_script_that_reads_its_arguments_another_way_is_left_alone(inner: str) -> None:
+    shell.read("bash inner.sh 7B 4096", {"inner.sh": inner}.get)
+
+
+def test_an_unknown_of_several_words_stays_one() -> None:
+    assert len(run("python x.py --a $(hostname -i | head -n 1):$PORT --b")) == 3
 
 
 def test_nothing_is_executed(tmp_path: object) -> None:

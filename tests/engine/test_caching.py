@@ -9,8 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramplan.replay.caching.allocator import CachingAllocator, OutOfMemory
+from tests.engine.draws import setups
+from vramplan.planner.reserving import records_of
+from vramplan.replay.caching.allocator import CachingAllocator, Exceeded, OutOfMemory
 from vramplan.replay.caching.blocks import Block
+from vramplan.replay.caching.run import Run, reserve
+from vramplan.replay.setup import Setup
 from vramplan.values.allocator import Settings
 
 KIB, MIB = 2**10, 2**20
@@ -246,3 +250,23 @@ def test_whatever_is_asked_for(
         one.free(block)
     one.empty_cache()
     assert one.reserved_bytes == one.allocated_bytes == 0
+
+
+@settings(max_examples=12, deadline=None)
+@given(setups(), st.sampled_from([1, 2, 5]), st.booleans(), st.lists(st.integers(0, 110), min_size=1, max_size=4))
+def test_a_run_that_waits_ends_as_one_that_does_not(
+    setup: Setup, batch: int, expandable: bool, shares: list[int]
+) -> None:
+    """It is asked for less than it needs, which it says, and goes on."""
+    record, first = records_of(setup, batch)
+    rules = Settings(expandable_segments=expandable)
+    whole = reserve(record, batch, rules, None, first)
+    for room in (None, whole.reserved_bytes * 9 // 10):
+        run = Run(record, batch, rules, room, first, ())
+        for share in sorted(shares):
+            most = whole.reserved_bytes * share // 100
+            try:
+                assert run.reservation(most).reserved_bytes <= whole.reserved_bytes
+            except Exceeded:
+                assert whole.reserved_bytes > most
+        assert run.reservation() == reserve(record, batch, rules, room, first)

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
 from vramplan.configs import forms
 from vramplan.configs.programs.megatron import arguments
 from vramplan.configs.sheet import Written
-from vramplan.configs.shell import Argument, Script, read, unknowns
+from vramplan.configs.shell import Argument, Script, read, shown, unknowns
 from vramplan.errors import InputError
 from vramplan.tuples import NamedTuple
 
@@ -92,8 +93,8 @@ TRL_TASKS = ("sft", "dpo", "grpo", "kto", "reward", "rloo")
 def _axolotl(words: Words, script: Script, file: str) -> Launched | None:
     at = next((place for place, word in enumerate(words) if word.text == "axolotl.cli.train"), None)
     if at is None:
-        at = next((place for place, word in enumerate(words[:-1]) if _starts(words[place:], "axolotl", "train")), None)
-        at = None if at is None else at + 1
+        names = [_name(word) for word in words]
+        at = next((place for place, pair in enumerate(pairwise(names), 1) if pair == ("axolotl", "train")), None)
     if at is None:
         return None
     texts = [word.text for word in words]
@@ -194,9 +195,10 @@ def _torchtitan(words: Words, script: Script, file: str) -> Launched | None:
 
 
 def _composer(words: Words, script: Script, file: str) -> Launched | None:
-    if not words or _name(words[0]) not in ("composer", "python", "python3"):
+    first = next((place for place, word in enumerate(words) if _name(word) in ("composer", "python", "python3")), None)
+    if first is None:
         return None
-    at = next((place for place, word in enumerate(words[1:], 1) if _name(word) == "train.py"), None)
+    at = next((place for place, word in enumerate(words) if place > first and _name(word) == "train.py"), None)
     if at is None or at + 1 >= len(words) or not words[at + 1].text.endswith((".yaml", ".yml")):
         return None
     config = Written(words[at + 1].text, file, words[at + 1].line)
@@ -214,7 +216,8 @@ HYDRA |= {"megatron_bert_pretraining.py": "megatron_bert_config", "megatron_t5_p
 def _hydra(words: Words, script: Script, file: str) -> Launched | None:
     folder, name = (_option(words, option, file) for option in ("--config-path", "--config-name"))
     at = next((word for word in words if _name(word) in HYDRA), None)
-    if name is None and at is None:
+    module = next((word.text for before, word in pairwise(words) if before.text == "-m"), "nemo")
+    if (name is None and at is None) or not module.startswith(("nemo", "torch.")):
         return None
     if name is None and at is not None:
         name = Written(HYDRA[_name(at)], file, at.line)
@@ -242,7 +245,9 @@ def _name(word: Argument) -> str:
 
 
 def _starts(words: Words, *names: str) -> bool:
-    return len(words) > len(names) and [_name(word) for word in words[: len(names)]] == list(names)
+    """Whether the words hold these names one behind the other, as behind `srun` and `nsys profile`."""
+    held = [_name(word) for word in words]
+    return any(held[place : place + len(names)] == list(names) for place in range(len(held)))
 
 
 def _option(words: Words, name: str, file: str) -> Written | None:
@@ -302,7 +307,7 @@ def _options(words: Words, file: str) -> dict[str, Written]:
 def _value(text: str) -> Any:
     """A value as YAML has it; what only the caller knows stays a text."""
     if unknowns(text):
-        return text
+        return shown(text)
     try:
         found = forms.from_yaml(f"value: {text}", None)
     except InputError:

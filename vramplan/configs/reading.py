@@ -103,6 +103,9 @@ def settings(text: str, file: str) -> dict[str, Written]:
         if not megatron.recognise(written) and script.notes:
             hint = "give that file beside it: a script is parsed with the files that it sources"
             raise InputError([Problem(note, file=file, hint=hint) for note in script.notes])
+        if script.empty and megatron.recognise(written):
+            names = ", ".join(f"${name}" for name in sorted(script.empty))
+            written[NOTE] = Written(f"nothing sets {names}: no arguments are read from there", file)
         return written
     if form == PYTHON:
         path, name = named_in(file)

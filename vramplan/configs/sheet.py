@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from vramplan.configs.shell import shown
 from vramplan.errors import Problem, near_matches
 from vramplan.tuples import NamedTuple
 from vramplan.values.model import ModelShape
@@ -124,6 +125,11 @@ def _holds(keys: Iterable[str] | Mapping[str, str], key: str) -> str | None:
     return None
 
 
+def said(value: Any) -> str:
+    """A value in a message, with what only a script's caller knows as a variable."""
+    return repr(shown(value) if isinstance(value, str) else value)
+
+
 class Sheet:
     """The settings of one program: dotted keys, each once."""
 
@@ -197,7 +203,7 @@ class Sheet:
             return True
         if word in FALSE:
             return False
-        self.problem(key, f"{value!r} is neither true nor false")
+        self.problem(key, f"{said(value)} is neither true nor false")
         return default
 
     def count(self, key: str, default: int | None = None) -> int | None:
@@ -223,7 +229,7 @@ class Sheet:
         except ValueError:
             found = math.nan
         if not math.isfinite(found):
-            self.problem(key, f"{value!r} is not a number")
+            self.problem(key, f"{said(value)} is not a number")
             return default
         return found
 
@@ -273,7 +279,7 @@ class Sheet:
         for spelling in (value, value.lower(), value.lower().replace("-", "_")):
             if spelling in words:
                 return words[spelling]
-        self.problem(key, f"{value!r} is not understood", near_matches(value, words))
+        self.problem(key, f"{said(value)} is not understood", near_matches(value, words))
         return None
 
 

@@ -1,11 +1,13 @@
 """Shell scripts read for the arguments of the command that they run; nothing is executed.
 
 What is understood: assignments, `+=`, arrays, `$X`, `${X}`, `${X:-default}`, `${X[@]}`, `$((arithmetic))`, quotes,
-lines that go on behind a backslash, `export`, `if`, `elif`, `else`, `case`, sourced files, and the command behind `--`
-of a Python program that starts it on a cluster (`python mason.py --gpus 8 -- accelerate launch ...`). What only the
-caller knows (`$1`, a variable that nothing sets) stays in the arguments as an unknown with its name. A test of a
-variable that nothing sets sees it empty, as the shell does.
-Source: the GNU Bash manual, sections 3.1.2 (quoting), 3.5 (expansions) and 6.4 (conditional expressions).
+lines that go on behind a backslash, `export`, `if`, `elif`, `else`, `case`, `$(echo ...)` with a test before it,
+sourced files, a function or a script beside it that is called with arguments (`bash run.sh 7B 4096`), and the command
+behind `--` of a Python program that starts it on a cluster (`python mason.py --gpus 8 -- accelerate launch ...`). What
+only the caller knows (`$1`, a variable that nothing sets) stays in the arguments as an unknown with its name. A test of
+a variable that nothing sets sees it empty, as the shell does.
+Source: the GNU Bash manual, sections 3.1.2 (quoting), 3.3 (functions), 3.4.1 (positional parameters), 3.5 (expansions)
+and 6.4 (conditional expressions).
 """
 
 from __future__ import annotations
@@ -28,6 +30,11 @@ _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<value>.*)", r
 _REDIRECTION = re.compile(r"(&?>{1,2}\|?|<{3}|<)[ \t]*(?P<descriptor>&(\d+|-))?")
 _WRITTEN = re.compile(r"(?:\d|&)?>{1,2}(?P<target>.*)", re.DOTALL)  # of a command that a variable held
 _UNKNOWN = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
+_BLANKS = re.compile(f"[ \\t\\n]+(?![^{OPEN}]*{CLOSE})")  # not those inside an unknown
+_ECHO = re.compile(
+    r"\s*(?:(?P<test>\[\[?\s.*?\s\]\]?|test\s.*?)\s*&&\s*)?echo\s+(?P<text>[^|;&]*?)(?:\|\|\s*echo\s+(?P<other>[^|;&]*))?\s*",
+    re.DOTALL,
+)
 
 
 class Word(NamedTuple):
@@ -59,6 +66,9 @@ class Script:
     commands: list[list[Argument]] = field(default_factory=list)
     """All that the script runs, in its order."""
 
+    empty: list[str] = field(default_factory=list)
+    """Variables that nothing sets, where arguments were expected."""
+
 
 def unknowns(text: str) -> list[str]:
     """The names of what only the caller knows in an expanded text."""
@@ -73,7 +83,7 @@ def shown(text: str) -> str:
 def read(text: str, sourced: Callable[[str], str | None] = lambda path: None) -> Script:
     """Read a script. `sourced`: the text of a file that it sources, None if it is not there."""
     reader = _Reader(sourced)
-    reader.run(_statements(text))
+    reader.run_all(_statements(text))
     script = reader.script
     script.values = reader.values
     if script.program is None:
@@ -282,11 +292,55 @@ class _Scanner:
                 return
 
 
+_PLACES = re.compile(r"=\"?\$\{?\d")
 _PROGRAM = re.compile(r"(^|/)[\w.\-]+\.py$")
 _LAUNCHERS = ("torchrun", "python", "python3", "deepspeed", "accelerate", "srun", "uv", "bash", "sh")
 _NODES = ("--num_nodes", "--num-nodes", "--nodes", "--nnodes")
 _GPUS = ("--gpus", "--num_gpus", "--num-gpus", "--gpus_per_node", "--gpus-per-node")
 _MODULES = ("torch.distributed.launch", "torch.distributed.run", "accelerate.commands.launch")
+
+
+def _functions(statements: list[list[Word]]) -> tuple[list[list[Word]], dict[str, list[list[Word]]]]:
+    """The statements without the functions that one of them calls with arguments, and those functions."""
+    found: dict[str, list[list[Word]]] = {}
+    kept: list[tuple[list[Word], str]] = []
+    name, depth = "", 0
+    for words in statements:
+        texts = [word.text for word in words]
+        if not name:
+            head = texts[1:] if texts[0] == "function" else texts
+            plain = [text for text in head if text not in ("(", ")")]
+            if (
+                plain
+                and re.fullmatch(r"\w+", plain[0])
+                and plain[1:2] in ([], ["{"])
+                and (texts[0] == "function" or head[1:3] == ["(", ")"])
+            ):
+                name, depth = plain[0], 0
+                found[name] = []
+        if name:
+            kept.append((words, name))
+            depth += texts.count("{")
+            depth -= texts[0] == "}"
+            body = words[texts.index("{") + 1 :] if not found[name] and "{" in texts and texts[0] != "{" else words
+            found[name].append(body)
+            if depth <= 0 and texts[0] == "}":
+                name = ""
+        else:
+            kept.append((words, ""))
+    called: dict[str, int] = {}
+    for words, _ in kept:
+        if words[0].text in found and len(words) > 1 and words[1].text != "(":
+            called[words[0].text] = called.get(words[0].text, 0) + 1
+    once = {at for at, count in called.items() if count == 1}
+    left = [words for words, inside in kept if inside not in once]
+    return left, {at: [words for words in found[at] if words and words[0].text not in "{}"] for at in once}
+
+
+def _placed(word: Word, line: int) -> Word:
+    """A word of another script, at the line that calls it."""
+    items = None if word.items is None else tuple(_placed(item, line) for item in word.items)
+    return word._replace(line=line, items=items)
 
 
 class _Reader:
@@ -297,8 +351,27 @@ class _Reader:
         self.script = Script()
         self.sourced = sourced
         self.depth = 0
+        self.functions: dict[str, list[list[Word]]] = {}
 
     # ---- control flow
+
+    def run_all(self, statements: list[list[Word]]) -> None:
+        """Statements in their order, and functions that one place calls with arguments where it calls them."""
+        kept, functions = _functions(statements)
+        self.functions |= functions
+        self.run(kept)
+        for name in functions:
+            self.run(self.functions.pop(name, []))  # its caller was in a branch that is not taken
+
+    def called(self, statements: list[list[Word]], given: list[Argument]) -> None:
+        """Statements with `$1`, `$2` and so on as a caller gives them."""
+        numbered = {str(place): [item] for place, item in enumerate(given, 1)}
+        before = {name: held for name, held in self.values.items() if name.isdecimal() or name == "@"}
+        self.values = {name: held for name, held in self.values.items() if name not in before}
+        self.values |= {**numbered, "@": given}
+        self.run_all(statements)
+        self.values = {name: held for name, held in self.values.items() if not name.isdecimal() and name != "@"}
+        self.values |= before
 
     def run(self, statements: list[list[Word]]) -> None:
         """Statements in their order; branches that are not taken are left out."""
@@ -420,6 +493,10 @@ class _Reader:
         if words[0].text in (".", "source") and len(words) > 1:
             self.source(self.text_of(words[1]))
             return
+        if words[0].text in self.functions:
+            given = [argument for word in words[1:] for argument in self.expand(word)]
+            self.called(self.functions.pop(words[0].text), given)
+            return
         if words[0].text in ("for", "while", "until", "function", "echo", "printf", "mkdir", "cd", "set", "unset"):
             return
         self.command(words)
@@ -445,12 +522,14 @@ class _Reader:
             self.script.notes.append(f"it sources {last}, which is not here")
             return
         self.depth += 1
-        self.run(_statements(text))
+        self.run_all(_statements(text))
         self.depth -= 1
 
     def command(self, words: list[Word]) -> None:
         arguments = [argument for word in words for argument in self.expand(word)]
         if not arguments:
+            return
+        if self.another(arguments):
             return
         first = arguments[0].text.rsplit("/", 1)[-1]
         if first in ("bash", "sh", "eval", "nohup", "run_cmd", "exec"):
@@ -470,6 +549,19 @@ class _Reader:
             self.script.launcher = arguments[:at]
             self.script.program = arguments[at]
             self.script.arguments = arguments[at + 1 :]
+
+    def another(self, arguments: list[Argument]) -> bool:
+        """`bash run.sh a b`: run the script of that name with these arguments, where it reads them by their place."""
+        given = arguments[1:] if arguments[0].text in ("bash", "sh", "exec", "nohup") else arguments
+        if not given or not given[0].text.endswith(".sh") or len(given) < 2 or self.depth >= 5:
+            return False
+        text = self.sourced(given[0].text.rsplit("/", 1)[-1])
+        if text is None or not _PLACES.search(text) or re.search(r"\$#|\bgetopts\b|\bshift\b", text):
+            return False
+        self.depth += 1
+        self.called([[_placed(word, given[0].line) for word in words] for words in _statements(text)], given[1:])
+        self.depth -= 1
+        return True
 
     def inside(self, arguments: list[Argument]) -> list[Argument]:
         """The command behind `--` of a program that starts others on a cluster, with the processes that it starts."""
@@ -517,6 +609,8 @@ class _Reader:
             if held is None:
                 return []
             return list(held) if text.startswith('"') else [part for item in held for part in _split(item)]
+        if "@" in self.values and re.fullmatch(r'"?\$\{?[@*]\}?"?', text):
+            return list(self.values["@"])
         whole = re.fullmatch(r"\$\{?([A-Za-z_]\w*)\}?", text)
         if whole and split and whole[1] in self.values:
             return [part for item in self.values[whole[1]] for part in _split(item)]
@@ -553,7 +647,7 @@ class _Reader:
                 current += piece
                 open_word = True
                 continue
-            parts = re.split(r"[ \t\n]+", piece)
+            parts = _BLANKS.split(piece)
             for index, part in enumerate(parts):
                 if index and (current or open_word):
                     result.append(Argument(current, word.line))
@@ -585,7 +679,7 @@ class _Reader:
             return self.arithmetic(text[at + 3 : end - 1]), end + 1
         if text.startswith("$(", at):
             end = _closing(text, at + 1, "(", ")")
-            return f"{OPEN}{text[at : end + 1]}{CLOSE}", end + 1
+            return self.substituted(text[at + 2 : end]), end + 1
         if text.startswith("${", at):
             end = _closing(text, at + 1, "{", "}")
             return self.braced(text[at + 2 : end]), end + 1
@@ -593,6 +687,15 @@ class _Reader:
         if matched is None:
             return "$", at + 1
         return self.value(matched[1]), matched.end()
+
+    def substituted(self, inside: str) -> str:
+        """`$([ TEST ] && echo TEXT || echo OTHER)`; any other command is unknown."""
+        found = _ECHO.fullmatch(inside)
+        if found is None or (found["other"] is not None and found["test"] is None):
+            return f"{OPEN}$({inside}){CLOSE}"
+        holds = found["test"] is None or self.test([word for words in _statements(found["test"]) for word in words])
+        words = [word for line in _statements((found["text"] if holds else found["other"]) or "") for word in line]
+        return " ".join(self.text_of(word) for word in words)
 
     def braced(self, inside: str) -> str:
         matched = re.fullmatch(r"(?P<name>\w+)(\[[@*0-9]+\])?(?P<rest>.*)", inside, re.DOTALL)
@@ -621,7 +724,7 @@ class _Reader:
 
     def arithmetic(self, text: str) -> str:
         names = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", lambda found: self.value(found[1]), text)
-        names = re.sub(r"\$(\d)", lambda found: f"{OPEN}{found[1]}{CLOSE}", names)
+        names = re.sub(r"\$\{?(\d+)\}?", lambda found: self.value(found[1]), names)
         if unknowns(names):
             return f"{OPEN}{unknowns(names)[0]}{CLOSE}"
         value = arithmetic(names)

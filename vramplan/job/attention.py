@@ -118,7 +118,8 @@ def within_window(
         return model, attention
     if _of_package(model) is not None:
         return model, attention
-    by_package = resolver.raw.attention == "flash" and flash_takes_windows(model.family)
+    asked = resolver.raw.attention == "flash" or has_own_core(model.family)  # which has no SDPA
+    by_package = asked and flash_takes_windows(model.family)
     if by_package and on_demand.windowed_blocks(model) == model.layers:
         resolver.assume("attention", "flash", WINDOWED.format(window))
         return model._replace(sliding_window=None), attention

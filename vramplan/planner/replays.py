@@ -15,7 +15,7 @@ from vramplan.replay.step import replay, stands_for
 
 if TYPE_CHECKING:
     from vramplan.planner.reserving import Records, Simulation
-    from vramplan.replay.caching.run import Reservation
+    from vramplan.replay.caching.run import Reservation, Run
     from vramplan.values.allocator import Settings
 
 T = TypeVar("T", bound=Hashable)
@@ -37,6 +37,7 @@ class Replays:
         self._direct: OrderedDict[tuple[Setup, int], Records] = OrderedDict()
         self._simulations: OrderedDict[Hashable, Simulation] = OrderedDict()
         self._unmet: OrderedDict[Hashable, dict[Settings, Reservation]] = OrderedDict()
+        self._waiting: OrderedDict[Simulation, Run] = OrderedDict()
 
     def __len__(self) -> int:
         """Records that are kept."""
@@ -71,7 +72,7 @@ class Replays:
             self._simulations,
             key,
             MOST_SIMULATIONS,
-            lambda: Simulation(micro, settings, room_bytes, workspaces, records, unmet),
+            lambda: Simulation(micro, settings, room_bytes, workspaces, records, unmet, self._waiting),
         )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import cached_property
 
 from vramplan.replay.caching.allocator import Exceeded
-from vramplan.replay.caching.run import Reservation, reserve
+from vramplan.replay.caching.run import Reservation, Run
 from vramplan.replay.models import makes_gradients_in_backward
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
@@ -14,6 +15,8 @@ from vramplan.replay.step import replay, stands_for
 from vramplan.values.allocator import UNLIMITED, Settings
 
 GIB = 2**30
+
+MOST_WAITING = 2  # runs of a few megabytes: a search comes back to one of the last that it looked at
 
 Records = tuple[Record, Record | None]
 
@@ -23,7 +26,8 @@ class Simulation:
 
     Each part is played when it is asked for, and once: a search asks only whether the run comes through, and whether
     other settings would help is asked of the answer alone. `records` gives what `records_of` does. `unmet` has, by
-    settings, what was reserved where no limit was met: a larger device makes no difference to it.
+    settings, what was reserved where no limit was met: a larger device makes no difference to it. `waiting` has the
+    last runs that reserve more than was of use, which go on from there if they are asked again.
     """
 
     def __init__(
@@ -34,14 +38,16 @@ class Simulation:
         workspaces: tuple[int, ...],
         records: Callable[[], Records],
         unmet: dict[Settings, Reservation],
+        waiting: OrderedDict[Simulation, Run],
     ) -> None:
         self.micro, self.settings, self.workspaces = micro, settings, workspaces
         self.limit_bytes = max(0, room_bytes)
         self.records, self.unmet = records, unmet
+        self.waiting = waiting
         self._on_this_device: Reservation | None = None
 
     def exceeds(self, most_bytes: int) -> bool:
-        """Whether the run reserves more than that. One that does ends there, which takes less than to play it all."""
+        """Whether the run reserves more than that. One that does waits there, and goes on if more is asked of it."""
         try:
             return self._limited(most_bytes).reserved_bytes > most_bytes
         except Exceeded:
@@ -79,17 +85,35 @@ class Simulation:
         return found._replace(expandable_survives=other.failure is None)
 
     def _limited(self, most_bytes: int | None = None) -> Reservation:
-        """The run on this device. Raises Exceeded as `reserve` does, unless it is known."""
+        """The run on this device. Raises Exceeded as `Run.reservation` does."""
         if self._on_this_device is None:
-            self._on_this_device = self._played(self.settings, self.limit_bytes, most_bytes)
+            found = self.unmet.get(self.settings)
+            if found is None or found.reserved_bytes > self.limit_bytes:
+                found = self._kept(self.settings, self._run(most_bytes))
+            self._on_this_device = found
         return self._on_this_device
 
-    def _played(self, settings: Settings, limit_bytes: int | None, most_bytes: int | None = None) -> Reservation:
+    def _run(self, most_bytes: int | None) -> Reservation:
+        run = self.waiting.pop(self, None) or self._begun(self.settings, self.limit_bytes)
+        try:
+            return run.reservation(most_bytes)
+        except Exceeded:
+            self.waiting[self] = run
+            if len(self.waiting) > MOST_WAITING:
+                self.waiting.popitem(last=False)[1].close()
+            raise
+
+    def _played(self, settings: Settings, limit_bytes: int | None) -> Reservation:
         found = self.unmet.get(settings)
         if found is not None and (limit_bytes is None or found.reserved_bytes <= limit_bytes):
             return found
+        return self._kept(settings, self._begun(settings, limit_bytes).reservation())
+
+    def _begun(self, settings: Settings, limit_bytes: int | None) -> Run:
         record, first = self.records()
-        found = reserve(record, self.micro, settings, limit_bytes, first, self.workspaces, most_bytes)
+        return Run(record, self.micro, settings, limit_bytes, first, self.workspaces)
+
+    def _kept(self, settings: Settings, found: Reservation) -> Reservation:
         met_none = found.failure is None and not found.retries and settings.max_split_size_bytes == UNLIMITED
         if met_none and settings.memory_fraction is None:  # a limit of its own
             self.unmet[settings] = found

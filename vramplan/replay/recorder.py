@@ -254,6 +254,11 @@ class Tape(Ledger, Guests):
         for worked in self.told.worked:
             worked(flops, again, head_size)
 
+    def launch(self, operator: str, operands: Sequence[Tensor | None]) -> None:
+        """A further kernel of an operator runs, on operands that are no inputs of its node."""
+        for launched in self.told.launched:
+            launched(operator, operands)
+
     # --------------------------------------------------------------------------------------------------- graph
     def record(self, operator: str, inputs: Sequence[Tensor | None], fn: Backward, saves: Saved = ()) -> Any:
         """Make the node of an operator before its kernel runs; None if no input needs a gradient.

@@ -326,6 +326,39 @@ def job_of(**keys: Any) -> Any:
     return build_job({**base, **keys})
 
 
+@pytest.mark.closed_form
+def test_autocast_has_weights_in_fp32_and_no_copy_of_them() -> None:
+    """NeMo without megatron_amp_O2: 4 + 4 + 8 bytes of a weight, where a master copy makes 2 + 4 + 4 + 8."""
+    from vramplan.answers.fit import answer
+
+    found = (answer(job_of(precision=word)).components for word in ("mixed-bf16", "amp-bf16"))
+    half, autocast = ({one.name: one.bytes for one in components} for components in found)
+    sizes = [{part: found.get(part, 0) for part in ("weights", "master", "optimizer")} for found in (half, autocast)]
+    assert sizes[1]["weights"] == pytest.approx(2 * sizes[0]["weights"], rel=1e-2)
+    assert sizes[0]["master"] == pytest.approx(sizes[1]["weights"], rel=1e-2)
+    assert sizes[1]["master"] == 0
+    assert sizes[1]["optimizer"] == pytest.approx(sizes[0]["optimizer"], rel=1e-2)
+    assert autocast["activations"] > half["activations"]  # norms and biased results are in fp32
+
+
+@pytest.mark.closed_form
+@pytest.mark.parametrize(
+    ("model", "parameters"),
+    [("starcoder2-7b", 7_173_923_840), ("gemma-7b", 8_537_680_896), ("qwen3-30b-a3b", 30_532_122_624)],
+)
+def test_other_families_have_as_many_weights_as_published(model: str, parameters: int) -> None:
+    words = ("--attention", "flash", "--precision", "mixed-bf16", "--print", "parameters.total")
+    ran = run("fit", "-m", model, "-g", "h100", "--runtime", "megatron", "--seq", "512", "--micro-batch", "1", *words)
+    assert int(ran.out.replace(",", "")) == parameters
+
+
+def test_126_blocks_are_8_stages_of_2_parts_with_embedding_and_head() -> None:
+    words = ("-m", "llama-3.1-405b", "-g", "h100", "--runtime", "megatron", "--tensor", "8", "--pipeline", "8")
+    words += ("--schedule", "interleaved:2", "--steps", "16", "--seq", "512", "--attention", "flash")
+    ran = run("fit", *words, "--print", "job.parallel.pipeline_split")
+    assert ran.out.strip() == "embedding-and-head", ran.err
+
+
 @pytest.mark.parametrize(
     "keys",
     [
@@ -352,7 +385,7 @@ def test_an_echoed_job_gives_the_same_answer(keys: dict[str, Any]) -> None:
     [
         ("--adapter lora", "adapter"),
         ("--compile", "compile"),
-        ("--precision amp-bf16", "precision"),
+        ("--precision pure-bf16", "precision"),
         ("--optimizer adafactor", "optimizer"),
         ("--checkpointing selective-op", "activation_checkpointing"),
         ("--gpus 2 --sharding fsdp", "parallel.sharding"),

@@ -29,6 +29,9 @@ from vramplan.values.job import Job
 CHOSEN = frozenset(["micro_batch_size", "gradient_accumulation_steps", "activation_checkpointing", "eval_batch_size"])
 """What a file may leave open: it is chosen, or only told of."""
 
+VOCABULARY = "model.vocabulary_size"
+"""What a tokenizer that is not here decides: what is counted is told."""
+
 _OPTION = re.compile(r" \(--[a-z-]+ [A-Z]+\)$")  # of a reason: the hint has it with a value
 MODEL, JOB, CONFIG = "model", "job", "config"
 _JOBS = re.compile(r'(?m)^\s*"?jobs"?\s*:')
@@ -223,6 +226,9 @@ def _tell(read: ReadJob, asked: Asked) -> None:
     if asked.quiet:
         return
     say(f"note: {' '.join(read.files)} is read as {read.program} {read.release} (vramplan read shows every value)")
+    model = read.job.get("model")
+    if VOCABULARY in read.open and isinstance(model, Mapping):
+        say(f"note: {model.get('vocabulary_size')} tokens are counted: {_OPTION.sub('', read.open[VOCABULARY])}")
     if read.unmodelled:
         say(f"note: not in the job, for want of a word: {', '.join(read.unmodelled)}")
     if read.not_understood:
@@ -243,7 +249,7 @@ def _keys(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
     missing: list[Problem] = []
     file = read.files[-1]
     for key, reason in read.open.items():
-        if key in given or key in CHOSEN or not _is_needed(key, given):
+        if key in given or key in CHOSEN or key == VOCABULARY or not _is_needed(key, given):
             continue
         if key.startswith("model.") and "model" in over:
             continue

@@ -9,6 +9,7 @@ examples/academic_paper_scripts (arguments of releases before core). The sheet h
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -258,7 +259,7 @@ def recognise(keys: Mapping[str, Any]) -> int:
 
 def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
     """The arguments of a script as settings."""
-    written = arguments(script.arguments, file)
+    written = arguments(script.arguments, file, script.empty)
     for key, item in arguments(script.launcher, file).items():
         written[f"launcher.{key}"] = item
     if script.program is not None:
@@ -273,9 +274,16 @@ def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
     return written
 
 
-def arguments(words: Sequence[shell.Argument], file: str | None) -> dict[str, Written]:
-    """`--key value` and `--flag` as settings; the last of several wins, as argparse has it."""
+OPTIONS = re.compile(r"(?i)\w*(args?|arguments|opts?|options?|flags?)")
+
+
+def arguments(words: Sequence[shell.Argument], file: str | None, empty: list[str] | None = None) -> dict[str, Written]:
+    """`--key value` and `--flag` as settings; the last of several wins, as argparse has it.
+
+    `empty` takes the names of variables that nothing sets and that stand where further arguments do: they are none.
+    """
     written: dict[str, Written] = {}
+    empty = [] if empty is None else empty
     at = 0
     while at < len(words):
         word = words[at]
@@ -287,6 +295,12 @@ def arguments(words: Sequence[shell.Argument], file: str | None) -> dict[str, Wr
         while not equals and at < len(words) and not words[at].text.startswith("--"):
             values.append(words[at].text)
             at += 1
+        for place in range(len(values) - 1, -1, -1):
+            unset = shell.unknowns(values[place])
+            further = len(unset) == 1 and values[place] == f"{shell.OPEN}{unset[0]}{shell.CLOSE}"
+            if further and not equals and (place > 0 or OPTIONS.fullmatch(unset[0])):
+                empty += [name for name in unset if name not in empty]
+                values.pop(place)
         key = name.replace("-", "_").lower()
         written[key] = Written(_plain(values), file, word.line)
     return written
@@ -360,7 +374,8 @@ class _Command:
         images = beside.reads_images(sheet)
         if "t5" in program or (sheet.given("decoder_seq_length") and not images):
             return "t5"
-        if "bert" in program or str(sheet.get("tokenizer_type")).startswith("BertWordPiece"):
+        pieces = str(sheet.get("tokenizer_type")).startswith("BertWordPiece")
+        if "bert" in program or pieces or str(sheet.get("vocab_file")).endswith("vocab.txt"):
             return "bert"
         sheet.text("vocab_extra_ids")
         if sheet.flag("enable_gpt_oss"):
@@ -368,6 +383,10 @@ class _Command:
         if (self.experts() or 0) > 1:
             return "mixtral"
         gated = sheet.flag("swiglu") and (sheet.text("normalization") or "").lower() == "rmsnorm"
+        rotary = sheet.text("position_embedding_type") in ("rope", "mrope")
+        if not sheet.flag("swiglu") and rotary and sheet.flag("group_query_attention"):
+            sheet.flag("squared_relu")
+            return "starcoder2"
         return "llama" if gated else "gpt2"
 
     def experts(self) -> int | None:
@@ -385,7 +404,10 @@ class _Command:
         heads = self.count("num_attention_heads", "model")
         self.count("decoder_num_layers")
         gated = sheet.flag("swiglu")
-        inner = self.count("ffn_hidden_size")
+        inner = self.count("ffn_hidden_size") or self.count("intermediate_size")
+        if any(sheet.given(word) for word in ("hybrid_layer_pattern", "hybrid_override_pattern")):
+            meaning.ask("model", "--hybrid-layer-pattern has blocks that are no transformer's (--model NAME)")
+            return
         if layers is None or width is None or heads is None:
             meaning.ask("model", "the sizes of the model are not in the arguments (--model NAME)")
             return
@@ -399,11 +421,11 @@ class _Command:
         vocabulary = self.vocabulary(family)
         sheet.text("position_embedding_type")
         sheet.flag("disable_bias_linear")
-        sheet.flag("qk_layernorm")
+        normed = sheet.flag("qk_layernorm")
         untied = sheet.flag("untie_embeddings_and_output_weights")
         sheet.get("moe_router_topk")
         sheet.get("topk")
-        sheet.get("moe_ffn_hidden_size")
+        one = self.count("moe_ffn_hidden_size")
         sizes: dict[str, Any] = {
             "family": family,
             "layers": layers,
@@ -419,12 +441,15 @@ class _Command:
             sizes["head_size"] = head_size
         if experts:
             sizes["experts"] = experts
-        if family in ("llama", "mixtral", "gpt_oss"):
+        if family == "starcoder2" and sheet.flag("disable_bias_linear"):
+            sizes["qkv_bias"] = False
+        if family in ("llama", "mixtral", "gpt_oss", "starcoder2"):
             sizes["tied_embeddings"] = not untied
         known = None
         if family != "gpt2":
             left_out = ("vocabulary_size",) if family == "t5" else ()  # its own vocabulary is that of another tokenizer
-            known = sheet.shape_named({name: value for name, value in sizes.items() if name not in left_out})
+            exact = sizes if family in ("t5", "bert") else {**sizes, "head_size": head_size or width // heads}
+            known = sheet.shape_named({name: value for name, value in exact.items() if name not in left_out})
         if family == "mixtral" and not known:
             latent = sheet.given("multi_latent_attention")  # whose heads have sizes of their own
             others = {name: value for name, value in sizes.items() if not (latent and name.startswith("head_"))}
@@ -435,7 +460,12 @@ class _Command:
         if vocabulary is None:
             meaning.ask("model.vocabulary_size", "the tokenizer of --tokenizer-model says how many tokens there are")
             vocabulary = sizes["vocabulary_size"] = 50257 if family == "gpt2" else 32000
-        billions = 12 * layers * width * width / 1e9
+        if one and family == "mixtral":
+            sizes["intermediate_size"] = inner = one
+        attention = (2 * heads + 2 * (groups if grouped and groups else heads)) * (head_size or width // heads)
+        billions = layers * width * (attention + (3 if gated else 2) * inner * (experts or 1)) / 1e9
+        if normed and family == "llama":
+            sizes["qk_norm"] = True
         shape = {"name": f"{family}-{billions:.1f}b", **{name: v for name, v in sizes.items() if v is not None}}
         if family in ("mixtral", "gpt_oss"):
             active = self.count("topk") or self.count("moe_router_topk")
@@ -450,12 +480,15 @@ class _Command:
         tokenizer = sheet.text("tokenizer_model") or ""
         if given:
             return given
+        patched = beside.vocabulary(sheet)
+        if patched is not None:
+            return patched
         named = sheet.shape_of(tokenizer) if "/" in tokenizer and not shell.unknowns(tokenizer) else None
         if named is not None:
             return named.vocabulary_size
         if kind in VOCABULARIES:
             return VOCABULARIES[kind]
-        if family == "bert":
+        if family == "bert" or file.endswith("vocab.txt"):
             return 30522
         if family == "t5":
             return 32128
@@ -603,10 +636,11 @@ class _Command:
     def attention(self, family: str) -> None:
         sheet, meaning = self.sheet, self.meaning
         backend = sheet.text("attention_backend") or "auto"
-        if "flash" in backend or sheet.flag("use_flash_attn") or beside.flash(sheet):
-            meaning.say("attention", "flash", "attention_backend", "use_flash_attn")
-        elif "unfused" in backend or "local" in backend:
+        legacy = [sheet.flag("use_flash_attn"), beside.flash(sheet)]
+        if "unfused" in backend or "local" in backend:
             meaning.say("attention", "eager", "attention_backend")
+        elif "flash" in backend or any(legacy):
+            meaning.say("attention", "flash", "attention_backend", "use_flash_attn")
         given = sheet.given("hidden_dropout") or sheet.given("attention_dropout")
         hidden, inside = sheet.number("hidden_dropout"), sheet.number("attention_dropout")
         if given and family in ("gpt2", "bert", "t5"):

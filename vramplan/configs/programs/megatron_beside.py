@@ -1,9 +1,10 @@
-"""Arguments of programs that are built on Megatron-LM: Megatron-DeepSpeed, its models of images, ModelOpt, MIMO.
+"""Arguments of programs that are built on Megatron-LM: Megatron-DeepSpeed, Pai-Megatron-Patch, images, ModelOpt, MIMO.
 
 Source: deepspeedai/Megatron-DeepSpeed main (4efb479d), megatron/arguments.py and examples_deepspeed/;
 NVIDIA/Megatron-LM core 0.20.0 (d98e8a64), examples/multimodal/multimodal_args.py and model.py (the language model has
 `--decoder-seq-length` tokens, and `--seq-length` are those of an image), examples/mimo/train.py,
-megatron/post_training/arguments.py, examples/rl/.
+megatron/post_training/arguments.py, examples/rl/; alibaba/Pai-Megatron-Patch main (a098ca5),
+megatron_patch/arguments.py and tokenizer/__init__.py (`--vocab-size` is the tokenizer's, plus `--extra-vocab-size`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ UNDERSTOOD = names(
     """
     deepspeed zero_stage ds_sequence_parallel_size num_key_value_heads cpu_optimizer no_pipeline_parallel
     use_flash_attn_v1 use_flash_attn_v2 use_flash_attn_triton use_flash_attn_builder moe_expert_parallel_size topk
+    patch_tokenizer_type extra_vocab_size intermediate_size
     language_model_type vision_model_type enable_gpt_oss launcher.num_gpus launcher.num_nodes total_seq_length
     """
 )
@@ -41,6 +43,8 @@ WITHOUT_EFFECT = names(
     strict_fsdp_dtensor_load throughput_window_size validation_set_names wd_incr_steps wsd_decay_steps
     use_mp_args_from_checkpoint_args use_tokenizer_model_from_checkpoint_args dump_param_to_param_group_map
     object_storage_cache_path run_workload_inspector_server create_all_gather_group
+    dataset train_mode max_padding_length mrope_section rotary_scale_factor use_llama2_rotary_position_embeddings
+    use_mistral_rotary_position_embeddings generation_length logging_dir image_folder version
     """
 )
 _IMAGES = "images beside the text: the vision model is not counted"
@@ -98,7 +102,27 @@ UNMODELLED = {
     "high_priority_a2a_comm_stream": "which stream tokens travel on",
     "no_gradient_reduce_div_fusion": "how gradients are reduced",
     "no_data_sharding": "how samples reach the devices",
+    **dict.fromkeys(("patch_size", "spatial_merge_size", "temporal_patch_size"), _IMAGES),
+    **dict.fromkeys(("tune_mm_mlp_adapter", "mm_projector_type", "mm_vision_*"), _IMAGES),
+    **dict.fromkeys(("enable_shared_expert", "shared_moe_ffn_hidden_size"), "experts that every token passes"),
+    "sliding_window": "sliding windows",
+    "enable_variable_seq_lengths": "rows of different lengths",
 }
+
+
+TOKENIZERS = {
+    **dict.fromkeys(("Qwen2Tokenizer", "Qwen3Tokenizer", "Qwen2VLTokenizer"), 151643),
+    **dict.fromkeys(("LLamaTokenizer", "LLama2Tokenizer", "MistralTokenizer", "MixtralTokenizer"), 32000),
+    "LLama3Tokenizer": 128000,
+}
+"""Tokens of the tokenizers of Pai-Megatron-Patch, without `--extra-vocab-size`."""
+
+
+def vocabulary(sheet: Sheet) -> int | None:
+    """Tokens where Pai-Megatron-Patch names the tokenizer and how many are beside its own."""
+    kind, extra = sheet.text("patch_tokenizer_type"), sheet.get("extra_vocab_size")
+    known = TOKENIZERS.get(kind or sheet.text("tokenizer_type") or "")
+    return known + extra if known is not None and isinstance(extra, int) else None
 
 
 def sharding(sheet: Sheet, meaning: Meaning) -> bool:

@@ -100,7 +100,7 @@ def _families(sheet: Sheet) -> tuple[str, ...]:
     if sheet.text("model.position_embedding_type") == "rope":
         groups = sheet.count("model.num_query_groups") is not None
         parallel = bool(sheet.flag("model.mcore_customization_config.parallel_attention"))
-        return ("falcon", "gpt2") if parallel else ("starcoder2", "gpt2") if groups else ("gpt2",)
+        return ("falcon", "gpt2") if parallel else ("starcoder2",) if groups else ("gpt2",)
     return ("gpt2",)
 
 
@@ -119,6 +119,8 @@ def _own(
     shared = sheet.flag("model.share_embeddings_and_output_weights")
     if family not in ("gpt2", "bert"):
         shape["tied_embeddings"] = bool(shared)
+    if family == "starcoder2" and sheet.flag("model.bias") is False:
+        shape["qkv_bias"] = False
     if sheet.flag("model.qkv_bias") and family == "llama":
         shape["qkv_bias"] = True
     if family == "mixtral":

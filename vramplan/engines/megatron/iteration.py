@@ -149,8 +149,10 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
     tape.phase("forward")
     waiting = [_hold(tape, one) for one in others]
     before = [_hold(tape, one) for one in exchanged_before(setup, recipe)]
+    tape.autocast = precision.autocast  # of NeMo without megatron_amp_O2: over weights in fp32
     out: Tensor = model().loss
-    if recipe.slice.last and precision.weights is FP16:
+    tape.autocast = None
+    if recipe.slice.last and FP16 in (precision.weights, precision.autocast):
         out = mul_scalar(out)  # the scale of the loss
     gradient = None
     if not recipe.slice.last:

@@ -37,7 +37,7 @@ class MegatronJob(JobBehaviour):
     shares_by_itself = True
     accepts = MappingProxyType(
         {
-            "precision": ("mixed-bf16", "mixed-fp16", "fp32"),
+            "precision": ("mixed-bf16", "mixed-fp16", "amp-bf16", "amp-fp16", "fp32"),
             "optimizer": OPTIMIZERS,
             "loss": ("standard",),
             "attention": ("flash", "eager"),
@@ -202,11 +202,10 @@ def untraced_under_megatron(job: Job) -> dict[str, tuple[str, str]]:
     strategy = job.activation_checkpointing or ""
     apart = job.split is not None and job.split.pipeline > 1 and strategy.startswith("layers:")
     kind = None if job.sharding is None else job.sharding.kind
-    sharded = kind in {DISTRIBUTED_OPTIMIZER, ZERO1}
     leave = "leave it out"
     found = {
         "precision": (
-            job.precision if job.precision == "fp32" and sharded else "",
+            job.precision if job.precision == "fp32" and kind == ZERO1 else "",
             "use mixed-bf16 or mixed-fp16",
         ),
         "activation_checkpointing": (

@@ -12,9 +12,9 @@ from math import prod
 
 from vramplan.replay.autograd import walk
 from vramplan.replay.operators.basic import embedding
-from vramplan.replay.operators.views import Grads, clone
+from vramplan.replay.operators.views import Grads, autocast_half, clone
 from vramplan.replay.recorder import Saved
-from vramplan.replay.tensors import BOOL, FP32, INT32, INT64, Parameter, Shape, Tensor
+from vramplan.replay.tensors import BOOL, FP32, INT32, INT64, DType, Parameter, Shape, Tensor
 
 SOFTMAX_LENGTHS = (17, 4096)  # of keys: fusions/fused_softmax.py, FusedScaleMaskSoftmax.is_kernel_available
 
@@ -59,9 +59,15 @@ def parallel_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None,
     Saves `weight`: nothing new.
     Backward: the gradient of x for the whole sequence, which is summed over devices in place; of a split one its part
     besides; a contiguous copy of the incoming gradient if it is none; that of the weight, and of the bias.
-    Source: core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication.
+    Under autocast both operands are cast for each product, as a transposed weight is none that the cache takes, and
+    gradients are cast back to the element types of what they are of.
+    Source: core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication; torch/amp/autocast_mode.py,
+    custom_fwd and custom_bwd; aten/src/ATen/autocast_mode.cpp, cached_cast.
     """
     tape = x.tape
+    half = tape.autocast
+    if half is not None:
+        return _autocast_linear(x, weight, bias, half, gathered)
     length, batch, inputs = x.shape
     outputs = weight.shape[0]
     whole: Shape = (length * gathered, batch, inputs)
@@ -84,6 +90,49 @@ def parallel_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None,
     tape.work(work)
     out = tape.new("mm", (*whole[:2], outputs), x_dtype, batched, None, node)
     return out if bias is None else tape.like("add", out, None, node)
+
+
+def _autocast_linear(x: Tensor, weight: Parameter, bias: Parameter | None, half: DType, gathered: int) -> Tensor:
+    tape = x.tape
+    length, batch, inputs = x.shape
+    outputs = weight.shape[0]
+    whole: Shape = (length * gathered, batch, inputs)
+    work = 2 * prod(whole) * outputs
+    part, x_dtype, batched, w_shape, w_dtype = x.shape, x.dtype, x.batched, weight.shape, weight.dtype
+    biased, need_x, need_w = bias is not None, x.node is not None, weight.node is not None
+
+    def cast(given: Tensor, shape: Shape, with_batch: int) -> Tensor:
+        return given if given.dtype is half else tape.new("to", shape, half, with_batch)
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        if grad.strides is not None:
+            grad = tape.new("clone", grad.shape, grad.dtype, grad.batched)
+        _weight = cast(weight, w_shape, False)
+        tape.launch("mm", (grad, _weight))
+        tape.work(work * need_x)
+        of_x = tape.new("mm", whole, half, batched)
+        del _weight
+        result = of_x if gathered == 1 else tape.new("reduce_scatter", part, half, batched)
+        if x_dtype is not half:
+            result = tape.new("to", part, x_dtype, batched)
+        del of_x
+        _x = cast(saved[0], whole, batched)
+        tape.launch("mm", (grad, _x))
+        tape.work(work * need_w)
+        of_weight = tape.new("mm", w_shape, half, False) if need_w else None
+        del _x
+        if of_weight is not None and w_dtype is not half:
+            of_weight = tape.new("to", w_shape, w_dtype, False)
+        of_bias = tape.new("sum", (outputs,), w_dtype, False) if biased else None
+        return (result, of_weight, of_bias)
+
+    node = tape.record("parallel_linear", (x, weight, bias), backward, (x,))
+    _x, _weight = cast(x, whole, batched), cast(weight, w_shape, False)
+    tape.launch("mm", (_x, _weight))
+    tape.work(work)
+    out = tape.new("mm", (*whole[:2], outputs), half, batched, None, node)
+    del _x, _weight
+    return out if bias is None else tape.new("add", out.shape, w_dtype, batched, None, node)
 
 
 def reduce_scatter(x: Tensor, devices: int) -> Tensor:
@@ -147,7 +196,7 @@ def bias_dropout_add(x: Tensor, bias: Parameter | None, residual: Tensor, p: flo
 
 
 def bias_gelu(x: Tensor, bias: Parameter) -> Tensor:
-    """`bias_gelu_impl`: new.
+    """`bias_gelu_impl`: new, in the dtype of the bias, which under autocast is wider than that of x.
 
     Saves `x`: the slope is a function of the sum of both.
     Backward: 1 new, which the engine sums for the bias.
@@ -155,10 +204,12 @@ def bias_gelu(x: Tensor, bias: Parameter) -> Tensor:
     """
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
-        both = grad.tape.like("bias_gelu_back", saved[0])
+        both = grad.tape.new("bias_gelu_back", saved[0].shape, dtype, saved[0].batched)
         return (both, both)
 
-    return x.tape.like("bias_gelu", x, None, x.tape.record("bias_gelu", (x, bias), backward, (x,)))
+    dtype = bias.dtype
+    node = x.tape.record("bias_gelu", (x, bias), backward, (x,))
+    return x.tape.new("bias_gelu", x.shape, dtype, x.batched, None, node)
 
 
 def swiglu(x: Tensor, bias: Parameter | None) -> Tensor:
@@ -313,6 +364,7 @@ def batch_matmul(a: Tensor, b: Tensor) -> Tensor:
     Backward: the gradient of the second operand first, then that of the first.
     Source: tools/autograd/derivatives.yaml, bmm.
     """
+    a, b = autocast_half(a), autocast_half(b)
     tape = a.tape
     (count, m, k), n = a.shape, b.shape[2]
     a_shape, b_shape, batched = a.shape, b.shape, a.batched

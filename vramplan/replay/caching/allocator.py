@@ -37,20 +37,18 @@ class OutOfMemory(Exception):
 
 
 class Exceeded(Exception):
-    """More is reserved than a run may reserve to be of use."""
+    """A request would reserve more than a run may reserve to be of use. The same request may be made again."""
 
 
 class CachingAllocator:
     """`limit_bytes` is what the device can give; None for as much as is asked for.
 
-    A run that reserves more than `most_bytes` ends there, with Exceeded.
+    A request that would reserve more than `most_bytes` raises Exceeded, and gets nothing.
     """
 
-    def __init__(
-        self, settings: Settings = DEFAULT, limit_bytes: int | None = None, most_bytes: int | None = None
-    ) -> None:
+    def __init__(self, settings: Settings = DEFAULT, limit_bytes: int | None = None) -> None:
         self.settings = settings
-        self.most_bytes = UNLIMITED if most_bytes is None else most_bytes
+        self.most_bytes = UNLIMITED
         fraction = settings.memory_fraction
         self.limit_bytes = UNLIMITED if limit_bytes is None else limit_bytes
         if fraction is not None and limit_bytes is not None:
@@ -192,17 +190,21 @@ class CachingAllocator:
         if settings.expandable_segments:
             room = self.limit_bytes - self.reserved_bytes
             block, mapped = grow(pool, size, self._page_bytes(pool), room)
+            if block is not None and self.reserved_bytes + mapped > self.most_bytes:
+                self.reserved_bytes += mapped  # the pages stay, for the same request
+                self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
+                pool.give(block)
+                raise Exceeded
         else:
             mapped = settings.segment_bytes(size)
             if self.reserved_bytes + mapped > self.limit_bytes:
                 return None
+            if self.reserved_bytes + mapped > self.most_bytes:
+                raise Exceeded
             block = Block(pool, self.end, mapped)
             self.end += mapped
         self.reserved_bytes += mapped
-        if self.reserved_bytes > self.peak_reserved_bytes:
-            self.peak_reserved_bytes = self.reserved_bytes
-            if self.reserved_bytes > self.most_bytes:
-                raise Exceeded
+        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
         return block
 
     def _page_bytes(self, pool: Pool) -> int:

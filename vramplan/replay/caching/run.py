@@ -7,13 +7,14 @@ than the first. A micro-step that accumulates finds the gradients where the firs
 
 from __future__ import annotations
 
-from itertools import zip_longest
+from collections.abc import Callable, Generator, Iterator
+from itertools import chain, zip_longest
 
-from vramplan.replay.caching.allocator import MAIN_STREAM, CachingAllocator, OutOfMemory
+from vramplan.replay.caching.allocator import MAIN_STREAM, CachingAllocator, Exceeded, OutOfMemory
 from vramplan.replay.caching.blocks import Block
 from vramplan.replay.record import Record
 from vramplan.tuples import NamedTuple
-from vramplan.values.allocator import DEFAULT, MIN_BLOCK_BYTES, Settings
+from vramplan.values.allocator import DEFAULT, MIN_BLOCK_BYTES, UNLIMITED, Settings
 
 MOST_ITERATIONS = 5  # if each still reserves more than the one before
 GATHERING, REDUCING = "gather", "reduce"  # streams of FSDP; source: _fsdp_param_group.py, FSDPCommContext
@@ -57,20 +58,20 @@ def reserve(
     limit_bytes: int | None = None,
     first: Record | None = None,
     workspaces: tuple[int, ...] = (),
-    most_bytes: int | None = None,
 ) -> Reservation:
     """Run iterations until none reserves more than all before it.
 
     `record` plays every block, and is valid for the micro-batch (`replay(..., unrolled=True)`). `first` is the same of
     a micro-step that finds no gradients, where the iteration accumulates them; without it they are there at once.
     `limit_bytes` is what the device can give the allocator; None for as much as it asks for. `workspaces` are those of
-    libraries, which the first products make and which stay. Raises Exceeded once more than `most_bytes` are reserved.
+    libraries, which the first products make and which stay.
     """
-    run = _Run(record, micro_batch_size, settings, limit_bytes, first, workspaces, most_bytes)
-    return run.reservation()
+    return Run(record, micro_batch_size, settings, limit_bytes, first, workspaces).reservation()
 
 
-class _Run:
+class Run:
+    """A run that can be asked first whether it reserves more than something, and goes on from there."""
+
     def __init__(
         self,
         record: Record,
@@ -79,10 +80,10 @@ class _Run:
         limit_bytes: int | None,
         first: Record | None,
         workspaces: tuple[int, ...],
-        most_bytes: int | None,
     ) -> None:
+        """The arguments are those of `reserve`."""
         self.record, self.micro, self.first, self.workspaces = record, micro_batch_size, first, workspaces
-        self.allocator = CachingAllocator(settings, limit_bytes, most_bytes)
+        self.allocator = CachingAllocator(settings, limit_bytes)
         self.iteration = 0
         self.phase = "start"
         self.operator = "weights"
@@ -91,17 +92,34 @@ class _Run:
         self.sizes = _rounded(record, micro_batch_size, settings)
         self.left: list[Block] = []  # outputs that the program holds, and what hangs on their graph
         self.first_sizes = [] if first is None else _rounded(first, micro_batch_size, settings)
+        self._course = self._whole()
+        self._end: Reservation | None = None
 
-    def reservation(self) -> Reservation:
+    def reservation(self, most_bytes: int | None = None) -> Reservation:
+        """What the run reserves. Raises Exceeded where it reserves more than `most_bytes`; it may be asked again."""
+        self.allocator.most_bytes = UNLIMITED if most_bytes is None else most_bytes
+        while self._end is None:
+            self._end = next(self._course)
+            if self._end is None:
+                raise Exceeded
+            self.close()
+        return self._end
+
+    def close(self) -> None:
+        """The run is not asked any more, and what it holds can go at once."""
+        self._course.close()
+
+    def _whole(self) -> Generator[Reservation | None, None, None]:
+        """The reservation, and before it None each time that a request would reserve more than is of use."""
         allocator = self.allocator
         first_reserved = first_allocated = 0
         failure = None
         try:
-            self._start()
+            yield from self._unbroken(self._start)
             while self.iteration < MOST_ITERATIONS:
                 before = allocator.peak_reserved_bytes
                 self.iteration += 1
-                self._iterate()
+                yield from self._iterate()
                 if self.iteration == 1:
                     first_reserved, first_allocated = allocator.peak_reserved_bytes, allocator.peak_allocated_bytes
                     allocator.peak_allocated_bytes = allocator.allocated_bytes  # the others for themselves
@@ -117,7 +135,7 @@ class _Run:
                 reserved_bytes=error.reserved_bytes,
                 largest_free_bytes=error.largest_free_bytes,
             )
-        return Reservation(
+        yield Reservation(
             reserved_bytes=allocator.peak_reserved_bytes,
             allocated_bytes=max(first_allocated, allocator.peak_allocated_bytes),
             later_allocated_bytes=allocator.peak_allocated_bytes if self.iteration > 1 else 0,
@@ -129,6 +147,15 @@ class _Run:
             iterations=self.iteration,
             failure=failure,
         )
+
+    def _unbroken(self, act: Callable[[], None]) -> Iterator[None]:
+        """What is done at once; whether it reserves too much is looked at behind it."""
+        allocator = self.allocator
+        most, allocator.most_bytes = allocator.most_bytes, UNLIMITED
+        act()
+        allocator.most_bytes = most
+        if allocator.reserved_bytes > most:
+            yield
 
     def _start(self) -> None:
         """Weights one by one where they are known, the rest of them as one block, and what lives beside them.
@@ -163,12 +190,18 @@ class _Run:
             allocator.malloc(others)
         allocator.peak_allocated_bytes = allocator.allocated_bytes
 
-    def _iterate(self) -> None:
+    def _make_states(self) -> None:
+        self.operator = "states"
+        for each in self.record.state_bytes:
+            for size in each:
+                self.allocator.malloc(size)
+
+    def _iterate(self) -> Iterator[None]:
         record, first = self.record, self.first
         gradients: list[Block] = []
         if first is not None:
-            gradients = self._play(first, self.first_sizes, {}, until="step")
-        rest = self._play(record, self.sizes, self.streams, makes_states=self.iteration == 1)
+            gradients = yield from self._play(first, self.first_sizes, {}, until="step")
+        rest = yield from self._play(record, self.sizes, self.streams, makes_states=self.iteration == 1)
         for block in (*rest, *gradients):
             self.allocator.free(block)
 
@@ -180,7 +213,7 @@ class _Run:
         *,
         until: str | None = None,
         makes_states: bool = False,
-    ) -> list[Block]:
+    ) -> Generator[None, None, list[Block]]:
         """Births and deaths in their order, up to a phase; the blocks that are left."""
         alive: dict[int, Block] = {}
         serve, free, pop = self.allocator.serve, self.allocator.free, alive.pop
@@ -192,33 +225,37 @@ class _Run:
                 break
             self.phase = name
             if name == "step" and makes_states:
-                self.operator = "states"
-                for each in record.state_bytes:
-                    for size in each:
-                        self.allocator.malloc(size)
+                yield from self._unbroken(self._make_states)
+            course: Iterator[int] = iter(events)
+            is_over = False
             try:
-                if before is None and not leaves and not streams:
-                    for event in events:
-                        if event < 0:
-                            free(pop(~event))
-                        else:
-                            born = event
-                            alive[event] = serve(sizes[event])
-                    continue
-                for event in events:
-                    if event == before:
-                        pass  # they are there
-                    elif event < 0 and ~event == before:
-                        for block in self.left:
-                            free(block)
-                        self.left = left
-                    elif event < 0 and ~event in leaves:
-                        left.append(alive.pop(~event))
-                    elif event < 0:
-                        free(alive.pop(~event))
-                    else:
-                        born = event
-                        alive[event] = serve(sizes[event], streams.get(event, MAIN_STREAM))
+                while not is_over:
+                    try:
+                        if before is None and not leaves and not streams:
+                            for event in course:
+                                if event < 0:
+                                    free(pop(~event))
+                                else:
+                                    born = event
+                                    alive[event] = serve(sizes[event])
+                        for event in course:
+                            if event == before:
+                                pass  # they are there
+                            elif event < 0 and ~event == before:
+                                for block in self.left:
+                                    free(block)
+                                self.left = left
+                            elif event < 0 and ~event in leaves:
+                                left.append(pop(~event))
+                            elif event < 0:
+                                free(pop(~event))
+                            else:
+                                born = event
+                                alive[event] = serve(sizes[event], streams.get(event, MAIN_STREAM))
+                        is_over = True
+                    except Exceeded:
+                        yield
+                        course = chain((born,), course)
             except OutOfMemory:
                 self.operator = record.operators[born]
                 raise
