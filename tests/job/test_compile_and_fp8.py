@@ -96,7 +96,7 @@ def test_the_limits_are_where_the_verdict_turns() -> None:
     judge = Judge(build_job({**LLAMA, "compile": True}))
     for strategy in ("none", "full"):
         for limit, wanted in ((judge.limits.high, {"fits"}), (judge.limits.low, {"fits", "tight"})):
-            most = judge.largest_micro_batch(strategy, True, limit)
+            most = judge.largest_micro_batch(strategy, True, limit, certain=wanted == {"fits"})
             schedule = decide(judge.job).choice.rung.schedule
             fitting = schedule._replace(micro_batch_size=most, gradient_accumulation_steps=2)
             assert judge.verdict(judge.footprint(strategy, fitting)) in wanted

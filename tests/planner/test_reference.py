@@ -72,7 +72,9 @@ def test_every_sum_of_an_answer_adds_up(raw: dict[str, Any]) -> None:
     assert abs(peak.reserved_bytes - Fraction("1.04") * peak.allocated_bytes) <= 1
     assert abs(peak.device_bytes - peak.reserved_bytes - context) <= 1
     assert abs(peak.low_bytes - peak.allocated_bytes - context / 2) <= 1
-    assert abs(peak.high_bytes - Fraction("1.10") * peak.allocated_bytes - context) <= 2
+    more = (peak.high_bytes - context) / peak.allocated_bytes  # with what tests/planner/test_budget.py looks at
+    assert Fraction("1.10") - Fraction(2, peak.allocated_bytes) <= more
+    assert more <= Fraction("1.30") + Fraction(2, peak.allocated_bytes)
     high, low, usable = peak.high_bytes, peak.low_bytes, result.usable_bytes
     assert result.verdict == ("fits" if high <= usable else "tight" if low <= usable else "does-not-fit")
     assert result.utilization == round(peak.device_bytes / result.usable_bytes, 6)

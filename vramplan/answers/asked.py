@@ -257,16 +257,16 @@ class Asked:
         """Whether a run came from `settled`."""
         return _run_of(cell) in self.looked_at
 
-    def settled(self, cell: Cell) -> Cell | None:
+    def settled(self, cell: Cell, *, pinned: bool) -> Cell | None:
         """The same as `fit` answers it, which simulates the allocator of programs that say so and short iterations.
 
-        That is at the batch that the estimate chose, else at the best of its own.
+        That is at the micro-batch that is `pinned` in its options, else at the one that `fit` chooses.
         """
         options = tuple(cell.options.values())
         job = self.simulated.pop(options) if options in self.simulated else self.found_job(cell)
         steps = cell.gradient_accumulation_steps
-        pinned = job._replace(micro_batch_size=cell.micro_batch_size, gradient_accumulation_steps=steps)
-        for tried in (pinned, job):
+        own = job._replace(micro_batch_size=cell.micro_batch_size, gradient_accumulation_steps=steps)
+        for tried in (own, job) if pinned else (job,):
             try:
                 found = self._answered(cell.options, tried, closer_from=ALWAYS)
             except InputError:

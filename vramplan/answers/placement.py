@@ -63,10 +63,10 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
         raise UsageError(message, key="compile", hint="fit --compile takes a placement as it is given")
     decision = decide(job)
     judge, schedule = decision.judge, decision.choice.rung.schedule
-    budget = judge.limits.high if budget_bytes is None else budget_bytes
     basis = f"what fits {job.gpu.name} for certain" if budget_bytes is None else "given"
     search = Search(judge, schedule.micro_batch_size, schedule.accumulates)
     sizes = search.sizes
+    budget = search.certain_bytes if budget_bytes is None else budget_bytes
     flops = judge.record("none", schedule.accumulates, schedule.micro_batch_size == 1).flops
     step_flops = flops["forward"] + flops["backward"]
     blocks, stacks = sizes.blocks, job.model.stacks

@@ -119,7 +119,7 @@ def _settle(found: list[Plan], asked: Asked, shown: Callable[[Sequence[Plan]], t
         if place is None:
             break
         plan = found.pop(place)
-        cell = asked.settled(plan.cell)
+        cell = asked.settled(plan.cell, pinned="--micro-batch" in plan.flags)
         if cell is not None and is_plan(cell):
             found.append(plan._replace(cell=cell, is_estimated=False))
             found.sort(key=_rank)

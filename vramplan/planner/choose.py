@@ -117,7 +117,7 @@ def best_schedule(judge: Judge, accumulation: Accumulation, strategy: str) -> Sc
     if accumulation.micro is not None:
         return accumulation.smallest()  # there is no other
     return (
-        largest_schedule_within(judge, accumulation, strategy, judge.limits.high)
+        largest_schedule_within(judge, accumulation, strategy, judge.limits.high, certain=True)
         or largest_schedule_within(judge, accumulation, strategy, judge.limits.device)
         or accumulation.smallest()
     )
@@ -159,23 +159,25 @@ def _placed_rung(judge: Judge, accumulation: Accumulation) -> Rung:
     """The same for a strategy that is another one at each micro-batch."""
     from vramplan.planner.placements import fits, largest_micro_batch, place  # the search for checkpoints is large
 
-    def largest_schedule(limit_bytes: int) -> Schedule | None:
+    def largest_schedule(limit_bytes: int, *, certain: bool = False) -> Schedule | None:
         if accumulation.free:
             assert accumulation.steps is not None
-            micro = largest_micro_batch(judge, accumulation.steps > 1, limit_bytes)
+            micro = largest_micro_batch(judge, accumulation.steps > 1, limit_bytes, certain=certain)
             return accumulation.for_micro(micro) if micro else None
         most: int | None = None
         for schedule in accumulation.schedules():
             if schedule.accumulates and accumulation.micro is None:
                 if most is None:
-                    most = largest_micro_batch(judge, True, limit_bytes)
+                    most = largest_micro_batch(judge, True, limit_bytes, certain=certain)
                 if schedule.micro_batch_size <= most:
                     return schedule
-            elif fits(judge, schedule, limit_bytes):
+            elif fits(judge, schedule, limit_bytes, certain=certain):
                 return schedule
         return None
 
-    schedule = largest_schedule(judge.limits.high) or largest_schedule(judge.limits.device) or accumulation.smallest()
+    limits = judge.limits
+    certain = largest_schedule(limits.high, certain=True)
+    schedule = certain or largest_schedule(limits.device) or accumulation.smallest()
     placement, peak, verdict = place(judge, OPTIMAL, schedule)
     largest = largest_micro_batch(judge, schedule.accumulates, judge.limits.device)
     return rung_of(judge, OPTIMAL, schedule, peak, verdict, largest, placement)

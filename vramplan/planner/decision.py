@@ -9,7 +9,7 @@ from vramplan.planner.replays import Replays
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import stands_for
-from vramplan.results import DOES_NOT_FIT, FITS
+from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 
@@ -65,6 +65,8 @@ MOST_EVENTS = 12_000
 
 That is the replay of every block and three iterations of the allocator; of accumulation a second micro-step too.
 """
+MOST_EVENTS_IF_TIGHT = 4 * MOST_EVENTS
+"""The same of one whose estimate leaves open whether it fits: the answer is worth a few tenths of a second."""
 
 
 def decide(
@@ -97,7 +99,8 @@ def looked_at(decision: Decision, closer_from: int | None, *, whole_ladder: bool
     if choice.rung.verdict == DOES_NOT_FIT or stands_for(decision.setup, 3) == 3:
         return decision  # of the latter the events of a larger micro-batch are others
     plays = 2 if choice.rung.schedule.accumulates else 1
-    if decision.record.events_of_every_copy * plays > MOST_EVENTS:
+    is_tight = closer_from == ALWAYS and choice.rung.verdict == TIGHT
+    if decision.record.events_of_every_copy * plays > (MOST_EVENTS_IF_TIGHT if is_tight else MOST_EVENTS):
         return decision
     closer = job._replace(allocator=job.allocator_offered)
     if judge.waits_for_steps:  # a pipeline has other figures with each number of steps

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.bands import (
+    MOST_FOR_LARGEST,
     OUTSIDE_CALIBRATED,
     UNKNOWN_TYPE,
     admitted,
@@ -21,6 +22,7 @@ from vramplan.planner.budget import (
     STATIC_HIGH_BYTES,
     Footprint,
     allocated_limit,
+    certain_limit,
     footprint,
     static_footprint,
 )
@@ -179,7 +181,18 @@ class Judge:
         margin = self.margin if reserved is None else self.simulated_margin
         returnable = record.returnable_bytes(micro)
         survived = reservation is not None and reservation.failure is None and reservation.retries > 0
-        return footprint(allocated, self.outside_bytes, margin, stranded, reserved, returnable, survived)
+        largest = record.largest_bytes(micro)
+        return footprint(allocated, self.outside_bytes, margin, stranded, reserved, returnable, survived, largest)
+
+    def certain_bytes(self, strategy: str, micro: int, accumulates: bool) -> int:
+        """The most that the allocator may have to hold at a micro-batch, so that the job fits for certain.
+
+        `limits.high`, or less where the largest tensor is much of it.
+        """
+        if not self.job.runtime.caches or self.margin.above >= MOST_FOR_LARGEST:
+            return self.limits.high
+        largest = self.record_at(strategy, micro, accumulates).largest_bytes(micro)
+        return certain_limit(max(0, self.usable_bytes - self.outside_bytes), self.margin.above, largest)
 
     def accumulation_bytes(self, placement: str, schedule: Schedule) -> int | None:
         """What accumulation would add to the allocated peak of a schedule: gradients that stay between micro-steps.
@@ -270,32 +283,37 @@ class Judge:
 
         return is_within(self.record_at(strategy, micro, accumulates), job, micro)
 
-    def largest_micro_batch(self, strategy: str, accumulates: bool, limit_bytes: int, *, short: bool = False) -> int:
+    def largest_micro_batch(
+        self, strategy: str, accumulates: bool, limit_bytes: int, *, short: bool = False, certain: bool = False
+    ) -> int:
         """The largest micro-batch with which the allocator holds no more than the limit, and the host all; 0 if none.
 
-        `short` is that of `held_bytes`.
+        `short` is that of `held_bytes`; with `certain` it is within `certain_bytes` too.
         """
+
+        def within(micro: int) -> bool:
+            limit = min(limit_bytes, self.certain_bytes(strategy, micro, accumulates)) if certain else limit_bytes
+            return self.held_bytes(strategy, micro, accumulates, short=short) <= limit
+
         if takes_one(self.job.model.family):
-            return 1 if self.held_bytes(strategy, 1, accumulates, short=short) <= limit_bytes else 0
+            return int(within(1))
         known = {} if self.stages else self.envelope(strategy, accumulates).largest  # of each job with this iteration
-        found = known.get((limit_bytes, short))
+        rule = (self.margin, self.usable_bytes, self.outside_bytes) if certain else None
+        key = (limit_bytes, short, rule)
+        found = known.get(key)
         if found is None:
-            found = known[limit_bytes, short] = self._largest(strategy, accumulates, limit_bytes, short=short)
+            found = known[key] = self._largest(strategy, accumulates, limit_bytes, within)
         if found and not self.is_on_host(strategy, found, accumulates):
             from vramplan.planner.on_host import largest_within
 
             found = largest_within(lambda micro: self.is_on_host(strategy, micro, accumulates), found - 1)
         return found
 
-    def _largest(self, strategy: str, accumulates: bool, limit_bytes: int, *, short: bool) -> int:
-        """The same of the device alone.
+    def _largest(self, strategy: str, accumulates: bool, limit_bytes: int, within: Callable[[int], bool]) -> int:
+        """The same of the device alone, where it is `within`.
 
         The envelope leaves out the rounding of sizes per sample, so exact replays settle its answer.
         """
-
-        def within(micro: int) -> bool:
-            return self.held_bytes(strategy, micro, accumulates, short=short) <= limit_bytes
-
         envelope = self.envelope(strategy, accumulates)
         found = most = envelope.largest_batch(limit_bytes, LARGEST_MICRO_BATCH)
         if most > 1:

@@ -94,21 +94,31 @@ def by_cost(rung: Rung) -> tuple[float, int, bool, bool]:
 
 
 def largest_schedule_within(
-    judge: Judge, accumulation: Accumulation, strategy: str, limit_bytes: int, *, short: bool = False
+    judge: Judge,
+    accumulation: Accumulation,
+    strategy: str,
+    limit_bytes: int,
+    *,
+    short: bool = False,
+    certain: bool = False,
 ) -> Schedule | None:
     """The exact schedule with the largest micro-batch with which the allocator holds no more than the limit.
 
-    `short` is that of `Judge.held_bytes`.
+    `short` and `certain` are those of `Judge.largest_micro_batch`.
     """
     if accumulation.free:
         assert accumulation.steps is not None
-        micro = judge.largest_micro_batch(strategy, accumulation.steps > 1, limit_bytes, short=short)
+        accumulates = accumulation.steps > 1
+        micro = judge.largest_micro_batch(strategy, accumulates, limit_bytes, short=short, certain=certain)
         return accumulation.for_micro(micro) if micro else None
     for schedule in accumulation.schedules():
         micro = schedule.micro_batch_size
         if _certainly_above(judge, strategy, schedule, limit_bytes):
             continue
-        within = judge.held_bytes(strategy, micro, schedule.accumulates, short=short) <= limit_bytes
+        limit = limit_bytes
+        if certain:
+            limit = min(limit, judge.certain_bytes(strategy, micro, schedule.accumulates))
+        within = judge.held_bytes(strategy, micro, schedule.accumulates, short=short) <= limit
         if within and judge.is_on_host(strategy, micro, schedule.accumulates):
             return schedule
     return None

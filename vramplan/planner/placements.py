@@ -44,7 +44,7 @@ def place(judge: Judge, strategy: str, schedule: Schedule) -> Placed:
     if strategy == OPTIMAL:
         search = Search(judge, schedule.micro_batch_size, schedule.accumulates)
         # within the limit the least recomputation; where nothing fits for certain, the best chance
-        found = search.least_recomputation(judge.limits.high)
+        found = search.least_recomputation(search.certain_bytes)
         placement = spelled(search.smallest_peak() if found is None else found)
     peak = judge.footprint(placement, schedule)
     return Placed(placement, peak, judge.verdict_at(placement, schedule, peak))
@@ -71,6 +71,11 @@ class Search:
         self.sizes = sizes_at(judge, micro, accumulates)
         self.adds_up = judge.setup("none", accumulates).sharding is None
         self._tried: dict[Placement, Tried] = {}
+
+    @property
+    def certain_bytes(self) -> int:
+        """The most that the allocator may have to hold, so that the job fits for certain."""
+        return self.judge.certain_bytes("none", self.micro, self.accumulates)
 
     def peak_bytes(self, placement: Placement) -> int:
         """The peak of allocated bytes, which is that of its replay."""
@@ -116,8 +121,10 @@ class Search:
         self._replayed(proposal)
         return min(self._tried, key=lambda one: self._tried[one])
 
-    def is_possible(self, limit_bytes: int) -> bool:
-        """Whether a placement is within the limit."""
+    def is_possible(self, limit_bytes: int, *, certain: bool = False) -> bool:
+        """Whether a placement is within the limit, and with `certain` within `certain_bytes`."""
+        if certain:
+            limit_bytes = min(limit_bytes, self.certain_bytes)
         if self.adds_up:
             return is_possible(self.sizes, limit_bytes)
         return self.least_recomputation(limit_bytes) is not None
@@ -150,18 +157,23 @@ def sizes_at(judge: Judge, micro: int, accumulates: bool) -> Sizes:
     return ProbedSizes(record, whole, kinds, micro, holds_outputs=holds, waits=waits, seen=judge.seen, slow=slow)
 
 
-def largest_micro_batch(judge: Judge, accumulates: bool, limit_bytes: int) -> int:
-    """The largest micro-batch at which some placement is within the limit; 0 if none is."""
+def largest_micro_batch(judge: Judge, accumulates: bool, limit_bytes: int, *, certain: bool = False) -> int:
+    """The largest micro-batch at which some placement is within the limit; 0 if none is.
+
+    With `certain` the job fits for certain with it.
+    """
 
     def possible(micro: int) -> bool:
-        return Search(judge, micro, accumulates).is_possible(limit_bytes)
+        return Search(judge, micro, accumulates).is_possible(limit_bytes, certain=certain)
 
-    low = max(judge.largest_micro_batch(strategy, accumulates, limit_bytes) for strategy in STRATEGIES)
+    own = (judge.largest_micro_batch(one, accumulates, limit_bytes, certain=certain) for one in STRATEGIES)
+    low = max(own)
     if not low and not possible(1):
         return 0
     return last_that_holds(possible, max(low, 1), LARGEST_MICRO_BATCH)
 
 
-def fits(judge: Judge, schedule: Schedule, limit_bytes: int) -> bool:
-    """Whether some placement is within the limit at a schedule."""
-    return Search(judge, schedule.micro_batch_size, schedule.accumulates).is_possible(limit_bytes)
+def fits(judge: Judge, schedule: Schedule, limit_bytes: int, *, certain: bool = False) -> bool:
+    """Whether some placement is within the limit at a schedule, with `certain` so that the job fits for certain."""
+    search = Search(judge, schedule.micro_batch_size, schedule.accumulates)
+    return search.is_possible(limit_bytes, certain=certain)

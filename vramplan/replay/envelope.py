@@ -8,6 +8,8 @@ allocator blocks, sizes per sample are not: against the exact sum that is below 
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from vramplan.replay.record import Record
 from vramplan.replay.tree import Item, Repeat, Run, events_of
 
@@ -29,7 +31,7 @@ class Envelope:
             net = _collect(items, record, level, found, alive)
             level = (level[0] + net[0], level[1] + net[1])
         self.lines = upper_hull(found.pop(()))
-        self.largest: dict[tuple[int, bool], int] = {}  # micro-batches that were looked for: vramplan/planner/judge.py
+        self.largest: dict[Hashable, int] = {}  # micro-batches that were looked for: vramplan/planner/judge.py
         self.curved = [(upper_hull(of), [record.sized[one] for one in key]) for key, of in found.items()]
 
     def peak_bytes(self, batch: int) -> int:

@@ -200,6 +200,10 @@ class Record:
             self._sizes = {batch: found}
         return found
 
+    def largest_bytes(self, batch: int) -> int:
+        """Bytes of the largest storage of the iteration at a micro-batch; 0 if there is none."""
+        return max(self.sizes(batch), default=0)
+
     def signed(self, batch: int) -> list[int]:
         """The same for `climb`."""
         return both_signs(self.sizes(batch))
