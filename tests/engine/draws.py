@@ -149,6 +149,8 @@ def models(
     if kind.own_head_size:
         fields["head_size"] = head_size
         fields["hidden_size"] = hidden if multiple > 1 else draw(st.sampled_from([hidden, 96]))
+    if model_type == "mpt":
+        fields["intermediate_size"] = 4 * hidden  # another width has learned positions
     p = draw(st.sampled_from([0.0, 0.1]))
     for key, default in kind.defaults.items():
         if key.endswith("_dropout"):

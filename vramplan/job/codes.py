@@ -32,8 +32,10 @@ def in_its_own_code(resolver: Resolver, model: ModelShape, runtime: Runtime, eng
         under(runtime).check_own_code(resolver, own, model, runtime)
         return as_written(own, model, engine.name)
     if engine.only_own_code:
-        message = f"{model.family} is not modelled as {runtime.name} computes it"
-        hint = under(runtime).models_hint or f"modelled: {', '.join(engine.families)}"
+        kind = model.family if own is None else f"{model.family} of this kind"  # with parts that its code has not
+        message = f"{kind} is not modelled as {runtime.name} computes it"
+        known = [name for name in engine.families if own is None or name != model.family]
+        hint = under(runtime).models_hint or f"modelled: {', '.join(known)}"
         resolver.fields.refuse("model", message, hint=f"{hint}; or another --runtime")
         return model
     why = f"the operators of Transformers: {runtime.name}'s own code of {model.family} is not modelled"
