@@ -207,8 +207,6 @@ def models(
         fields["sliding_window_start"] = 0 if equal else draw(st.integers(0, layers))
     if model_type == "falcon":
         fields |= draw(falcons(heads))
-    if model_type == "mpt" and fields.get("positions") != "learned":
-        fields["intermediate_size"] = 4 * fields["hidden_size"]
     fields = {key: value for key, value in fields.items() if key not in kind.fixed}
     return shape_from_fields(fields)
 
