@@ -13,9 +13,10 @@ from vramplan.planner.judge import Judge, last_that_holds
 from vramplan.planner.ladder import Choice, Rung, by_cost, climb, largest_schedule_within
 from vramplan.planner.timed import seconds_of_samples
 from vramplan.replay.models import takes_one
-from vramplan.results import DOES_NOT_FIT, FITS
+from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 
 ASTRAY = 2  # runs that fail below an estimate, before it is asked whether any comes through
+FIRST, LATER = range(2)
 FAR = 256  # a first step is this part of where a search begins: estimates of thousands are off by tens
 
 
@@ -25,17 +26,18 @@ def settled(
     """The choice among rungs that were simulated: in the order of their cost, until one fits."""
     rows, usable, seconds = list(ladder), judge.usable_bytes, seconds_of_samples(judge)
     expected = climb(accumulation, ladder, pinned, usable, seconds).rung
-    tried = []
-    for place in sorted(range(len(rows)), key=lambda one: (rows[one] is not expected, by_cost(rows[one]))):
+    tried: list[int] = []
+    for place in sorted(range(len(rows)), key=lambda one: _turn(rows[one], expected)):
         rung = rows[place]
         if pinned not in (None, rung.strategy):
             continue
         if rung.verdict == DOES_NOT_FIT and pinned is None:  # not even without a free block
             continue
+        is_first = _turn(rung, expected)[0] == FIRST
+        if not is_first and any(rows[one].verdict == FITS for one in tried):
+            break
         rows[place] = _simulated(judge, accumulation, rung)
         tried.append(place)
-        if rows[place].verdict == FITS:
-            break
     among = tuple(rows[place] for place in tried)
     chosen = climb(accumulation, among or ladder, pinned, usable, seconds).rung
     place = next(place for place, rung in enumerate(rows) if rung.strategy == chosen.strategy)
@@ -45,6 +47,12 @@ def settled(
         chosen = _with_largest(judge, chosen)
     rows[place] = chosen
     return Choice(chosen, tuple(rows), accumulation)
+
+
+def _turn(rung: Rung, expected: Rung) -> tuple[int, tuple[float, int, bool, bool]]:
+    """Which rung is simulated first: the one that the estimates chose, and cheaper ones that they leave open."""
+    is_open = rung.verdict == TIGHT and by_cost(rung) < by_cost(expected)
+    return FIRST if rung is expected or is_open else LATER, by_cost(rung)
 
 
 def _simulated(judge: Judge, accumulation: Accumulation, rung: Rung) -> Rung:
