@@ -41,7 +41,7 @@ WORDS = {
     *("sliding_window_pattern", "vision_full_layers", "vision_deepstack_layers"),
     *("experts.normalized", "experts.dense_layers", "latent_attention.interleaved"),
     *("unet.mirrored", "unet.fp32_rotary", "unet.attention_free"),
-    *("bottleneck", "downsample_in_first_stage", "downsample_in_bottleneck"),
+    *("bottleneck", "downsample_in_first_stage", "downsample_in_bottleneck", "unknown_type"),
 }
 
 

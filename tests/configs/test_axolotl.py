@@ -145,6 +145,24 @@ def test_what_has_no_word_is_told() -> None:
     found = meant(FULL + kernels + "liger_fused_linear_cross_entropy: true\ntiled_mlp: false\n", "a.yml")
     assert (found.job["loss"], found.job["liger_kernels"]) == ("fused", ["rms-norm", "rope"])
     assert set(found.unmodelled) == {"liger_layer_norm"}
+    found = meant(FULL + "attn_implementation: flex_attention\noptimizer: stable_adamw\n", "a.yml")
+    assert "SDPA's is counted" in found.unmodelled["attn_implementation"]
+    assert set(found.unmodelled) == {"attn_implementation", "optimizer"}
+
+
+def test_the_kernels_that_axolotl_turns_on_for_lora_are_told() -> None:
+    lora = FULL + "adapter: lora\n"
+    assert set(meant(lora + "trust_remote_code: false\n", "a.yml").unmodelled) == {"lora_mlp_kernel"}
+    others = ("load_in_8bit: true", "lora_qkv_kernel: false", "rl: dpo", "trust_remote_code: true")
+    for other in (*others, "fsdp_version: 1\nfsdp_config:\n  state_dict_type: FULL_STATE_DICT"):
+        assert not meant(f"{lora}{other}\n", "a.yml").unmodelled
+    fsdp2 = "fsdp_version: 2\nfsdp_config:\n  state_dict_type: FULL_STATE_DICT\n"
+    assert set(meant(lora + fsdp2, "a.yml").unmodelled) == {"lora_mlp_kernel"}
+
+
+@pytest.mark.parametrize("method", ["grpo", "gdpo", "ebft"])
+def test_what_samples_answers_is_no_loss_of_a_job(method: str) -> None:
+    assert job(FULL + f"rl: {method}\n", "a.yml")["loss"] == method
 
 
 def test_an_unknown_setting_is_an_error_with_its_line() -> None:
@@ -178,3 +196,11 @@ def test_experts_that_are_one_tensor_are_no_linear_layers() -> None:
     text = QLORA.replace("NousResearch/Llama-3.2-1B", "mistralai/Mixtral-8x7B-v0.1")
     holds(job(text, "a.yml"), model="mixtral-8x7b", adapter__targets=["q_proj", "k_proj", "v_proj", "o_proj"])
     holds(job(QLORA, "a.yml"), adapter__targets="all-linear")
+
+
+def test_devices_of_ray_and_of_experts() -> None:
+    holds(job(FULL + "use_ray: true\nray_num_workers: 4\n", "a.yml"), parallel__data=4)
+    holds(job(FULL + "ray_num_workers: 4\n", "a.yml"), parallel__data=None)
+    holds(job(FULL + "expert_parallel_size: 4\n", "a.yml"), parallel__expert=4, parallel__data=None)
+    sharded = "expert_parallel_size: 2\ndp_shard_size: 2\nfsdp_version: 2\nfsdp_config:\n  offload_params: false\n"
+    holds(job(FULL + sharded, "a.yml"), parallel__expert=2, parallel__data=4, parallel__sharding="fsdp")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
+from tests.configs.meant import holds
 from vramplan.configs.combine import read_files
 from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
@@ -150,3 +152,45 @@ def test_what_a_command_names_wrongly_is_said_with_its_line(tmp_path: Path) -> N
     assert "batch_size" in str(problem.hint)
     with pytest.raises(InputError, match=r"gone\.yaml is not here"):
         read(tmp_path, "tune run lora_finetune_single_device --config gone.yaml")
+
+
+AXOLOTL = "base_model: gpt2\nsequence_len: 64\nmicro_batch_size: 1\noptimizer: adamw_torch\nbf16: true\ndatasets: []\n"
+FACTORY = "model_name_or_path: gpt2\nstage: sft\ntemplate: default\ncutoff_len: 64\nfinetuning_type: full\nbf16: true\n"
+V1 = "model: Qwen/Qwen3-0.6B\ntrain_dataset: d.yaml\ncutoff_len: 64\ndist_config:\n  name: fsdp2\n"
+SFT = "model_name_or_path: Qwen/Qwen2.5-0.5B\ndataset_name: own/data\nmax_length: 64\n"
+ACCELERATE = "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 4\nfsdp_config:\n  fsdp_version: 2\n"
+
+
+@pytest.mark.parametrize(("command", "expected"), [
+    ("axolotl train a.yaml --micro-batch-size 4 --num-processes 2", {"micro_batch_size": 4, "parallel__data": 2}),
+    ("accelerate launch --config_file acc.yaml -m axolotl.cli.train a.yaml", {"precision": "fsdp-bf16"}),
+    ("axolotl train a.yaml --launcher torchrun -- --nproc_per_node 8", {"parallel__data": 8, "micro_batch_size": 1}),
+    ("llamafactory-cli train f.yaml cutoff_len=128 use_galore=true", {"sequence_length": 128, "parallel__data": None}),
+    ("NNODES=2 NPROC_PER_NODE=8 llamafactory-cli train f.yaml", {"parallel__data": 16, "weight_dtype": "fp32"}),
+    ("CUDA_VISIBLE_DEVICES=0,1,3 llamafactory-cli train f.yaml", {"parallel__data": 3}),
+    ("accelerate launch --config_file acc.yaml src/train.py f.yaml", {"precision": "fsdp-bf16", "parallel__data": 4}),
+    ("USE_V1=1 llamafactory-cli dpo v.yaml", {"loss": "dpo", "dpo_reference": "model"}),
+    ("llamafactory-cli rm v.yaml", {"loss": "reward", "padding": "right"}),
+    ("trl dpo --config s.yaml --beta 0.1 --num_processes 4", {"loss": "dpo", "parallel__data": 4}),
+    ("trl sft --config s.yaml --accelerate_config zero3", {"parallel__sharding": "zero3", "parallel__data": 8}),
+])  # fmt: skip
+def test_trainers_are_started_with_a_file(tmp_path: Path, command: str, expected: dict[str, Any]) -> None:
+    files = {"a": AXOLOTL, "f": FACTORY, "v": V1, "s": SFT, "acc": ACCELERATE}
+    for name, text in files.items():
+        (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
+    (tmp_path / "run.sh").write_text(command + "\n", "utf-8")
+    read = read_files([str(tmp_path / "run.sh")], Wanted())
+    holds({value.key: value.value for value in read.values}, **expected)
+
+
+def test_accelerate_config_of_trl_names_a_file_or_one_that_it_comes_with(tmp_path: Path) -> None:
+    def read(name: str) -> ReadJob:
+        (tmp_path / "s.yaml").write_text(f"{SFT}accelerate_config: {name}\nnum_processes: 2\n", "utf-8")
+        return read_files([str(tmp_path / "s.yaml")], Wanted())
+
+    (tmp_path / "acc.yaml").write_text(ACCELERATE, "utf-8")
+    assert read("acc.yaml").job["parallel"] == {"sharding": "fsdp", "fsdp_version": 2, "data": 2}
+    assert read("zero2").job["parallel"] == {"sharding": "zero2", "data": 2}
+    with pytest.raises(InputError, match="zero4 is not here") as caught:
+        read("zero4")
+    assert (caught.value.problems[0].line, "zero3" in (caught.value.problems[0].hint or "")) == (4, True)

@@ -47,7 +47,7 @@ def test_megatron_deepspeed() -> None:
         activation_checkpointing="full",
     )
     pyramid = DEEPSPEED.replace("--num-experts 1", "--num-experts 4 4 8")
-    assert any("counted with 8" in note for note in meant(pyramid, "run.sh").notes)
+    assert "counted with 8" in meant(pyramid, "run.sh").unmodelled["num_experts"]
     holds(job(DEEPSPEED.replace("ZERO_STAGE=2", "ZERO_STAGE=0"), "run.sh"), parallel__sharding="ddp")
 
 

@@ -236,6 +236,14 @@ def test_open_instruct() -> None:
 def test_open_instruct_computes_the_reference_before_training() -> None:
     found = job(OPEN_INSTRUCT + "loss_type: dpo_norm\nbeta: 5\n", "a.yaml")
     holds(found, loss="dpo", dpo_reference="precomputed", padding="right")
+    found = job(OPEN_INSTRUCT + "num_epochs: 3\n", "a.yaml")  # of DPO's arguments; those of SFT are num_train_epochs
+    holds(found, loss="dpo", dpo_reference="precomputed", padding="right")
+
+
+def test_open_instruct_has_bitsandbytes_only_with_quantized_weights_or_paging() -> None:
+    holds(job(OPEN_INSTRUCT + "use_8bit_optimizer: true\n", "a.yaml"), optimizer="adamw")
+    quantized = job(OPEN_INSTRUCT + "use_8bit_optimizer: true\nuse_lora: true\nuse_qlora: true\n", "a.yaml")
+    holds(quantized, optimizer="adamw-8bit-paged", precision="amp-bf16", weight_dtype="bf16")  # without DeepSpeed
 
 
 @pytest.mark.parametrize("text", ["a: 1\nb: 2\n", "x = 1\ny = 2\n", "[table]\nkey = 1\n"])

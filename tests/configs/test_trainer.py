@@ -107,8 +107,8 @@ def test_defaults_move_with_releases() -> None:
     assert old.job["precision"] == "fp32"
     assert old.job["optimizer_implementation"] == "foreach"  # adamw_torch
     assert "optimizer_implementation" not in new.job  # fused, as the runtime has it
-    assert any("chunked_nll" in note for note in meant(text, "a.yaml", version="1.9.0").notes)
-    assert not any("chunked_nll" in note for note in new.notes)
+    assert "chunked_nll" in meant(text, "a.yaml", version="1.9.0").unmodelled["loss_type"]
+    assert "loss_type" not in new.unmodelled
     with pytest.raises(InputError, match=r"0\.16\.1"):
         meant(text, "a.yaml", version="0.16.2")
 
@@ -150,6 +150,7 @@ def test_weights_of_the_handbook_are_as_it_launches_them() -> None:
     assert job(text, "a.yaml")["precision"] == "mixed-bf16"
     assert job(text, "a.yaml", beside={"parallel.sharding": "fsdp"})["precision"] == "fsdp-bf16"
     assert job(text + "use_peft: true\n", "a.yaml")["precision"] == "amp-bf16"
+    assert job("# ORPOTrainer arguments\n" + text, "a.yaml")["precision"] == "fsdp-bf16"
 
 
 def test_quantization_is_nested_where_it_is_said() -> None:
@@ -362,6 +363,40 @@ def test_a_file_that_names_another(tmp_path: Path) -> None:
     (below / "args.yaml").write_text(PLAIN + "deepspeed: configs/none.json\n", "utf-8")
     read = read_files([str(below / "args.yaml")], Wanted())
     assert "configs/none.json" in read.open["parallel.sharding"]
+
+
+DS = """\
+{
+  "zero_optimization": {"stage": 3, "sub_group_size": 0, "zero_quantized_gradients": true},
+  "optimizer": {"type": "Adam", "params": {"lr": "auto"}},
+  "gradient_clipping": %s
+}
+"""
+
+
+@pytest.mark.parametrize("text", [
+    SFT + "optim: paged_adamw_8bit\n",
+    "model_name_or_path: gpt2\nstage: sft\nfinetuning_type: full\ncutoff_len: 64\noptim: adamw_torch\nbf16: true\n",
+    "base_model: gpt2\nsequence_len: 64\nmicro_batch_size: 1\noptimizer: adamw_bnb_8bit\ndatasets: []\n",
+])  # fmt: skip
+def test_the_whole_of_a_deepspeed_file_that_training_arguments_name_is_read(tmp_path: Path, text: str) -> None:
+    def read(ds: str) -> ReadJob:
+        (tmp_path / "ds.json").write_text(ds, "utf-8")
+        return together(tmp_path, args_yaml=text + "deepspeed: ds.json\n")
+
+    found = read(DS % "1.0")
+    holds(values(found), optimizer="adam", parallel__sharding="zero3", parallel__sub_group_size=0)
+    holds(values(found), optimizer_implementation=None)  # its optimizer goes before the Trainer's
+    place = next(value for value in found.values if value.key == "parallel.sub_group_size").sources[0]
+    assert (place.file, place.line) == (str(tmp_path / "ds.json"), 2)
+    assert list(found.unmodelled) == ["deepspeed:zero_optimization.zero_quantized_gradients"]
+    for wrong, said in (
+        (DS % "0.5", "is 0.5, and max_grad_norm is 1.0"),
+        ((DS % "1.0").replace("sub_group_size", "sub_grop_size"), "is not understood"),
+    ):
+        with pytest.raises(InputError, match=said) as caught:
+            read(wrong)
+        assert (caught.value.problems[0].file or "").endswith("ds.json")
 
 
 def test_the_options_of_accelerate_launch(tmp_path: Path) -> None:

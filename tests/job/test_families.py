@@ -67,7 +67,7 @@ def test_without_fused_attention_the_default_is_eager_and_kernels_are_refused(mo
     assert "no fused attention" in told.why
     assert job(small(model_type), attention="sdpa").attention == "eager"
     # the flash-attn package has a kernel for scores that are bounded
-    for kernel in ("efficient",) if model_type == "gemma2" else ("flash", "efficient"):
+    for kernel in ("efficient",) if model_type in ("gemma2", "gpt_oss") else ("flash", "efficient"):
         message = refused(small(model_type), attention=kernel)
         assert message.startswith(f"attention: {kernel} cannot run")
         assert message.endswith("(use eager)")
@@ -264,3 +264,16 @@ def test_an_echo_from_before_these_keys_is_still_valid(model_type: str) -> None:
     for key in {key.partition(".")[0] for key in NEUTRAL} - {"qk_norm", "experts"}:  # which were always there
         del old["model"][key]
     assert build_job(old).model == built.model
+
+
+@pytest.mark.parametrize("model", ["gpt-oss-20b", "gemma-3-4b"])
+def test_the_flash_package_takes_what_the_kernel_of_pytorch_does_not(model: str) -> None:
+    """Sinks and windows are its arguments, and a mask of images it has not: no mask is made and no scores are."""
+    shared = {"sequence_length": 4096, "micro_batch_size": 1, "precision": "pure-bf16"}
+    flash, eager = (
+        job(model, attention=kernel, activation_checkpointing="none", **shared) for kernel in ("flash", "eager")
+    )
+    assert any("never traced" in one.why for one in flash.assumptions if one.key == "attention")
+    saved = answer(eager).peak.device_bytes - answer(flash).peak.device_bytes
+    probabilities = 2 * 4096**2 * flash.model.attention_heads * flash.model.layers
+    assert saved > 0.9 * probabilities  # of every block; the peak of the other may lie elsewhere

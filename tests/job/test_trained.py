@@ -45,6 +45,14 @@ def test_an_adapter_has_the_defaults_of_peft() -> None:
     assert (told["adapter.rank"], told["adapter.targets"], told["adapter.dtype"]) == (8, ["c_attn"], "fp32")
 
 
+def test_a_target_may_name_the_module_that_its_layers_stand_in() -> None:
+    found = job(model=UNTIED, adapter={**LORA, "targets": ["self_attn.q_proj", "q_proj", "mlp.up_proj"]})
+    assert found.adapter is not None
+    assert found.adapter.targets == ("q_proj", "up_proj")
+    told = {one.why for one in found.assumptions if one.key == "adapter.targets"}
+    assert "self_attn.q_proj: the layers of self_attn called q_proj" in told
+
+
 def test_a_master_copy_is_of_half_an_adapter() -> None:
     found = job(adapter=LORA, precision="mixed-bf16")
     assert found.adapter is not None
@@ -133,6 +141,7 @@ def test_round_trip(keys: dict[str, Any]) -> None:
         ({"frozen": ["lm_head"]}, "frozen: the head of gpt2 is tied to its embeddings: neither can be frozen alone"),
         ({"adapter": {"rank": 8}}, "adapter.kind: required key is missing"),
         ({"adapter": {**LORA, "targets": ["c_atn"]}}, "adapter.targets: 'c_atn' names no linear layer of gpt2"),
+        ({"model": UNTIED, "adapter": {**LORA, "targets": ["mlp.q_proj"]}}, "adapter.targets: 'mlp.q_proj' names no"),
         ({"adapter": {**LORA, "feedforward_targets": ["c_fc"]}}, "feedforward_targets: has no meaning for lora"),
         ({"adapter": {"kind": "ia3", "rank": 8}}, "adapter.rank: has no meaning for ia3"),
         ({"adapter": {**LORA, "dtype": "fp16"}}, "adapter.dtype: fp16 is not modelled with amp-bf16"),

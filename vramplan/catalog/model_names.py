@@ -10,7 +10,8 @@ from vramplan.catalog import locate
 
 SUFFIXES = re.compile(
     r"[-_.]?("
-    r"gptq(-int4|-4bit.*)?|awq|aqlm-2bit-1x16|aqlm.*|bnb-4bit|4bit|int4|int8|fp16|bf16|fp8|nf4|gguf|hf|converted|"
+    r"gptq(-int4|-4bit.*)?|awq|aqlm-2bit-1x16|aqlm.*|bnb-4bit|bnb|4bit|int4|int8|fp16|bf16|fp8|nf4|gguf|hf|converted|"
+    r"dequantized|linearized|2of4|"
     r"instruct|chat|it|base|sft|dpo|rlhf|full|qlora|lora|pro|mod|evol|inst|thinking|pretrain(ed)?|deduped|"
     r"alpha|beta|gemma-it|text|orig|sharded|safetensors|unsloth|"
     r"\d{4}|v\d+(\.\d+)*|intermediate-step-.*|step-?\d+k?.*"
@@ -39,6 +40,11 @@ FINE_TUNES = {
     "tulu-2-70b": "llama-2-70b",
     "deepseek-v3-base-bf16": "deepseek-v3",
     "codellama-7b-instruct": "codellama-7b",
+    "cogito-v1-preview-llama-3b": "llama-3.2-3b",  # deepcogito/cogito-v1-preview-llama-3B, README
+    "deepcoder-14b-preview": "qwen2.5-14b",  # agentica-org/DeepCoder-14B-Preview, README
+    "skywork-reward-v2-qwen3-8b": "qwen3-8b",  # Skywork/Skywork-Reward-V2-Qwen3-8B, README
+    "plano-orchestrator-4b": "qwen3-4b",  # katanemo/Plano-Orchestrator-4B, README: of Qwen3-4B-Instruct-2507
+    "gpt-oss-safeguard-20b": "gpt-oss-20b",  # openai/gpt-oss-safeguard-20b, README: fine-tune of gpt-oss-20b
 }
 """Fine-tunes whose names say another shape than they have, each by the model card of its base."""
 
@@ -91,7 +97,7 @@ def candidates(name: str) -> list[str]:
         if not now or now in result:
             continue
         result.append(now)
-        for other in (now.replace("_", "-"), re.sub(r"^(meta|google|microsoft|hf|mosaicml)-", "", now)):
+        for other in (now.replace("_", "-"), re.sub(r"^(meta|google|microsoft|hf|mosaicml|sparse)-", "", now)):
             if other != now:
                 todo.append(other)
         spelled = re.sub(r"^(llama|qwen|gemma|phi|smollm|olmo|mistral)-?(\d)", r"\1-\2", now)

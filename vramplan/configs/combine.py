@@ -100,23 +100,16 @@ def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -
     started = reading.launched_by(text, file)
     if started is not None:
         found = {} if started.config is None else _named_by("--config", started.config, find)
-        name = wanted.program or started.program
-        yield Part(registry.program_of(name), launched.merged(found, started.changes), file, text, started.devices)
+        written = {**launched.merged(found, started.changes), **started.launcher}
+        yield from _launching(written, file, text, find)
+        yield Part(registry.program_of(wanted.program or started.program), written, file, text, started.devices)
         return
     written = reading.settings(text, file)
-    launch = accelerate.from_launcher(written) if "launcher.nproc_per_node" not in written else {}
-    for name in ("num_gpus", "nnodes"):  # of a script's variables and of the program that hands out machines
-        launch.pop(name, None)
-    named = launch.pop("config_file", None)
-    if named is not None:
-        launch = {**_named_by("--config_file", named, find), **launch}
-    if accelerate.recognise(launch):
-        yield Part(registry.program_of("accelerate"), launch, file, text)
-        written = {key: item for key, item in written.items() if not key.startswith("launcher.")}
     config = written.get("config")
     if "program" in written and config is not None:  # TrlParser: what is typed wins over the file of --config
         del written["config"]
         written = {**_named_by("--config", config, find), **written}
+    yield from _launching(written, file, text, find)
     program = registry.program_of(wanted.program) if wanted.program and alone else None
     if program is None:
         try:
@@ -132,11 +125,33 @@ def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -
     yield Part(program, written, file, text)
 
 
-def _named_by(option: str, item: Written, find: Opened) -> dict[str, Written]:
+def _launching(written: dict[str, Written], file: str, text: str, find: Opened) -> Iterator[Part]:
+    """The part of `accelerate launch` among settings: its options, and the file that it or TRL names.
+
+    What it takes is no longer among them.
+    """
+    launch = accelerate.from_launcher(written) if "launcher.nproc_per_node" not in written else {}
+    for name in ("num_gpus", "nnodes"):  # of a script's variables and of the program that hands out machines
+        launch.pop(name, None)
+    named, option = launch.pop("config_file", None), "--config_file"
+    if "accelerate_config" in written:
+        named, option = written.pop("accelerate_config"), "accelerate_config"
+        launch |= {name: written.pop(name) for name in ("num_processes", "num_machines") if name in written}
+    if named is not None:
+        own = accelerate.shipped(named) if option == "accelerate_config" else None
+        hint = None if option == "--config_file" else f"one of {', '.join(accelerate.SHIPPED)}, or a file beside it"
+        launch = {**(_named_by(option, named, find, hint) if own is None else own), **launch}
+    if accelerate.recognise(launch):
+        for key in [key for key in written if key.startswith("launcher.")]:
+            del written[key]
+        yield Part(registry.program_of("accelerate"), launch, file, text)
+
+
+def _named_by(option: str, item: Written, find: Opened, hint: str | None = None) -> dict[str, Written]:
     found = find(str(item.value))
     if found is None:
-        message = f"{item.value} is not here"
-        raise InputError([Problem(message, option, "give that file beside it", item.file, item.line, item.column)])
+        message, hint = f"{item.value} is not here", hint or "give that file beside it"
+        raise InputError([Problem(message, option, hint, item.file, item.line, item.column)])
     return dict(found)
 
 
@@ -209,11 +224,9 @@ def _together(parts: Sequence[Part], files: Sequence[str], wanted: Wanted, find:
     if what is not None:
         asked = replace(wanted, beside=beside, devices=what.devices if devices is None else devices)
         read[what.program.name] = reading.job_of(what.program, what.written, [what.file], asked, what.text, find)
-    if len(read) == 1:
-        one = next(iter(read.values()))
-        named = (source.file for value in one.values for source in value.sources if source.file is not None)
-        return one._replace(files=tuple(dict.fromkeys([*files, *named])))
-    return merged(list(read.values()), files)
+    one = next(iter(read.values())) if len(read) == 1 else merged(list(read.values()), files)
+    named = (source.file for value in one.values for source in value.sources if source.file is not None)
+    return one._replace(files=tuple(dict.fromkeys([*files, *named])))
 
 
 def _is_named(part: Part, parts: Sequence[Part], find: Opened) -> bool:

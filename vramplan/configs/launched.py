@@ -3,7 +3,9 @@
 Sources: pytorch/torchtune main (bd2a0fc7), torchtune/_cli/run.py and config/_utils.py (`key=value`, `~key`);
 Lightning-AI/litgpt 0.5.13, litgpt/__main__.py; pytorch/torchtitan 0.2.2, run_train.sh and config/manager.py;
 mosaicml/llm-foundry 0.22.0.dev0, scripts/train/train.py; NVIDIA/NeMo 2.5.0rc0, nemo/core/config/hydra_runner.py;
-karpathy/nanoGPT master, configurator.py.
+karpathy/nanoGPT master, configurator.py; axolotl-ai-cloud/axolotl 0.18.0, src/axolotl/cli/main.py and
+cli/utils/train.py; hiyouga/LLaMA-Factory 0.9.6.dev0, src/llamafactory/launcher.py and hparams/parser.py, read_args;
+huggingface/trl 1.10.0.dev0, trl/cli/commands/training.py.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 from vramplan.configs import forms
+from vramplan.configs.programs.megatron import arguments
 from vramplan.configs.sheet import Written
 from vramplan.configs.shell import Argument, Script, read, shown, unknowns
 from vramplan.errors import InputError
@@ -24,19 +28,21 @@ class Launched(NamedTuple):
     """What a command starts.
 
     `config`: the file that it names, as it stands in the script. `changes`: keys that it sets, None for one that it
-    takes away. `devices`: how many processes it starts.
+    takes away. `devices`: how many processes it starts. `launcher`: options of the program that starts it, as
+    `launcher.num_processes`.
     """
 
     program: str
     config: Written | None
     changes: Mapping[str, Written | None]
     devices: int | None
+    launcher: Mapping[str, Written] = MappingProxyType({})
 
 
 def of_script(script: Script, file: str) -> Launched | None:
     """The first command of a script that starts a program with a file; None where there is none."""
     for words in script.commands:
-        for rule in (_tune, _litgpt, _torchtitan, _composer, _hydra, _nanogpt):
+        for rule in (_axolotl, _llama_factory, _trl, _tune, _litgpt, _torchtitan, _composer, _hydra, _nanogpt):
             found = rule(words, script, file)
             if found is not None:
                 return found
@@ -78,6 +84,75 @@ def _replaced(key: str, changes: Mapping[str, Written | None]) -> bool:
 
 
 Words = Sequence[Argument]
+
+
+_FILES = (".yaml", ".yml", ".json")
+TRL_TASKS = ("sft", "dpo", "grpo", "kto", "reward", "rloo")
+
+
+def _axolotl(words: Words, script: Script, file: str) -> Launched | None:
+    at = next((place for place, word in enumerate(words) if word.text == "axolotl.cli.train"), None)
+    if at is None:
+        names = [_name(word) for word in words]
+        at = next((place for place, pair in enumerate(pairwise(names), 1) if pair == ("axolotl", "train")), None)
+    if at is None:
+        return None
+    texts = [word.text for word in words]
+    end = texts.index("--", at) if "--" in texts[at:] else len(texts)
+    config = next((word for word in words[at + 1 : end] if word.text.endswith(_FILES)), None)
+    if config is None:
+        return None
+    changes = _options(words[at + 1 : end], file)
+    for name in ("launcher", "cloud", "sweep", "main_process_port", "use_exec"):
+        changes.pop(name, None)
+    started = {f"launcher.{name}": changes.pop(name) for name in ("num_processes", "num_machines") if name in changes}
+    launcher = _launcher([*words[:at], *words[end + 1 :]], file) | started
+    return Launched("axolotl", Written(config.text, file, config.line), changes, None, launcher)
+
+
+def _llama_factory(words: Words, script: Script, file: str) -> Launched | None:
+    verbs = ("train", "sft", "dpo", "rm")
+    console = ("llamafactory-cli", "lmf", "llamafactory.cli")
+    at = next((i for i, word in enumerate(words[:-1]) if _name(word) in console), None)
+    if at is not None and words[at + 1].text in verbs:
+        at += 1
+    else:
+        scripts = ("src/train.py", "llamafactory/launcher.py")
+        at = next((i for i, word in enumerate(words[:-1]) if word.text.endswith(scripts)), None)
+    if at is None or at + 1 >= len(words):
+        return None
+    first, rest = words[at + 1], words[at + 1 :]
+    config = Written(first.text, file, first.line) if first.text.endswith(_FILES) else None
+    changes = {**_assigned(rest, file), **_options(rest, file)}
+    if words[at].text in verbs:
+        changes["program"] = Written(words[at].text, file, words[at].line)
+    launcher = _launcher(words[:at], file)
+    if not launcher:
+        held = {name: script.values[name][0] for name in ("NPROC_PER_NODE", "NNODES") if script.values.get(name)}
+        names = {"NPROC_PER_NODE": "launcher.nproc_per_node", "NNODES": "launcher.nnodes"}
+        launcher = {names[name]: Written(item.text, file, item.line) for name, item in held.items()}
+        seen = script.values.get("CUDA_VISIBLE_DEVICES")
+        if "NPROC_PER_NODE" not in held and seen and re.fullmatch(r"\d+(,\d+)*", seen[0].text):
+            number = seen[0].text.count(",") + 1  # it starts as many as it sees
+            launcher["launcher.nproc_per_node"] = Written(number, file, seen[0].line)
+    return Launched("llama-factory", config, changes, None, launcher)
+
+
+def _trl(words: Words, script: Script, file: str) -> Launched | None:
+    at = next((i for i, word in enumerate(words[:-1]) if _name(word) == "trl" and words[i + 1].text in TRL_TASKS), None)
+    if at is None:
+        return None
+    changes: dict[str, Written] = arguments(words[at + 2 :], file)
+    config = changes.pop("config", None)
+    changes["program"] = Written(words[at + 1].text, file, words[at + 1].line)
+    started = {name: changes.pop(name) for name in ("num_processes", "num_machines") if name in changes}
+    return Launched("trl", config, changes, None, {f"launcher.{name}": item for name, item in started.items()})
+
+
+def _launcher(words: Words, file: str) -> dict[str, Written]:
+    """The options of torchrun or `accelerate launch`, which stand before the program."""
+    found = arguments([word for word in words if word.text != "-m"], file)
+    return {f"launcher.{key}": item for key, item in found.items()}
 
 
 def _tune(words: Words, script: Script, file: str) -> Launched | None:

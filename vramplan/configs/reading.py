@@ -24,6 +24,11 @@ from vramplan.values.model import ModelShape
 NOTE = "_note"
 """The key of settings for what a reader of the answer should know of them."""
 
+_COMMAND = (
+    r"(?m)^\s*(\w+=\S* +)*(torchrun|deepspeed|accelerate launch|python3?|export|axolotl|llamafactory-cli|lmf|trl) "
+)
+"""How a line of a script begins that no file of settings has."""
+
 _NAMED = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
 SHELL, PYTHON, TOML, JSON, YAML = "shell", "python", "toml", "json", "yaml"
 SUFFIXES = {
@@ -78,7 +83,7 @@ def form_of(text: str, file: str) -> str:
     start = text.lstrip()
     if start.startswith("{"):
         return JSON
-    if start.startswith(("#!", "--")) or re.search(r"(?m)^\s*(torchrun|deepspeed|python3? |export )", start):
+    if start.startswith(("#!", "--")) or re.search(_COMMAND, start):
         return SHELL
     if re.search(r"(?m)^\s*\[[\w.]+\]\s*$", start):
         return TOML
@@ -238,7 +243,7 @@ def job_of(
         values=values,
         open=dict(meaning.open),
         without_effect=tuple(_source(sheet, key) for key in quiet),
-        unmodelled=wordless,
+        unmodelled={**meaning.lacking, **wordless},
         not_understood=tuple(_source(sheet, problem.key or "") for problem in strange),
         notes=tuple(meaning.notes),
         points_to=dict(meaning.pointed),

@@ -239,13 +239,13 @@ class Sheet:
         return None if value is None else str(value).strip()
 
     def texts(self, key: str) -> list[str] | None:
-        """A list of texts; one text with commas counts."""
+        """A list of texts; one text with commas, or with spaces as a command line gives, counts."""
         value = self.get(key)
         if value is None or value == "":
             return None
         if isinstance(value, list | tuple):
             return [str(item) for item in value]
-        return [part.strip() for part in str(value).split(",") if part.strip()]
+        return [part for part in re.split(r"[,\s]+", str(value)) if part]
 
     def adopt(self, key: str, other: Sheet, table: Table) -> None:
         """Take in the settings of the file that `key` names; they are sorted out with its own."""
@@ -338,6 +338,7 @@ class Meaning:
     job: dict[str, Told] = field(default_factory=dict)
     open: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    lacking: dict[str, str] = field(default_factory=dict)
     pointed: dict[str, str] = field(default_factory=dict)
 
     def say(self, key: str, value: Any, *of: str) -> None:
@@ -348,6 +349,10 @@ class Meaning:
         """The file leaves `key` open; `reason` says who gives it."""
         if key not in self.job:
             self.open[key] = reason
+
+    def lack(self, key: str, what: str) -> None:
+        """The job has no word for the value under `key`: what it is, and what is counted in its place."""
+        self.lacking[key] = what
 
     def note(self, text: str) -> None:
         """What a reader of the answer should know."""

@@ -13,6 +13,7 @@ from vramplan.replay.models import (
     no_flash_attention,
     no_fused_attention,
     only_kernel_of,
+    package_flash,
 )
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
             resolver.warnings.append(f"attention {given} changes nothing: {model.name} has none")
         return "eager"
     obstacle = None if model is None else no_fused_attention(model.family)
-    bounded = model is not None and given == "flash" and model.attention_softcap
-    if bounded and _flash_obstacle(model, gpu, precision) is None:
-        resolver.assume("attention", "flash", SOFTCAPPED)
+    why = None if model is None or given != "flash" else _of_package(model)
+    if why is not None and _flash_obstacle(model, gpu, precision, package=True) is None:
+        resolver.assume("attention", "flash", why)
         return "flash"
     if model is not None and obstacle is not None and given != "eager":
         if given in {None, "sdpa"}:
@@ -115,7 +116,7 @@ def within_window(
     window = None if model is None else model.sliding_window
     if model is None or window is None or sequence_length < window or attention != "flash":
         return model, attention
-    if model.attention_softcap:
+    if _of_package(model) is not None:
         return model, attention
     asked = resolver.raw.attention == "flash" or has_own_core(model.family)  # which has no SDPA
     by_package = asked and flash_takes_windows(model.family)
@@ -125,14 +126,19 @@ def within_window(
     return model, on_demand.with_windows(model, sequence_length, resolver.assumptions)
 
 
-def _flash_obstacle(model: ModelShape | None, gpu: Gpu | None, precision: str) -> str | None:
-    """Why PyTorch's flash attention cannot run; None when it can. What is unknown counts as able."""
+def _of_package(model: ModelShape) -> str | None:
+    """Why flash means the flash-attn package for a model: what PyTorch's kernel has no argument for."""
+    return SOFTCAPPED if model.attention_softcap else package_flash(model.family)
+
+
+def _flash_obstacle(model: ModelShape | None, gpu: Gpu | None, precision: str, *, package: bool = False) -> str | None:
+    """Why PyTorch's flash attention, or that of the package, cannot run; None when it can. What is unknown is able."""
     if precision == "fp32":
         return "it has no fp32 kernels"
     if gpu is not None and gpu.flash_attention is False:
         capability = f" (compute capability {gpu.compute_capability})" if gpu.compute_capability else ""
         return f"{gpu.name}{capability} has no flash attention"
-    if model is not None and no_flash_attention(model.family) is not None:
+    if not package and model is not None and no_flash_attention(model.family) is not None:
         return f"{model.name}: {no_flash_attention(model.family)}"
     head = 0 if model is None else max(model.head_size, model.vision_head_size)
     if head > LARGEST_FLASH_HEAD:

@@ -29,6 +29,7 @@ from vramplan.replay.techniques.adapters import (
     LORA_PARTS,
     UNQUANTIZED,
     is_saved_as,
+    leaf,
 )
 from vramplan.replay.techniques.evidence import adaptable, freezable
 from vramplan.replay.techniques.frozen import matches
@@ -40,6 +41,11 @@ from vramplan.values.parallel import ZERO_STAGES
 DEFAULT_RANK = 8  # peft, tuners/lora/config.py, LoraConfig.r
 
 Q_AND_V = ("q_proj", "v_proj")
+ATTENTION_MODULES = ("self_attn", "attn", "attention")
+FEEDFORWARD_MODULES = ("mlp", "feed_forward", "shared_expert", "shared_experts")
+"""What the parents of linear layers are called in the code of Transformers."""
+
+FEEDFORWARD = ("gate_proj", "up_proj", "down_proj", "gate_up_proj")
 
 
 Trained = tuple[tuple[str, ...], Adapter | None, list[Assumption]]
@@ -292,12 +298,22 @@ class _Adapter:
             )
             return (), ()
         else:
+            given = tuple(dict.fromkeys(self.by_leaf(word) for word in given))
             targets, own = fused_targets(fields, self.model, self.kind, given, self.told), ()
             self.check("targets", targets, self.known, self.is_linear)
         check_targets(fields, self.model, self.names, self.kind, targets, self.raw.quantization)
         if feedforward is not None:
             self.check("feedforward_targets", feedforward, targets, lambda word: word in targets)
         return targets, own if feedforward is None else tuple(feedforward)
+
+    def by_leaf(self, word: str) -> str:
+        """`self_attn.q_proj` as `q_proj`, where the model has layers of that name."""
+        module, _, name = word.rpartition(".")
+        parents = FEEDFORWARD_MODULES if name in FEEDFORWARD else ATTENTION_MODULES
+        if leaf(module) not in parents or self.is_linear(word) or name not in self.names.linears:
+            return word
+        self.told.append(Assumption("adapter.targets", name, f"{word}: the layers of {leaf(module)} called {name}"))
+        return name
 
     def is_linear(self, word: str) -> bool:
         """Whether a word names what may be a target."""

@@ -111,6 +111,10 @@ QUANTIZATIONS = {
         ("awq-int4", "awq", "awq-4bit"),
         Meaning("gptq-int4", note="weights of AWQ are packed as those of GPTQ; its kernels were never traced"),
     ),
+    **dict.fromkeys(
+        ("aqlm-int2", "aqlm", "aqlm-2bit"),
+        Meaning("gptq-int4", note="AQLM's 2 bits counted as GPTQ's 4, too many; its kernels were never traced"),
+    ),
 }
 
 ADAPTERS = {
@@ -147,6 +151,10 @@ OPEN = {
     "fp4": "nf4, which takes the same memory",
     "int4": "nf4 of bitsandbytes or gptq-int4",
     "offload": "--offload parameters,optimizer",
+    **dict.fromkeys(
+        ("grpo", "gdpo", "rloo", "ppo", "gkd", "online-dpo", "ebft"),
+        "not modelled: it samples answers beside training; dpo, kto, orpo, cpo, simpo and reward are modelled",
+    ),
 }
 """Spellings that need one more word, and what is to be written."""
 

@@ -153,6 +153,30 @@ _DEEPSPEED_OPTIONS = names(
 )
 
 
+_EIGHT = {"mixed_precision": "bf16", "num_processes": 8, "num_machines": 1}
+_SHARDED = {"distributed_type": "FSDP", **_EIGHT, f"{FSDP}.fsdp_activation_checkpointing": False}
+_ZERO = {"distributed_type": "DEEPSPEED", **_EIGHT}
+SHIPPED: dict[str, dict[str, Any]] = {
+    "single_gpu": {"distributed_type": "NO", **_EIGHT, "num_processes": 1},
+    "multi_gpu": {"distributed_type": "MULTI_GPU", **_EIGHT},
+    "fsdp1": {**_SHARDED, f"{FSDP}.fsdp_version": 1, f"{FSDP}.fsdp_reshard_after_forward": "FULL_SHARD"},
+    "fsdp2": {**_SHARDED, f"{FSDP}.fsdp_version": 2, f"{FSDP}.fsdp_reshard_after_forward": True},
+    "zero1": {**_ZERO, f"{DEEPSPEED}.zero_stage": 1, f"{DEEPSPEED}.gradient_accumulation_steps": 1},
+    "zero2": {**_ZERO, f"{DEEPSPEED}.zero_stage": 2},
+    "zero3": {**_ZERO, f"{DEEPSPEED}.zero_stage": 3},
+}
+"""What `accelerate_config` of TRL names, but for keys of no effect.
+
+Source: huggingface/trl 1.10.0.dev0 (f2cd5771), trl/accelerate_configs/ and trl/cli/accelerate_config.py.
+"""
+
+
+def shipped(named: Written) -> dict[str, Written] | None:
+    """The settings that TRL has under a name, at the place of the name; None where it has none."""
+    found = SHIPPED.get(str(named.value))
+    return None if found is None else {key: named._replace(value=value) for key, value in found.items()}
+
+
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of an Accelerate file."""
     kind = _kind(sheet)
@@ -223,7 +247,7 @@ def _degrees(sheet: Sheet, meaning: Meaning, processes: int | None, kind: str) -
             found[f"parallel.{ours}"] = sizes[name]
     if sizes["sp"] > 1:
         meaning.say("parallel.context", sizes["sp"], f"{prefix}sp_size")
-        meaning.note("parallelism_config_sp_size: Ulysses splits heads, not the sequence, within the attention")
+        meaning.lack("parallelism_config_sp_size", "Ulysses splits heads within the attention, and a ring is counted")
     return found
 
 
@@ -259,7 +283,7 @@ def _fsdp(sheet: Sheet, meaning: Meaning) -> None:
         meaning.note("fsdp_use_orig_params: false: the parameters of a unit are one flat tensor, for the optimizer too")
     prefetch = sheet.text(f"{FSDP}.fsdp_backward_prefetch")
     if prefetch and prefetch.upper() not in ("BACKWARD_PRE", "1"):
-        meaning.note(f"fsdp_backward_prefetch: {prefetch} gathers later than BACKWARD_PRE, which is counted")
+        meaning.lack(f"{FSDP}.fsdp_backward_prefetch", f"{prefetch} gathers later than BACKWARD_PRE, which is counted")
 
 
 def _deepspeed(sheet: Sheet, meaning: Meaning) -> None:
@@ -281,6 +305,8 @@ def _deepspeed(sheet: Sheet, meaning: Meaning) -> None:
                 meaning.say(name, told.value, *(f"{key}:{one}" for one in told.of))
         for text in said.notes:
             meaning.note(text)
+        for name, what in said.lacking.items():
+            meaning.lack(f"{key}:{name}", what)
         if "gradient_accumulation_steps" not in said.job and not _left_to_trainer(written):
             meaning.say("gradient_accumulation_steps", 1, key)
         return
@@ -289,7 +315,7 @@ def _deepspeed(sheet: Sheet, meaning: Meaning) -> None:
         meaning.ask("parallel.sharding", f"{key}: {path} is not here; give that file too")
         return
     meaning.note(f"{key}: {path} is read as Accelerate has it")
-    zero.deepspeed(meaning, facts, key)
+    zero.deepspeed(sheet, meaning, facts, key)
     for name in ("optimizer", "gradient_accumulation_steps"):
         if name in facts:
             meaning.say(name, facts[name], key)

@@ -4,7 +4,7 @@ Source: huggingface/transformers 5.23.0, src/transformers/training_args.py (keys
 integrations/deepspeed.py; examples/pytorch/language-modeling/run_clm.py (keys of scripts); huggingface/trl 1.16.0 and
 the releases named below, trl/trainer/{sft,dpo,model,base}_config.py, trl/trainer/utils.py (get_peft_config,
 get_quantization_config), trl/scripts/utils.py (ScriptArguments); huggingface/alignment-handbook (0d3df220),
-recipes/zephyr-7b-beta/README.md: how the files of the handbook are launched.
+recipes/zephyr-7b-beta/README.md and zephyr-141b-A35b/README.md: how the files of the handbook are launched.
 """
 
 from __future__ import annotations
@@ -42,6 +42,17 @@ OF_SCRIPTS = names(
 HANDBOOK = names("chat_template dataset_mixture dataset_mixer dataset_splits")
 """Keys of the scripts of the alignment handbook, whose README launches full training under ZeRO-3."""
 
+OF_PEFT = {
+    "use_peft_lora": "use_peft",
+    "use_4bit_quantization": "load_in_4bit",
+    "use_8bit_quantization": "load_in_8bit",
+    "use_nested_quant": "use_bnb_nested_quant",
+    "bnb_4bit_quant_storage_dtype": "bnb_4bit_quant_storage",
+    "use_flash_attn": "use_flash_attention_2",
+    "use_reentrant": "gradient_checkpointing_kwargs.use_reentrant",
+}
+"""What the script of PEFT around TRL calls its arguments. Source: huggingface/peft, examples/sft/train.py."""
+
 OF_OTHERS = names(
     """
     base_model finetuning_type cutoff_len stage with_tracking checkpointing_steps use_slow_tokenizer use_lora
@@ -61,15 +72,18 @@ UNDERSTOOD = names(
     activation_checkpointing activation_checkpointing_kwargs activation_checkpointing_kwargs.*
     activation_offloading bf16 fp16 tf32 optim optim_args max_grad_norm torch_compile torch_compile_backend
     torch_compile_mode use_liger_kernel use_liger_loss use_liger liger_kernel_config.*
-    deepspeed fsdp fsdp_config fsdp_config.*
+    deepspeed deepspeed_config fsdp fsdp_config fsdp_config.*
     fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params do_eval eval_strategy evaluation_strategy config
     model_init_kwargs model_init_kwargs.torch_dtype model_init_kwargs.dtype model_init_kwargs.attn_implementation
     program launcher.nproc_per_node launcher.nnodes launcher.num_processes launcher.num_gpus launcher.num_nodes
     """
 ) | {f"deepspeed.{name}" for name in ("*",)}
 
-WITHOUT_EFFECT = (trainer.ARGUMENTS - UNDERSTOOD) | names(
-    """
+WITHOUT_EFFECT = (
+    (trainer.ARGUMENTS - UNDERSTOOD)
+    | trainer.LAUNCHER
+    | names(
+        """
     model_revision trust_remote_code use_fast_tokenizer tokenizer_name config_name cache_dir low_cpu_mem_usage token
     use_auth_token config_overrides ignore_mismatched_sizes lora_task_type use_rslora bnb_4bit_quant_storage
     chat_template chat_template_path dataset_mixture dataset_mixture.* dataset_mixer dataset_mixer.* dataset_splits
@@ -81,7 +95,15 @@ WITHOUT_EFFECT = (trainer.ARGUMENTS - UNDERSTOOD) | names(
     target_lang source_prefix ignore_pad_token_for_loss num_beams doc_stride n_best_size max_answer_length
     version_2_with_negative null_score_diff_threshold ignore_bias_buffers
     eos_token pad_token pad_token_id label_pad_token_id padding_value truncation_mode shuffle_dataset
-    pad_to_multiple_of num_of_sequences chars_per_token model_init_kwargs.* ref_model_init_kwargs
+    pad_to_multiple_of num_of_sequences chars_per_token
+    splits append_concat_token chat_template_format num_generations_eval generation_kwargs generation_kwargs.*
+    chat_template_kwargs chat_template_kwargs.* cache_implementation epsilon epsilon_high normalize_advantages
+    reward_clip_range mask_truncated_completions log_multimodal log_unique_prompts delta sapo_* vespo_*
+    importance_sampling_level multi_objective_aggregation scale_rewards entropy_* use_adaptive_entropy
+    max_tool_calling_iterations off_policy_mask_threshold use_bias_correction_kl log_completions_hub_repo
+    center_rewards_coefficient dataset_prompt_column cosine_* max_completion_len_* code_* codeforces_* ioi_provider
+    parallel_code_exec_per_proc e2b_router_url morph_router_url soft_punish_cache
+    model_init_kwargs.* ref_model_init_kwargs
     ref_model_init_kwargs.* model_adapter_name ref_adapter_name force_use_ref_model disable_dropout max_prompt_length
     max_target_length_dpo generate_during_eval is_encoder_decoder use_logits_to_keep precompute_ref_batch_size tools
     label_smoothing reference_free f_divergence_type f_alpha_divergence_coef discopop_tau loss_weights use_weighting
@@ -92,10 +114,8 @@ WITHOUT_EFFECT = (trainer.ARGUMENTS - UNDERSTOOD) | names(
     benchmarks callbacks decontaminate bnb_4bit_compute_dtype run_id logger_name env env.* trainer_type optim_beta2
     sanity_check concatenate_sequences add_special_tokens num_samples subset split size_valid_set shuffle_buffer
     model_code_revision teacher_model_revision epochs save_final_model auto_insert_empty_system_msg
-    accelerate_config launcher.node_rank launcher.master_addr launcher.master_port launcher.rdzv_backend
-    launcher.rdzv_endpoint launcher.rdzv_id launcher.standalone launcher.max_restarts launcher.hostfile
-    launcher.include launcher.exclude launcher.module launcher.tee launcher.log_dir launcher.role
     """
+    )
 )
 """Keys that change neither memory nor time of a training step."""
 
@@ -116,6 +136,12 @@ UNMODELLED = {
     "steps_per_generation": "GRPO: steps between generations",
     "generation_batch_size": "GRPO: completions at a time",
     "freeze_*": "which weights are frozen",
+    "cast_lm_head_to_fp32": "the output layer in fp32",
+    "use_transformers_*": "how completions are generated",
+    "transformers_*": "how completions are generated",
+    "top_entropy_quantile": "GRPO: the tokens that count",
+    "replay_buffer_size": "GRPO: completions that are kept",
+    "ds3_gather_for_generation": "weights are gathered for generation",
 }
 
 _TRAINER: dict[str, Any] = {
@@ -252,6 +278,9 @@ class _Reader:
 
     def read(self) -> None:
         sheet, meaning = self.sheet, self.meaning
+        trainer.renamed(sheet, OF_PEFT)
+        if "program" in sheet:
+            trainer.complete(sheet, TABLE)
         meaning.say("runtime", "transformers", "program" if "program" in sheet else "model_name_or_path")
         name = sheet.text("model_name_or_path")
         if name:
@@ -261,12 +290,12 @@ class _Reader:
         task = self.task()
         self.length()
         self.batch()
-        self.strategy()
         if not sheet.beside.get("optimizer"):
             trainer.optimizer(sheet, meaning, "optim")
         else:
             sheet.text("optim"), sheet.get("optim_args")
         meaning.say("max_gradient_norm", sheet.number("max_grad_norm") or None, "max_grad_norm")
+        self.strategy()
         self.checkpointing()
         peft = self.adapter()
         quantized = self.quantization()
@@ -332,32 +361,24 @@ class _Reader:
     def strategy(self) -> None:
         """`deepspeed` and `fsdp` of TrainingArguments, and the GPUs that a launcher starts."""
         sheet, meaning = self.sheet, self.meaning
-        path = sheet.get("deepspeed")
+        path = sheet.get("deepspeed_config", sheet.get("deepspeed"))  # a script for DeepSpeed itself has both
         facts: Mapping[str, Any] | None = zero.inline_facts(sheet, "deepspeed")
         if facts is None and isinstance(path, str) and path.strip():
             meaning.pointed["deepspeed"] = path
-            facts = zero.facts_of(sheet, path)
+            facts = zero.facts_of(sheet, path, "deepspeed")
             if facts is None and not self.sharding:
                 meaning.ask("parallel.sharding", f"deepspeed: {path} is not here; give that file too")
         if facts is not None:
-            zero.deepspeed(meaning, facts, "deepspeed")
+            zero.deepspeed(sheet, meaning, facts, "deepspeed")
             self.sharding, self.sharding_of = meaning.job["parallel.sharding"].value, ("deepspeed",)
         self.fsdp()
-        devices = self.devices()
+        devices = trainer.devices(sheet)
         if devices and devices > 1:
-            keys = tuple(key for key in _LAUNCHED if sheet.given(key))
+            keys = tuple(key for key in trainer.LAUNCHED if sheet.given(key))
             meaning.say("parallel.data", devices, *keys)
             if not self.sharding:
                 self.sharding = "ddp"
                 meaning.say("parallel.sharding", "ddp", *keys)
-
-    def devices(self) -> int | None:
-        sheet = self.sheet
-        each = next((sheet.count(key) for key in _LAUNCHED[:1] + _LAUNCHED[2:4] if sheet.given(key)), None)
-        nodes = next((sheet.count(key) for key in ("launcher.nnodes", "launcher.num_nodes") if sheet.given(key)), None)
-        if sheet.given("launcher.num_processes"):
-            nodes = 1
-        return None if each is None else each * (nodes or 1)
 
     def fsdp(self) -> None:
         """`fsdp` turns it on; `fsdp_config` alone does nothing."""
@@ -541,10 +562,13 @@ class _Reader:
                 meaning.say("weight_dtype", loaded, loaded_by)
             return
         if HANDBOOK & {name.split(".", 1)[0] for name in sheet.written} and not self.sharding:
-            meaning.say("precision", f"mixed-{half}", key)
+            orpo = self.task() == "orpo"
+            meaning.say("precision", f"fsdp-{half}" if orpo else f"mixed-{half}", key)
+            file, option = ("fsdp.yaml", "fsdp --fsdp-version 1") if orpo else ("zero3.yaml", "zero3")
+            what = "ORPO" if orpo else "full training"
             meaning.note(
-                "the README of the alignment handbook launches full training with its zero3.yaml on 8 GPUs; "
-                "that is where the precision comes from (--sharding zero3 --gpus 8, or the file of accelerate launch)"
+                f"the README of the alignment handbook launches {what} with its {file} on 8 GPUs a node; that is where "
+                f"the precision comes from (--sharding {option} --gpus 8, or the file of accelerate launch)"
             )
             return
         if loaded == half:
@@ -587,9 +611,10 @@ class _Reader:
             if liger:
                 trainer.liger(sheet, meaning, "use_liger_kernel")
             elif self.is_trl and "chunked_nll" in kinds:
-                meaning.note(
-                    "loss_type: chunked_nll computes the logits of some tokens at a time, and all at once are counted; "
-                    "--loss tiled counts them as TRL 1.16 does, which makes none"
+                meaning.lack(
+                    "loss_type",
+                    "chunked_nll computes the logits of some tokens at a time, and all at once are counted (--loss "
+                    "tiled counts them as TRL 1.16 does, which makes none)",
                 )
             unknown = (
                 [word for word in kinds if word not in SFT_LOSSES] if sheet.given("loss_type") and self.is_trl else []
@@ -600,7 +625,7 @@ class _Reader:
             meaning.say("dpo_reference", how, "precompute_ref_log_probs" if precomputed else "use_peft")
             meaning.say("padding", "right", "program")
             if liger:
-                meaning.note("use_liger_kernel: Liger's fused DPO loss has no word; all logits are counted")
+                meaning.lack("use_liger_kernel", "Liger's fused DPO loss, and all logits are counted")
             unknown = [word for word in kinds if word not in (*DPO_LOSSES, *SFT_LOSSES)]
         elif task in PREFERENCES:
             kind = "simpo" if task == "cpo" and {*kinds} & {"simpo", "alphapo"} else task
@@ -613,6 +638,8 @@ class _Reader:
             meaning.say("loss", task.replace("_", "-"), "program")
             meaning.say("padding", "right", "program")
             meaning.note(f"a job has no word for {task.upper()}")
+        if liger and task != SFT:
+            trainer.liger(sheet, meaning, "use_liger_kernel", loss=False)
         for word in unknown:
             sheet.problem(
                 "loss_type", f"{word!r} is not understood", ", ".join(SFT_LOSSES if task == SFT else sorted(DPO_LOSSES))
@@ -665,14 +692,6 @@ _FSDP_OPTIONS = (
     "offload",
     "auto_wrap",
 )
-_LAUNCHED = (
-    "launcher.nproc_per_node",
-    "launcher.nnodes",
-    "launcher.num_processes",
-    "launcher.num_gpus",
-    "launcher.num_nodes",
-)
-
 TABLE = Table(
     UNDERSTOOD,
     WITHOUT_EFFECT.difference(UNMODELLED),

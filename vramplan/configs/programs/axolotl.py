@@ -26,11 +26,12 @@ UNDERSTOOD = names(
     bnb_config_kwargs bnb_config_kwargs.* adapter lora_r lora_alpha lora_dropout lora_target_modules
     lora_target_linear lora_modules_to_save peft_use_dora deepspeed deepspeed.* fsdp fsdp_version fsdp_config
     fsdp_config.* tensor_parallel_size context_parallel_size sequence_parallel_degree dp_shard_size
-    dp_replicate_size reinit_weights world_size reward_model process_reward_model tf32
+    dp_replicate_size reinit_weights world_size reward_model process_reward_model tf32 use_ray ray_num_workers
+    expert_parallel_size
     """
-)
+) | frozenset(trainer.LAUNCHED)
 
-WITHOUT_EFFECT = names(
+WITHOUT_EFFECT = trainer.LAUNCHER | names(
     """
     base_model_config cls_model_config tokenizer_config tokenizer_use_fast tokenizer_legacy
     tokenizer_use_mistral_common tokenizer_type processor_type processor_kwargs processor_kwargs.*
@@ -69,14 +70,14 @@ WITHOUT_EFFECT = names(
     lora_alpha_pattern lora_alpha_pattern.* peft.* peft_use_rslora peft_init_lora_weights peft_ensure_weight_tying
     qlora_sharded_model_loading lora_on_cpu loraplus_lr_ratio loraplus_lr_embedding merge_lora merge_method
     gptq_disable_exllama gptq_groupsize gptq_model_v1 fsdp_config.fsdp_sync_module_states use_wandb wandb_*
-    use_mlflow mlflow_* hf_mlflow_log_artifacts use_comet comet_* gradio_* use_ray ray_run_name ray_num_workers
+    use_mlflow mlflow_* hf_mlflow_log_artifacts use_comet comet_* gradio_* ray_run_name
     resources_per_worker resources_per_worker.* use_trackio trackio_* use_otel_metrics otel_metrics_* use_swanlab
     swanlab_* lm_eval_* noisy_embedding_alpha eval_table_size eval_max_new_tokens relora_prune_ratio
     relora_prune_method lisa_layers_attribute liger_use_token_scaling dynamic_checkpoint.* local_files_only
     total_batch_size flash_optimum image_resize_algorithm role_boundaries role_boundaries.* shuffle_seed debug
     message_property_mappings.* vllm.* trl.log_completions nemo_gym_* diffusion.noise_schedule grokfast_alpha
     grokfast_lamb early_stopping kd_temperature kd_alpha kd_ce_alpha kd_normalize_topk kd_temperature_min kd_beta
-    spectrum_model_name group_texts eta_min sample_packing_seq_len_multiplier base_model_ignore_patterns
+    torch_dtype spectrum_model_name group_texts eta_min sample_packing_seq_len_multiplier base_model_ignore_patterns
     process_count model_kwargs model_config.output_router_logits torch_compile_backend_options
     """
 )
@@ -222,6 +223,7 @@ OPTIMIZERS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
     "sinkgd": ("sgd", ()),
     "q_galore_adamw8bit": ("q-galore-adamw-8bit", ()),
 }
+LORA_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel")
 NEAR = frozenset(("optimi_adamw", "adopt_adamw", "ao_adamw_8bit", "ao_adamw_4bit", "ao_adamw_fp8", "sinkgd"))
 
 LEGACY_ATTENTIONS = {
@@ -251,7 +253,7 @@ LIGER = {"rms-norm": ("liger_rms_norm",), "glu": ("liger_glu_activation", "liger
 FUSED_LOSSES = ("liger_fused_linear_cross_entropy", "cut_cross_entropy")
 CCE_PLUGIN = "CutCrossEntropyPlugin"
 LM_LOSSES = {"dpo": "dpo", "ipo": "dpo", "kto": "kto"}
-PREFERENCES = ("grpo", "gdpo", "ebft")
+PREFERENCES = ("orpo", "simpo", "grpo", "gdpo", "ebft")
 
 
 def recognise(keys: Mapping[str, Any]) -> int:
@@ -277,6 +279,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("max_gradient_norm", norm or None, "max_grad_norm")
     adapter = _adapter(sheet, meaning)
     stage, fsdp = _strategy(sheet, meaning)
+    _lora_kernels(sheet, meaning)
     _precision(sheet, meaning, adapter, stage, fsdp)
     _checkpointing(sheet, meaning)
     _attention(sheet, meaning)
@@ -291,8 +294,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("loss", "reward", "reward_model")
         meaning.say("padding", "right", "reward_model")
     if sheet.flag("process_reward_model"):
-        why = "a job has no word for rewards of steps; the loss over a vocabulary is counted"
-        meaning.note(f"process_reward_model: {why}")
+        meaning.lack("process_reward_model", "rewards of steps, and the loss over a vocabulary is counted")
     sheet.flag("tf32") if sheet.text("tf32") != "auto" else None
     _devices(sheet, meaning)
 
@@ -309,7 +311,7 @@ def _steps(sheet: Sheet, meaning: Meaning, micro: int | None) -> None:
 def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
     trainer.optimizer(sheet, meaning, "optimizer", **OPTIMIZERS)
     if sheet.text("optimizer") in NEAR:
-        meaning.note(f"optimizer: {sheet.text('optimizer')} is counted as {meaning.job['optimizer'].value}")
+        meaning.lack("optimizer", f"{sheet.text('optimizer')} is counted as {meaning.job['optimizer'].value}")
 
 
 def _adapter(sheet: Sheet, meaning: Meaning) -> bool:
@@ -344,6 +346,22 @@ def _adapter(sheet: Sheet, meaning: Meaning) -> bool:
     return bool(kind)
 
 
+def _lora_kernels(sheet: Sheet, meaning: Meaning) -> None:
+    """Kernels that Axolotl turns on where a file says nothing of them.
+
+    Source: utils/schemas/config.py, check_auto_enable_lora_kernels.
+    """
+    kind = (sheet.text("adapter") or "").lower()
+    version = meaning.job.get("parallel.fsdp_version")
+    if kind not in ("lora", "qlora") or (kind == "lora" and sheet.flag("load_in_8bit")):
+        return
+    if (version is not None and version.value == 1) or any(sheet.given(key) for key in LORA_KERNELS):
+        return
+    if any(sheet.get(key) for key in ("rl", "trust_remote_code", "nvfp4_merge_aware")):
+        return
+    meaning.lack(LORA_KERNELS[0], "Axolotl turns its fused LoRA kernels on, which save less; PEFT's layers are counted")
+
+
 def _targets(sheet: Sheet, meaning: Meaning) -> None:
     if sheet.flag("lora_target_linear"):
         # find_all_linear_names takes names of layers; PEFT's word would take the tensors of experts too
@@ -354,7 +372,7 @@ def _targets(sheet: Sheet, meaning: Meaning) -> None:
     if isinstance(targets, str) and targets != "all-linear":
         if any(sign in targets for sign in "*+()|[\\"):
             meaning.say("adapter.targets", "all-linear", "lora_target_modules")
-            meaning.note("lora_target_modules is a regular expression: every linear layer is counted")
+            meaning.lack("lora_target_modules", "it is a regular expression, and every linear layer is counted")
             return
         targets = [targets]
     if targets:
@@ -366,16 +384,16 @@ def _strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
     whole = sheet.get("deepspeed")
     inline = zero.inline_facts(sheet, "deepspeed")
     if inline is not None:
-        return zero.deepspeed(meaning, inline, "deepspeed"), False
+        return zero.deepspeed(sheet, meaning, inline, "deepspeed"), False
     if isinstance(whole, str) and whole.strip():
-        facts = zero.facts_of(sheet, whole)
+        facts = zero.facts_of(sheet, whole, "deepspeed")
         meaning.pointed["deepspeed"] = whole
         if facts is None:
             meaning.ask("parallel.sharding", f"deepspeed: {whole} is not here; give that file too")
             return None, False
         if sheet.opened(whole) is None:
             meaning.note(f"deepspeed: {whole} is read as Axolotl has it")
-        return zero.deepspeed(meaning, facts, "deepspeed"), False
+        return zero.deepspeed(sheet, meaning, facts, "deepspeed"), False
     below = {key.removeprefix("fsdp_") if key != "fsdp_version" else key: v for key, v in _fsdp(sheet).items()}
     options = sheet.texts("fsdp") or []
     if not below and not options:
@@ -501,7 +519,7 @@ def _unfrozen(sheet: Sheet, meaning: Meaning, patterns: list[Any]) -> None:
     texts = [str(pattern) for pattern in patterns]
     names = [re.sub(r"\[\d*:\d*\]$", "", text) for text in texts]
     if names != texts:
-        meaning.note("unfrozen_parameters: some rows of a weight are trained; all of them are counted")
+        meaning.lack("unfrozen_parameters", "some rows of a weight, and all of them are counted as trained")
     words = ["all-but:^" + re.sub(r"(?<!\\)\.(?![+*])", r"\\.", name.removeprefix("^")) for name in names]
     meaning.say("frozen", words, "unfrozen_parameters")
 
@@ -516,7 +534,7 @@ def _attention(sheet: Sheet, meaning: Meaning) -> None:
     elif name in trainer.ATTENTIONS:
         meaning.say("attention", trainer.ATTENTIONS[name], key)
     elif name in ("flex_attention", "sage", "fp8", "kernels-community/sage-attention") or "/" in name:
-        meaning.note(f"{key}: a job has no word for the kernel {name}; SDPA's is counted")
+        meaning.lack(key, f"the kernel {name}, and SDPA's is counted")
     else:
         known = (*trainer.ATTENTIONS, "flex_attention", "sage", "fp8")
         sheet.problem(key, f"{name!r} is not a known kernel", near_matches(name, known))
@@ -537,12 +555,9 @@ def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
         else:
             meaning.say("dpo_reference", "adapter-off" if adapter else "model", "rl", "adapter")
         meaning.say("padding", "right", "rl")
-    elif method in ("orpo", "simpo"):
+    elif method in PREFERENCES:
         meaning.say("loss", method, "rl")
         meaning.say("padding", "right", "rl")
-    elif method in PREFERENCES:
-        meaning.say("padding", "right", "rl")
-        meaning.note(f"rl: a job has no word for {method}; one forward and backward pass is counted")
     elif method:
         sheet.problem("rl", f"{method!r} is not understood", "dpo, ipo, kto, orpo, simpo, grpo, gdpo or ebft")
     elif liger or cut is True:
@@ -566,10 +581,21 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
             meaning.say("parallel.context", context, key)
     shards, replicas = sheet.count("dp_shard_size"), sheet.count("dp_replicate_size")
     world = sheet.count("world_size")
+    experts = sheet.count("expert_parallel_size") or 1
+    if experts > 1:  # its devices have data of their own, as those of Megatron's experts
+        meaning.say("parallel.expert", experts, "expert_parallel_size")
+    started, workers = trainer.devices(sheet), sheet.count("ray_num_workers", 1)
+    if started:
+        started = max(1, started // ((tensor or 1) * (context or 1)))
     if (shards or replicas) and (shards or 0) != -1:
-        meaning.say("parallel.data", (shards or 1) * (replicas or 1), "dp_shard_size", "dp_replicate_size")
+        told = ("dp_shard_size", "dp_replicate_size", *(("expert_parallel_size",) if experts > 1 else ()))
+        meaning.say("parallel.data", (shards or 1) * (replicas or 1) * experts, *told)
     elif world:
         meaning.say("parallel.data", world, "world_size")
+    elif started:
+        meaning.say("parallel.data", started, *(key for key in trainer.LAUNCHED if sheet.given(key)))
+    elif sheet.flag("use_ray") and workers:
+        meaning.say("parallel.data", workers, "ray_num_workers")  # cli/train.py, ScalingConfig: one GPU each
     else:
         meaning.ask("parallel.data", "the number of GPUs is the launcher's (--gpus N)")
 

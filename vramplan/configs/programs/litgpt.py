@@ -216,7 +216,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         for key in ("lora_r", "lora_alpha", "lora_dropout", *TARGETS):
             sheet.get(key)
         if not pretrain and "quantize" in sheet and not lora:
-            meaning.note("quantize without lora_*: `finetune_adapter` trains prompts, for which a job has no word")
+            meaning.lack("quantize", "without lora_* it is `finetune_adapter`, which trains prompts")
     if pretrain:
         meaning.say("compile", True, "pretrain.py compiles the model")
         meaning.say("activation_checkpointing", "none", "pretrain.py has none")

@@ -7,6 +7,7 @@ train/trainer_utils.py (optimizers, reference models); src/llamafactory/v1/confi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,21 +29,29 @@ UNDERSTOOD = names(
     fsdp_config fsdp_config.* fsdp_transformer_layer_cls_to_wrap compute_dtype tensor_model_parallel_size
     pipeline_model_parallel_size context_parallel_size expert_model_parallel_size sequence_parallel
     virtual_pipeline_model_parallel_size use_distributed_optimizer recompute_granularity recompute_method
-    recompute_num_layers use_mca use_megatron_bridge
+    recompute_num_layers use_mca use_megatron_bridge mixed_precision ray_num_workers
+    program
     """
-)
+) | frozenset(trainer.LAUNCHED)
 
 UNDERSTOOD_V1 = names(
     """
     model micro_batch_size global_batch_size cutoff_len max_grad_norm bf16 enable_activation_checkpointing
-    flash_attn init_config init_config.* peft_config peft_config.* kernel_config kernel_config.* quant_config
-    quant_config.* dist_config dist_config.* optim_config optim_config.* dp_size cp_size cp_mode mp_replicate_size
-    mp_shard_size batching_strategy pref_loss model_class
+    flash_attn init_config init_config.name peft_config peft_config.name peft_config.r peft_config.lora_rank
+    peft_config.lora_alpha peft_config.lora_dropout peft_config.target_modules peft_config.use_dora
+    peft_config.modules_to_save peft_config.freeze_trainable_layers kernel_config kernel_config.name
+    kernel_config.require_logits quant_config quant_config.name quant_config.quantization_bit quant_config.bits
+    quant_config.double_quantization dist_config dist_config.name dist_config.reshard_after_forward
+    dist_config.offload_params dist_config.config_file dist_config.ep_size optim_config optim_config.name dp_size
+    cp_size cp_mode mp_replicate_size mp_shard_size batching_strategy pref_loss model_class
     """
 )
 
-WITHOUT_EFFECT = trainer.ARGUMENTS | names(
-    """
+WITHOUT_EFFECT = (
+    trainer.ARGUMENTS
+    | trainer.LAUNCHER
+    | names(
+        """
     template dataset eval_dataset dataset_dir media_dir train_on_prompt mask_history streaming buffer_size
     mix_strategy interleave_probs overwrite_cache preprocessing_batch_size preprocessing_num_workers max_samples
     eval_num_beams ignore_pad_token_for_loss val_size eval_on_each_dataset tool_format default_system
@@ -63,8 +72,14 @@ WITHOUT_EFFECT = trainer.ARGUMENTS | names(
     n_shot save_dir download_mode enable_torch_profiler profiler_* profile_modules custom_chat_template
     train_dataset batching_workers dist_timeout lr_scheduler_config lr_scheduler_config.* save_epochs
     save_ckpt_as_hf sample_backend asft_alpha eaft_alpha model_max_length image_do_pan_and_scan crop_to_patches
-    dft_alpha bias_activation_fusion apply_rope_fusion distributed_timeout
+    dist_config.pin_memory dist_config.dcp_path dist_config.ep_dispatcher dist_config.hook_modules
+    dist_config.fsdp_implementation peft_config.use_rslora peft_config.adapter_name_or_path peft_config.export_*
+    peft_config.infer_dtype quant_config.quantization_type quant_config.compute_dtype optim_config.lr optim_config.wd
+    optim_config.momentum optim_config.nesterov optim_config.ns_steps optim_config.adamw_betas optim_config.adamw_eps
+    dft_alpha bias_activation_fusion apply_rope_fusion distributed_timeout megatron_pretrained_checkpoint
+    calculate_per_token_loss
     """
+    )
 )
 
 UNMODELLED = {
@@ -104,6 +119,17 @@ UNMODELLED = {
     "moe_*": "Megatron's experts",
     "device_map": "which device has which layer",
     "block_diag_attn": "one mask per packed sample",
+    "dist_config.fsdp_ignored_modules": "modules that FSDP leaves whole",
+    "peft_config.freeze_trainable_modules": "parts of the trained blocks",
+    "peft_config.freeze_extra_modules": "what is trained beside the blocks",
+    "peft_config.cast_trainable_params_to_fp32": "trained weights stay in the type of the checkpoint",
+    "kernel_config.*": "kernels in the place of those of Transformers",
+    "use_packed_sequences": "Megatron Bridge packs samples into one row",
+    "masked_softmax_fusion": "Megatron's fused softmax of scaled and masked scores",
+    "cross_entropy_loss_fusion": "Megatron's fused cross entropy",
+    "account_for_embedding_in_pipeline_split": "the table counts as a block where a pipeline is cut",
+    "account_for_loss_in_pipeline_split": "the loss counts as a block where a pipeline is cut",
+    "extra_config*": "settings of Megatron Bridge by their own names",
 }
 
 DEFAULTS: dict[str, Any] = {
@@ -219,7 +245,18 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("from_scratch", True, "train_from_scratch")
     if megatron:
         _megatron(sheet, meaning)
-    if "parallel.data" not in meaning.job:
+    _devices(sheet, meaning)
+
+
+def _devices(sheet: Sheet, meaning: Meaning) -> None:
+    workers = sheet.count("ray_num_workers")  # one GPU each (train/tuner.py)
+    started = trainer.devices(sheet) or workers
+    if started:
+        told = [meaning.job.get(f"parallel.{name}") for name in ("tensor", "pipeline", "context")]
+        shared = math.prod(one.value for one in told if one is not None)
+        keys = ("ray_num_workers", *(key for key in trainer.LAUNCHED if sheet.given(key)))
+        meaning.say("parallel.data", max(1, started // shared), *keys)
+    else:
         meaning.ask("parallel.data", "the number of GPUs is the launcher's (--gpus N)")
 
 
@@ -249,7 +286,7 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
         if (sheet.text("badam_mode") or "layer") == "layer":
             meaning.say("trained_blocks", "badam", "use_badam", "badam_mode")
         else:
-            meaning.note("badam_mode: a job has no word for a part of each weight; AdamW of whole weights is counted")
+            meaning.lack("badam_mode", "it trains a part of each weight, and AdamW of whole weights is counted")
     if sheet.flag("use_muon"):
         meaning.say("optimizer", "muon", "use_muon")
         sheet.text("optim")
@@ -280,7 +317,7 @@ def _quantization(sheet: Sheet, meaning: Meaning, model: str) -> bool:
     elif method in ("hqq", "eetq"):
         word = "int8" if bits == 8 else "nf4"
         meaning.say("quantization", word, "quantization_method", "quantization_bit")
-        meaning.note(f"quantization_method: {method} with {bits} bits is counted as {word}")
+        meaning.lack("quantization_method", f"{method} with {bits} bits is counted as {word}")
     else:
         sheet.problem("quantization_method", f"{method!r} is not understood", "bnb, hqq or eetq")
     return True
@@ -289,7 +326,9 @@ def _quantization(sheet: Sheet, meaning: Meaning, model: str) -> bool:
 def _adapter(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
     if kind == "oft":
         meaning.say("adapter.kind", "oft", "finetuning_type")
-        for key in ("oft_rank", "oft_block_size", "oft_target", "module_dropout"):
+        targets = sheet.texts("oft_target") or ["all"]
+        meaning.say("adapter.targets", "all-linear" if targets == ["all"] else targets, "oft_target")
+        for key in ("oft_rank", "oft_block_size", "module_dropout"):
             sheet.get(key)
         meaning.note("finetuning_type: a job has no word for OFT adapters")
         return
@@ -311,7 +350,7 @@ def _adapter(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
         meaning.say("adapter.targets", layers or "all-linear", "lora_target")
     elif any(sign in target for target in targets for sign in "*+()|[\\^"):
         meaning.say("adapter.targets", "all-linear", "lora_target")
-        meaning.note("lora_target is a regular expression: every linear layer is counted")
+        meaning.lack("lora_target", "it is a regular expression, and every linear layer is counted")
     else:
         meaning.say("adapter.targets", targets, "lora_target")
     meaning.say("adapter.dropout", sheet.number("lora_dropout"), "lora_dropout")
@@ -342,9 +381,9 @@ def _frozen(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
     layers = sheet.layers_of(sheet.text("model_name_or_path") or "")
     meaning.say("frozen", resolve_frozen(frozen, layers), "freeze_trainable_layers", "freeze_extra_modules")
     if modules and modules != ["all"]:
-        meaning.note("freeze_trainable_modules: parts of a block are not told apart; whole blocks are trained")
+        meaning.lack("freeze_trainable_modules", "parts of blocks, and whole blocks are counted")
     if sheet.flag("use_llama_pro"):
-        meaning.note("use_llama_pro: the trained blocks are spread through the stack; the last ones are counted")
+        meaning.lack("use_llama_pro", "the trained blocks are spread through the stack, and the last ones are counted")
 
 
 def resolve_frozen(frozen: list[str], layers: int | None) -> list[str]:
@@ -370,15 +409,16 @@ def _strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
     whole = sheet.get("deepspeed")
     inline = zero.inline_facts(sheet, "deepspeed")
     if inline is not None:
-        return zero.deepspeed(meaning, inline, "deepspeed"), False
+        return zero.deepspeed(sheet, meaning, inline, "deepspeed"), False
     if isinstance(whole, str) and whole.strip():
-        facts = zero.facts_of(sheet, whole)
+        facts = zero.facts_of(sheet, whole, "deepspeed")
         meaning.pointed["deepspeed"] = whole
         if facts is None:
             meaning.ask("parallel.sharding", f"deepspeed: {whole} is not here; give that file too")
             return None, False
-        meaning.note(f"deepspeed: {whole} is read as LLaMA-Factory has it")
-        return zero.deepspeed(meaning, facts, "deepspeed"), False
+        if sheet.opened(whole) is None:
+            meaning.note(f"deepspeed: {whole} is read as LLaMA-Factory has it")
+        return zero.deepspeed(sheet, meaning, facts, "deepspeed"), False
     options = sheet.get("fsdp")
     below = sheet.under("fsdp_config")
     sheet.text("fsdp_transformer_layer_cls_to_wrap")
@@ -408,10 +448,13 @@ def _precision(
         meaning.say("precision", "pure-bf16", *of)
     elif fp8:
         meaning.say("precision", "fsdp-fp8" if fsdp else "fp8", "fp8")
+    elif half is None and (adapter or sheet.flag("use_badam")):
+        # no autocast; weights that nobody upcasts stay in the type of the checkpoint (patcher.py, infer_optim_dtype)
+        meaning.say("precision", "pure-bf16", *of)
+        meaning.note("bf16, fp16: neither is on; the model stays in the type of its checkpoint, counted as bf16")
     elif half is None:
         meaning.say("precision", "fp32", *of)
-        if not adapter:
-            meaning.say("weight_dtype", "fp32", *of)
+        meaning.say("weight_dtype", "fp32", *of)
     elif fsdp:
         meaning.say("precision", f"fsdp-{half}", *of)
         if adapter:
@@ -428,6 +471,8 @@ def _precision(
             meaning.say("weight_dtype", "fp32", "finetuning_type")  # trainable weights are upcast (model/adapter.py)
         if half == "fp16":
             meaning.say("grad_scaler", True, "fp16")
+    if kind == "lora" and meaning.job["precision"].value == "pure-bf16":
+        meaning.say("adapter.dtype", "fp32", *of)  # PEFT upcasts adapters of half weights, whatever pure_bf16 says
 
 
 def _checkpointing(sheet: Sheet, meaning: Meaning, fsdp: bool) -> None:
@@ -437,7 +482,8 @@ def _checkpointing(sheet: Sheet, meaning: Meaning, fsdp: bool) -> None:
     sheet.flag("use_unsloth_gc")
     meaning.say("activation_checkpointing", "none" if off else "full", "disable_gradient_checkpointing")
     reentrant = sheet.flag("use_reentrant_gc")
-    if fsdp and meaning.job.get("parallel.fsdp_version") and meaning.job["parallel.fsdp_version"].value == 2:
+    told = meaning.job.get("parallel.fsdp_version")
+    if (told.value if fsdp and told else sheet.beside.get("parallel.fsdp_version")) == 2:
         reentrant = False
     if not off and reentrant:
         meaning.say("checkpoint_reentrant", True, "use_reentrant_gc")
@@ -452,6 +498,8 @@ def _stage(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
     if (packing and not neat) or (stage == "pt" and packing is not False):
         meaning.note("packing: samples stand one behind the other without a mask between them")
     loss = (sheet.text("pref_loss") or "").lower()
+    if sheet.flag("enable_liger_kernel") or sheet.flag("use_liger_kernel"):
+        trainer.liger(sheet, meaning, "enable_liger_kernel", loss=stage in ("pt", "sft"))
     if stage == "dpo":
         meaning.say("padding", "right", "stage")
         if loss in ("orpo", "simpo"):
@@ -460,22 +508,19 @@ def _stage(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
         meaning.say("loss", "dpo", "stage", "pref_loss")
         if loss not in DPO_LOSSES:
             sheet.problem("pref_loss", f"{loss!r} is not understood", "sigmoid, hinge, ipo, kto_pair, orpo or simpo")
-        adapter = kind == "lora" and not sheet.text("ref_model")
+        adapter = kind in ("lora", "oft") and not sheet.text("ref_model")
         meaning.say("dpo_reference", "adapter-off" if adapter else "model", "finetuning_type", "ref_model")
         return
     if stage in ("kto", "rm"):
         meaning.say("padding", "right", "stage")
         meaning.say("loss", "kto" if stage == "kto" else "reward", "stage")
         if stage == "kto":
-            adapter = kind == "lora" and not sheet.text("ref_model")
+            adapter = kind in ("lora", "oft") and not sheet.text("ref_model")
             meaning.say("dpo_reference", "adapter-off" if adapter else "model", "finetuning_type", "ref_model")
     elif stage == "ppo":
         meaning.say("loss", "ppo", "stage")
         meaning.say("padding", "right", "stage")
         meaning.note("stage: a job has no word for PPO, which generates and has value and reward models")
-    liger = sheet.flag("enable_liger_kernel") or sheet.flag("use_liger_kernel")
-    if liger and stage in ("pt", "sft"):
-        trainer.liger(sheet, meaning, "enable_liger_kernel")
 
 
 def _megatron(sheet: Sheet, meaning: Meaning) -> None:
@@ -507,12 +552,19 @@ def _megatron(sheet: Sheet, meaning: Meaning) -> None:
     if meaning.job["precision"].value.startswith("amp-"):
         meaning.say("precision", "mixed-" + meaning.job["precision"].value[4:], "bf16", "fp16")
         meaning.job.pop("weight_dtype", None)
+    bridge = (sheet.text("mixed_precision") or "").lower()  # of Megatron Bridge: bf16_mixed, bf16_with_fp8_..., fp8
+    if bridge:
+        half = "fp16" if bridge.startswith("fp16") else "bf16"
+        meaning.say("precision", "fp8" if "fp8" in bridge else f"mixed-{half}", "mixed_precision")
 
 
 def _plugin(sheet: Sheet, key: str) -> dict[str, Any]:
-    below = sheet.under(key)
+    """A plug-in of v1; what it does not know stays behind, and is not understood."""
+    start = key + "."
+    below = {name: item.value for name, item in sheet.written.items() if name.startswith(start)}
+    sheet.taken.update(name for name in below if PROGRAM.table.class_of(name) == "understood")
     whole = sheet.get(key)
-    return dict(whole) if isinstance(whole, Mapping) else below
+    return dict(whole) if isinstance(whole, Mapping) else {name[len(start) :]: value for name, value in below.items()}
 
 
 def _read_v1(sheet: Sheet, meaning: Meaning) -> None:
@@ -533,11 +585,14 @@ def _read_v1(sheet: Sheet, meaning: Meaning) -> None:
     context = sheet.count("cp_size") or 1
     if context > 1:
         meaning.say("parallel.context", context, "cp_size")
-        meaning.note(f"cp_mode: {sheet.text('cp_mode', 'ulysses')} splits heads; a job's is a ring")
+        meaning.lack("cp_mode", f"{sheet.text('cp_mode', 'ulysses')} splits heads, and a ring is counted")
     sheet.text("cp_mode")
     dist = _plugin(sheet, "dist_config")
     kind = str(dist.get("name") or "")
     if kind in ("fsdp2", "fsdp", "fsdp_turbo", "fsdpturbo"):
+        experts = int(dist.get("ep_size") or 1)
+        if experts > 1:
+            meaning.say("parallel.expert", experts, "dist_config.ep_size")
         replicas = sheet.count("mp_replicate_size") or 1
         word = f"hsdp:{shards}" if replicas > 1 and shards else "fsdp"
         meaning.say("parallel.sharding", word, "dist_config.name")
@@ -548,11 +603,11 @@ def _read_v1(sheet: Sheet, meaning: Meaning) -> None:
             meaning.say("parallel.sharding", "fsdp-grad-op", "dist_config.reshard_after_forward")
     elif kind == "deepspeed":
         path = str(dist.get("config_file") or "")
-        facts = zero.facts_of(sheet, path)
+        facts = zero.facts_of(sheet, path, "dist_config.config_file")
         if facts is None:
             meaning.ask("parallel.sharding", f"dist_config.config_file: {path} is not here; give that file too")
         else:
-            zero.deepspeed(meaning, facts, "dist_config.config_file")
+            zero.deepspeed(sheet, meaning, facts, "dist_config.config_file")
     elif kind:
         sheet.problem("dist_config.name", f"{kind!r} is not understood", "fsdp2 or deepspeed")
     peft = _plugin(sheet, "peft_config")
@@ -592,30 +647,40 @@ def _read_v1(sheet: Sheet, meaning: Meaning) -> None:
     optimizer = _plugin(sheet, "optim_config")
     word = str(optimizer.get("name") or "adamw").lower()
     meaning.say("optimizer", "muon" if word == "muon" else "adamw", "optim_config.name")
+    if word != "muon":  # core/base_trainer.py asks PyTorch for nothing
+        meaning.say("optimizer_implementation", "foreach", "optim_config.name")
     kernels = _plugin(sheet, "kernel_config")
-    included = str(kernels.get("include_kernels") or kernels.get("name") or "")
-    if "liger" in included:
-        meaning.say("loss", "fused", "kernel_config.name")
+    if "liger_kernel" in [name.strip() for name in str(kernels.get("name") or "").split(",")]:
+        # core/model_engine.py asks for logits wherever it trains, so Liger's fused loss is off unless a file says so
+        if str(kernels.get("require_logits", True)).lower() == "false":
+            meaning.say("loss", "fused", "kernel_config.require_logits")
+        meaning.say("liger_kernels", list(trainer.LIGER_KEYS), "kernel_config.name")
     _plugin(sheet, "init_config")
-    if sheet.given("pref_loss"):
+    verb = sheet.text("program")  # of the command line, as a file does not say what it is for
+    if verb == "rm":
+        meaning.say("loss", "reward", "program")
+        meaning.say("padding", "right", "program")
+    elif verb == "dpo" or sheet.given("pref_loss"):
         word = sheet.text("pref_loss") or ""
-        meaning.say("loss", word if word in ("orpo", "simpo") else "dpo", "pref_loss")
+        meaning.say("loss", word if word in ("orpo", "simpo") else "dpo", "pref_loss", "program")
         meaning.say("padding", "right", "pref_loss")
         if meaning.job["loss"].value == "dpo":
             meaning.say("dpo_reference", "adapter-off" if name in ("lora", "qlora") else "model", "pref_loss")
     if data or shards:
         meaning.say("parallel.data", data or (shards or 1) * (sheet.count("mp_replicate_size") or 1), "dp_size")
     else:
-        meaning.ask("parallel.data", "the number of GPUs is the launcher's (--gpus N)")
+        _devices(sheet, meaning)
 
 
 def _v1_precision(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     sharding = meaning.job["parallel.sharding"].value if "parallel.sharding" in meaning.job else None
     if not sheet.flag("bf16", True):
         meaning.say("precision", "fp32", "bf16")
-    elif sharding is None:
-        meaning.say("precision", "amp-bf16" if adapter else "pure-bf16", "bf16")
-        meaning.say("weight_dtype", "bf16", "bf16")
+    elif sharding is None and adapter:  # no autocast: the checkpoint's bf16, under adapters that PEFT upcasts
+        meaning.say("precision", "pure-bf16", "dist_config.name")
+        meaning.say("adapter.dtype", "fp32", "dist_config.name")
+    elif sharding is None:  # core/model_engine.py upcasts the whole model, and bf16 is a policy of FSDP
+        meaning.say("precision", "fp32", "dist_config.name")
     elif sharding.startswith("zero") or sharding == "ddp":
         meaning.say("precision", "mixed-bf16", "bf16", "dist_config.name")
     else:

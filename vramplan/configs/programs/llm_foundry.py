@@ -263,7 +263,7 @@ def _mpt(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
     kind = sheet.text("model.ffn_config.ffn_type") or "mptmlp"
     sheet.get("model.ffn_config.ffn_hidden_size")
     if kind not in ("mptmlp", "mptgeglu", "mptglu"):
-        meaning.note(f"model.ffn_config.ffn_type: a job has no word for {kind} in an MPT; one plain MLP is counted")
+        meaning.lack("model.ffn_config.ffn_type", f"{kind} in an MPT, and one plain MLP is counted")
 
 
 def _adapter(sheet: Sheet, meaning: Meaning) -> None:

@@ -264,6 +264,9 @@ def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
         written[f"launcher.{key}"] = item
     if script.program is not None:
         written["program"] = Written(script.program.text, file, script.program.line)
+        first = script.arguments[0] if script.arguments else None
+        if first is not None and first.text.endswith((".yaml", ".yml", ".json")) and "config" not in written:
+            written["config"] = Written(first.text, file, first.line)  # HfArgumentParser and its kin
     for name, key in (("NNODES", "nnodes"), ("NUM_NODES", "nnodes"), ("GPUS_PER_NODE", "nproc_per_node")):
         held = script.values.get(name)
         if held and f"launcher.{key}" not in written and not shell.unknowns(held[0].text):
@@ -391,7 +394,7 @@ class _Command:
         text = self.sheet.text("num_experts") or ""
         numbers = [int(word) for word in text.split() if word.isdecimal()]
         if len(numbers) > 1 and len(set(numbers)) > 1:
-            self.meaning.note(f"--num-experts {text}: every block is counted with {max(numbers)}")
+            self.meaning.lack("num_experts", f"{text}, and every block is counted with {max(numbers)}")
         return max(numbers) if len(numbers) > 1 else self.count("num_experts")
 
     def model(self, family: str) -> None:
@@ -538,7 +541,9 @@ class _Command:
         heads = self.count("ds_sequence_parallel_size", "parallel.context") or 1
         if heads > 1:
             context = heads
-            meaning.note("--ds-sequence-parallel-size: Ulysses splits heads, not the sequence, within the attention")
+            meaning.lack(
+                "ds_sequence_parallel_size", "Ulysses splits heads within the attention, and a ring is counted"
+            )
         for name, value, of in (
             ("parallel.tensor", tensor, key),
             ("parallel.pipeline", stages, "pipeline_model_parallel_size"),
@@ -624,7 +629,7 @@ class _Command:
             word = "full" if whole else f"every:{each}"
             meaning.say("activation_checkpointing", word, of, "recompute_num_layers")
             if method == "block":
-                meaning.note("--recompute-method block: each block of a stage is counted as recomputed")
+                meaning.lack("recompute_method", "some blocks of a stage, and each is counted as recomputed")
         else:
             meaning.say("activation_checkpointing", "none", "recompute_granularity")
 
@@ -641,7 +646,7 @@ class _Command:
         if given and family in ("gpt2", "bert", "t5"):
             meaning.say("dropout", hidden, "hidden_dropout", "attention_dropout")
             if hidden != inside:
-                meaning.note("--attention-dropout differs from --hidden-dropout, which is taken for both")
+                meaning.lack("attention_dropout", f"{inside}, and --hidden-dropout is taken for both")
         for key, name in (
             ("moe_expert_capacity_factor", "expert_capacity_factor"),
             ("moe_pad_expert_input_to_capacity", "expert_pad_to_capacity"),
@@ -659,7 +664,7 @@ class _Command:
             pass
         elif sheet.flag("use_megatron_fsdp") and strategy in FSDP_STRATEGIES:
             meaning.say("parallel.sharding", FSDP_STRATEGIES[strategy], "data_parallel_sharding_strategy")
-            meaning.note("--use-megatron-fsdp: Megatron's FSDP is counted as that of PyTorch")
+            meaning.lack("use_megatron_fsdp", "Megatron's FSDP is counted as that of PyTorch")
         elif sheet.flag("use_torch_fsdp2"):
             meaning.say("parallel.sharding", "fsdp", "use_torch_fsdp2")
             meaning.say("parallel.fsdp_version", 2, "use_torch_fsdp2")
@@ -671,7 +676,9 @@ class _Command:
         if sheet.flag("optimizer_cpu_offload"):
             meaning.say("offload", ["optimizer"], "optimizer_cpu_offload")
             if fraction != 1:
-                meaning.note(f"--optimizer-offload-fraction {fraction}: the whole optimizer is counted on the host")
+                meaning.lack(
+                    "optimizer_offload_fraction", f"{fraction}, and the whole optimizer is counted on the host"
+                )
 
 
 TABLE = Table(

@@ -277,7 +277,7 @@ def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
         word = "full" if method == "block" or each == 1 else f"every:{each}"
         meaning.say("activation_checkpointing", word, *of)
         if method == "block":
-            meaning.note("model.activations_checkpoint_method block: every block is counted as recomputed")
+            meaning.lack("model.activations_checkpoint_method", "some blocks, and each is counted as recomputed")
     elif granularity in (None, "null", "None"):
         meaning.say("activation_checkpointing", "none", of[0])
     else:
@@ -297,7 +297,7 @@ def _adapter(sheet: Sheet, meaning: Meaning) -> None:
     if scheme in ("", "none", "null"):
         return
     if scheme in ("adapter", "ptuning", "ia3", "selective", "mora"):
-        meaning.note(f"model.peft.peft_scheme: a job has no word for {scheme}; full fine-tuning is counted")
+        meaning.lack("model.peft.peft_scheme", f"{scheme}, and full fine-tuning is counted")
         return
     if scheme not in ("lora", "qlora"):
         sheet.problem("model.peft.peft_scheme", f"{scheme!r} is not understood", "lora, or null")

@@ -137,7 +137,8 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     _loss(sheet, meaning, adapter)
     if sheet.flag("packing"):
         meaning.say("packing", True, "packing")
-    if sheet.beside.get("parallel.sharding") == "ddp":
+    alone = bool(sheet.flag("use_qlora")) and "parallel.sharding" not in sheet.beside  # it goes without DeepSpeed
+    if alone or sheet.beside.get("parallel.sharding") == "ddp":
         meaning.say("precision", "amp-bf16" if adapter else "pure-bf16", "finetune.py loads bf16")
         if adapter:
             meaning.say("weight_dtype", "bf16", "finetune.py loads bf16")
@@ -172,12 +173,9 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
     if kind not in ("adamw", "muon"):
         sheet.problem("optimizer_type", f"{kind!r} is not understood", "adamw or muon")
         return
-    if eight:
-        meaning.say("optimizer", "adamw-8bit-paged" if paged else "adamw-8bit", "use_8bit_optimizer")
-    elif sheet.flag("use_qlora"):
-        meaning.say("optimizer", "adamw-paged", "use_qlora")
-    elif paged:
-        meaning.say("optimizer", "adamw-paged", "dpo_use_paged_optimizer")
+    if paged or sheet.flag("use_qlora"):  # else 8 bits are not asked for: finetune.py, dpo_tune_cache.py
+        word = "adamw-8bit-paged" if eight else "adamw-paged"
+        meaning.say("optimizer", word, "use_qlora", "dpo_use_paged_optimizer", "use_8bit_optimizer")
     else:
         meaning.say("optimizer", kind, "optimizer_type")
         if fused is False:
@@ -191,7 +189,7 @@ def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     sheet.get("beta")
     sheet.get("dpo_beta")
     liger = sheet.flag("use_liger_kernel")
-    is_preference = _program_of(sheet) in PREFERENCES
+    is_preference = _program_of(sheet) in PREFERENCES or sheet.given("num_epochs")  # SFT's are num_train_epochs
     if word in DPO or (not word and (beta or is_preference)):
         meaning.say("loss", "dpo", key)
         meaning.say("dpo_reference", "precomputed", "dpo_tune_cache.py computes the reference before training")

@@ -239,12 +239,12 @@ def _model(sheet: Sheet, meaning: Meaning) -> None:
     name, flavor = sheet.text("model.name") or "", sheet.text(key_of_flavor) or ""
     backend = sheet.text("model_spec.attn_backend")
     if backend not in (None, "sdpa"):
-        meaning.note(f"model_spec.attn_backend: attention of {backend} is counted as SDPA's")
+        meaning.lack("model_spec.attn_backend", f"attention of {backend} is counted as SDPA's")
     bare = flavor
     for tail in ATTENTIONS:
         bare = bare.removesuffix(tail)
     if bare != flavor:
-        meaning.note(f"model.flavor: attention of {flavor} is counted as SDPA's")
+        meaning.lack(key_of_flavor, f"attention of {flavor} is counted as SDPA's")
     key = (name, bare)
     other = next((of for of in ("hf_transformers.model", "hf_model") if sheet.text(of)), None)
     if other is not None and flavor.startswith("debugmodel"):
@@ -303,7 +303,7 @@ def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("activation_checkpointing", f"selective-layer:{option}", *of)
     elif mode == "memory_budget":
         meaning.say("activation_checkpointing", "none", of[0])
-        meaning.note("activation_checkpoint.mode memory_budget: the compiler chooses; nothing is counted as recomputed")
+        meaning.lack(of[0], "the compiler chooses within a memory budget, and nothing is counted as recomputed")
     else:
         sheet.problem(
             of[0], f"{mode!r} with {option!r} is not understood", "none, full, or selective with op or a number"

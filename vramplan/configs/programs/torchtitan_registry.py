@@ -127,7 +127,7 @@ def checkpointing(sheet: Sheet, meaning: Meaning) -> None:
     word = sheet.word(key, CHECKPOINTS)
     if word is None:
         meaning.say("activation_checkpointing", "none", key)
-        meaning.note("a memory budget: the compiler chooses; nothing is counted as recomputed")
+        meaning.lack(key, "the compiler chooses within a memory budget, and nothing is counted as recomputed")
         return
     meaning.say("activation_checkpointing", word, key)
     if word == "selective-op":

@@ -272,7 +272,7 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
     else:
         meaning.say("optimizer_implementation", "fused", "optimizer.fused")
     if name.startswith("torchao."):
-        meaning.note(f"optimizer: the states of {name} are counted as {meaning.job['optimizer'].value}")
+        meaning.lack(key, f"the states of {name} are counted as {meaning.job['optimizer'].value}")
     if sheet.flag("optimizer_in_bwd"):
         meaning.say("optimizer_in_backward", True, "optimizer_in_bwd")
 
@@ -300,9 +300,7 @@ def _adapter(sheet: Sheet, meaning: Meaning, builder: str) -> bool:
     if sheet.flag("model.apply_lora_to_mlp"):
         targets += MLP
     if sheet.flag("model.apply_lora_to_output"):
-        meaning.note(
-            "model.apply_lora_to_output: a job has no adapter of the head; that of the other layers is counted"
-        )
+        meaning.lack("model.apply_lora_to_output", "an adapter of the head, and that of the other layers is counted")
     dora = sheet.flag("model.use_dora")
     meaning.say("adapter.kind", "dora" if dora else "lora", "model.use_dora" if dora else "model._component_")
     meaning.say("adapter.rank", sheet.count("model.lora_rank"), "model.lora_rank")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.sheet import Meaning, Sheet, names
+from vramplan.configs.sheet import Meaning, Sheet, Table, names
 from vramplan.errors import near_matches
 
 FOREACH = ("optimizer_implementation", "foreach")
@@ -116,7 +116,7 @@ def optimizer(sheet: Sheet, meaning: Meaning, key: str, **more: tuple[str, tuple
     elif name in NEAREST_OPTIMIZERS:
         word, note = NEAREST_OPTIMIZERS[name]
         meaning.say("optimizer", word, key)
-        meaning.note(f"{key}: {note}")
+        meaning.lack(key, note)
     elif name.removesuffix("_layerwise") in LOW_RANK_OPTIMIZERS:
         arguments = arguments_of(sheet.get("optim_args"))
         word = name.removesuffix("_layerwise").replace("_", "-")
@@ -154,14 +154,59 @@ LIGER_KEYS = {"rms-norm": ("rms_norm",), "glu": ("swiglu", "geglu"), "rope": ("r
 """By the word of a job: the arguments of Liger's functions that say so, of which a model type has one of several."""
 
 
-def liger(sheet: Sheet, meaning: Meaning, key: str) -> None:
+def liger(sheet: Sheet, meaning: Meaning, key: str, *, loss: bool = True) -> None:
     """Liger's loss and its other kernels, but for those that `liger_kernel_config` turns off.
+
+    `loss`: of a trainer with a loss of its own the Trainer patches the other kernels alone.
 
     Source: transformers 5.23, trainer.py and integrations/liger.py, apply_liger_kernel.
     """
     config = sheet.under(LIGER_CONFIG)
-    if config.get("fused_linear_cross_entropy", True):
+    if loss and config.get("fused_linear_cross_entropy", True):
         meaning.say("loss", "fused", key)
     kernels = [word for word, names in LIGER_KEYS.items() if all(config.get(name, True) for name in names)]
     if kernels:
         meaning.say("liger_kernels", kernels, key, LIGER_CONFIG)
+
+
+LAUNCHED = (
+    "launcher.nproc_per_node",
+    "launcher.nnodes",
+    "launcher.num_processes",
+    "launcher.num_gpus",
+    "launcher.num_nodes",
+)
+"""Options of launchers that say how many GPUs there are."""
+
+LAUNCHER = names(
+    """
+    launcher.node_rank launcher.master_addr launcher.master_port launcher.rdzv_backend launcher.rdzv_endpoint
+    launcher.rdzv_id launcher.standalone launcher.max_restarts launcher.hostfile launcher.include launcher.exclude
+    launcher.module launcher.tee launcher.log_dir launcher.role
+    """
+)
+"""Options of launchers that say nothing of a job."""
+
+
+def devices(sheet: Sheet) -> int | None:
+    """How many GPUs a launcher starts on all its nodes; None where it does not say."""
+    each = next((sheet.count(key) for key in LAUNCHED[:1] + LAUNCHED[2:4] if sheet.given(key)), None)
+    nodes = next((sheet.count(key) for key in ("launcher.nnodes", "launcher.num_nodes") if sheet.given(key)), None)
+    if sheet.given("launcher.num_processes"):
+        nodes = 1
+    return None if each is None else each * (nodes or 1)
+
+
+def complete(sheet: Sheet, table: Table) -> None:
+    """Give options of a command line that are the beginning of one understood key its name, as argparse does."""
+    for key in [key for key in sheet.written if "." not in key and table.class_of(key) is None]:
+        found = [name for name in table.understood if name.startswith(key) and "." not in name]
+        if len(found) == 1 and found[0] not in sheet.written:
+            sheet.written[found[0]] = sheet.written.pop(key)
+
+
+def renamed(sheet: Sheet, names: Mapping[str, str]) -> None:
+    """Give settings that a script calls otherwise the names of the program."""
+    for key, name in names.items():
+        if key in sheet.written and name not in sheet.written:
+            sheet.written[name] = sheet.written.pop(key)

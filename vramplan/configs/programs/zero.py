@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from vramplan.configs.programs.deepspeed_keys import OPTIMIZERS, RELEASES, SIZES, TABLE
 from vramplan.configs.sheet import Meaning, Sheet, Written
 from vramplan.errors import Problem
-
-SIZES = {
-    "reduce_bucket_size": "reduce_bucket_size",
-    "allgather_bucket_size": "allgather_bucket_size",
-    "sub_group_size": "sub_group_size",
-    "stage3_max_live_parameters": "stage3_max_live_parameters",
-    "max_live_parameters": "stage3_max_live_parameters",
-    "stage3_prefetch_bucket_size": "stage3_prefetch_bucket_size",
-    "prefetch_bucket_size": "stage3_prefetch_bucket_size",
-    "stage3_param_persistence_threshold": "stage3_param_persistence_threshold",
-    "param_persistence_threshold": "stage3_param_persistence_threshold",
-}
-"""Sizes of `zero_optimization`, with the old names, and their keys under `parallel`."""
 
 _TEMPLATE: dict[str, Any] = {"fp16": True, "optimizer": "adamw", "gradient_accumulation_steps": 1, "overlap_comm": True}
 
 SHIPPED: dict[str, dict[str, Any]] = {
     # axolotl-ai-cloud/axolotl 0.18.0 (067b021c), deepspeed_configs/
     "deepspeed_configs/zero1.json": {"stage": 1, "overlap_comm": True},
-    "deepspeed_configs/zero1_torch_compile.json": {"stage": 1, "overlap_comm": True, "compile": True},
+    "deepspeed_configs/zero1_torch_compile.json": {"stage": 1, "overlap_comm": True},
     "deepspeed_configs/zero2.json": {
         "stage": 2,
         "offload_optimizer": "cpu",
@@ -38,7 +26,6 @@ SHIPPED: dict[str, dict[str, Any]] = {
         "offload_optimizer": "cpu",
         "contiguous_gradients": True,
         "overlap_comm": True,
-        "compile": True,
     },
     "deepspeed_configs/zero3.json": {
         "stage": 3,
@@ -178,18 +165,10 @@ def shipped(path: str) -> dict[str, Any] | None:
     return next((facts for name, facts in SHIPPED.items() if tail == name or tail.endswith("/" + name)), None)
 
 
-def facts_of(sheet: Sheet, path: str) -> dict[str, Any] | None:
-    """What a DeepSpeed file of that path says: one that is there, else one that comes with a program."""
+def facts_of(sheet: Sheet, path: str, key: str) -> dict[str, Any] | None:
+    """What the DeepSpeed file says that `key` names: one that is there, else one that comes with a program."""
     written = sheet.opened(path)
-    if written is None:
-        return shipped(path)
-    facts = zero_facts(nested(written))
-    place = written.get("zero_optimization.stage")
-    if facts["stage"] not in STAGES and place is not None:
-        message, key = f"{facts['stage']!r} is no stage of ZeRO", "zero_optimization.stage"
-        sheet.problems.append(Problem(message, key, "0, 1, 2 or 3", place.file, place.line, place.column))
-        facts["stage"] = 0
-    return facts
+    return shipped(path) if written is None else _read(sheet, written, key)
 
 
 def inline_facts(sheet: Sheet, key: str) -> dict[str, Any] | None:
@@ -197,7 +176,19 @@ def inline_facts(sheet: Sheet, key: str) -> dict[str, Any] | None:
     start = key + "."
     below = {name[len(start) :]: item for name, item in sheet.written.items() if name.startswith(start)}
     sheet.under(key)
-    return zero_facts(nested(below)) if below else None
+    return _read(sheet, below, key) if below else None
+
+
+def _read(sheet: Sheet, written: Mapping[str, Written], key: str) -> dict[str, Any]:
+    """The facts of settings that are there; they are sorted out with those of the sheet."""
+    sheet.adopt(key, Sheet(written, RELEASES[0]), TABLE)
+    facts = zero_facts(nested(written))
+    place = written.get("zero_optimization.stage")
+    if facts["stage"] not in STAGES and place is not None:
+        message, name = f"{facts['stage']!r} is no stage of ZeRO", "zero_optimization.stage"
+        sheet.problems.append(Problem(message, name, "0, 1, 2 or 3", place.file, place.line, place.column))
+        facts["stage"] = 0
+    return facts
 
 
 def nested(written: Mapping[str, Written]) -> dict[str, Any]:
@@ -232,10 +223,25 @@ def zero_facts(config: Mapping[str, Any]) -> dict[str, Any]:
     size = (config.get("tensor_parallel") or {}).get("autotp_size")
     if isinstance(size, int) and size > 1:
         facts["autotp_size"] = size
-    clipping = config.get("gradient_clipping")
-    if isinstance(clipping, int | float):
-        facts["gradient_clipping"] = clipping
+    for name in MUST_MATCH:
+        if isinstance(config.get(name), int | float) and not isinstance(config[name], bool):
+            facts[name] = config[name]
+    kind = config.get("optimizer")
+    kind = kind.get("type") if isinstance(kind, Mapping) else None
+    if isinstance(kind, str):
+        facts["optimizer"] = OPTIMIZERS.get(kind.lower(), kind.lower())
     return facts
+
+
+MUST_MATCH = {
+    "train_micro_batch_size_per_gpu": "micro_batch_size",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "gradient_clipping": "max_gradient_norm",
+}
+"""Settings of DeepSpeed that the Trainer refuses where its own say otherwise, by the keys of a job.
+
+Source: huggingface/transformers 5.23.0, src/transformers/integrations/deepspeed.py, trainer_config_process.
+"""
 
 
 STAGES = (0, 1, 2, 3)
@@ -250,29 +256,55 @@ Source: deepspeedai/DeepSpeed 0.19.8, deepspeed/runtime/zero/config.py, DeepSpee
 """
 
 
-def deepspeed(meaning: Meaning, facts: Mapping[str, Any], of: str) -> int:
-    """Say how a DeepSpeed file shards; the stage."""
+def deepspeed(sheet: Sheet, meaning: Meaning, facts: Mapping[str, Any], key: str) -> int:
+    """Say how a DeepSpeed configuration shards, and what steps; the stage. `key`: the setting that names or has it.
+
+    A job that has its batch and its optimizer already is held against those of the configuration.
+    """
+
+    def of(name: str) -> str:
+        place = f"{key}:{name}"
+        return place if sheet.place(place) is not None else key
+
+    _matches(sheet, meaning, facts, of)
     stage = int(facts["stage"])
     facts = {name: value for name, value in facts.items() if name not in USUAL or USUAL[name] != value}
-    meaning.say("parallel.sharding", f"zero{stage}" if stage else "ddp", of)
-    for name, key in SIZES.items():
-        if facts.get(name) and stage:  # 0 means: none at a time, which has no word
-            meaning.say(f"parallel.{key}", int(facts[name]), of)
+    meaning.say("parallel.sharding", f"zero{stage}" if stage else "ddp", of("zero_optimization.stage"))
+    for name, ours in SIZES.items():
+        if name in facts and stage:
+            meaning.say(f"parallel.{ours}", int(float(facts[name])), of(f"zero_optimization.{name}"))
     for name in ("overlap_comm", "contiguous_gradients"):
         if name in facts and stage:
-            meaning.say(f"parallel.{name}", bool(facts[name]), of)
+            meaning.say(f"parallel.{name}", bool(facts[name]), of(f"zero_optimization.{name}"))
     offload: list[str] = []
     if facts.get("offload_optimizer"):
         offload += ["optimizer", "gradients"]
     if facts.get("offload_param"):
         offload.append("parameters")
     if offload:
-        meaning.say("offload", offload, of)
-    for name, key in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
+        meaning.say("offload", offload, key)
+    for name, ours in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
         if facts.get(name) == "nvme":
-            meaning.say(f"parallel.offload_{key}_device", "nvme", of)
+            meaning.say(f"parallel.offload_{ours}_device", "nvme", of(f"zero_optimization.{name}.device"))
     if facts.get("autotp_size"):
-        meaning.say("parallel.tensor", facts["autotp_size"], of)
-    if facts.get("compile"):
-        meaning.say("compile", True, of)
+        meaning.say("parallel.tensor", facts["autotp_size"], of("tensor_parallel.autotp_size"))
     return stage
+
+
+def _matches(sheet: Sheet, meaning: Meaning, facts: Mapping[str, Any], of: Callable[[str], str]) -> None:
+    for name, ours in MUST_MATCH.items():
+        told = meaning.job.get(ours)
+        place = sheet.place(of(name))
+        if name in facts and told is not None and place is not None and (told.value or 0) != facts[name]:
+            message = f"is {facts[name]}, and {told.of[0]} is {told.value}, which the Trainer refuses"
+            hint = 'write one of them in both, or "auto"'
+            sheet.problems.append(Problem(message, of(name), hint, place.file, place.line, place.column))
+    told, place = meaning.job.get("optimizer"), sheet.place(of("optimizer.type"))
+    if "optimizer" in facts and told is not None and place is not None:
+        if told.value == "adafactor":
+            message = "stands beside Adafactor of the training arguments, which the Trainer refuses"
+            hint = "leave one of the two out"
+            sheet.problems.append(Problem(message, of("optimizer.type"), hint, place.file, place.line, place.column))
+        meaning.job.pop("optimizer_implementation", None)
+        meaning.say("optimizer", facts["optimizer"], of("optimizer.type"))
+        meaning.note("the optimizer is that of the DeepSpeed configuration, which goes before the Trainer's")

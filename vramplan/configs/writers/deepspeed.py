@@ -10,12 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramplan.configs.page import JSON, Page
-from vramplan.configs.programs import deepspeed
+from vramplan.configs.programs.deepspeed_keys import OPTIMIZERS
 from vramplan.configs.writers import words
 from vramplan.configs.writers.arguments import page_of, task_of
 from vramplan.configs.writing import Asked, Files, Writer
 
-NAMES = {"adam": "Adam", "adamw": "AdamW", "lion": "Lion", "sgd": "SGD", "muon": "Muon", "adagrad": "Adagrad"}
+NAMES = {
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "lion": "Lion",
+    "sgd": "SGD",
+    "muon": "Muon",
+    "adagrad": "Adagrad",
+    "lamb": "Lamb",
+}
 """How DeepSpeed writes its optimizers; it takes any case."""
 
 
@@ -24,7 +32,7 @@ def write(asked: Asked) -> Iterator[Files]:
     page = Page("ds_config.json", JSON)
     words.put_zero(page, asked)
     if asked["runtime"] == "deepspeed":
-        word = words.turned(deepspeed.OPTIMIZERS).get(str(asked["optimizer"]), "adamw")
+        word = words.turned(OPTIMIZERS).get(str(asked["optimizer"]), "adamw")
         page.put("optimizer.type", NAMES[word], "optimizer")
         page.put("optimizer.params.lr", 1e-5)
         launch = f"deepspeed --num_gpus {asked.per_node} train.py --deepspeed --deepspeed_config {page.name}"

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from vramplan.configs.page import Page
 from vramplan.configs.programs import trainer
-from vramplan.configs.programs.zero import SIZES
+from vramplan.configs.programs.deepspeed_keys import SIZES
 from vramplan.configs.writing import Asked
 
 K = TypeVar("K")

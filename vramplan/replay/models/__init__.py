@@ -55,6 +55,12 @@ def no_flash_attention(name: str) -> str | None:
     return reason
 
 
+def package_flash(name: str) -> str | None:
+    """What lets the flash-attn package run where PyTorch's flash kernel cannot; None where nothing does."""
+    reason: str | None = getattr(family(name), "package_flash", None)
+    return reason
+
+
 def flash_takes_windows(name: str) -> bool:
     """Whether the flash-attn package computes the family's windows itself: not where they are chunks."""
     return getattr(family(name), "chunked", False) is False

@@ -127,6 +127,10 @@ class Gemma3Images:
     takes_padding = True
     smooths = False  # it returns what it made of the images beside its logits
     no_flash_attention = "the tokens of an image see each other, which takes a mask"
+    package_flash = (
+        "the flash-attn package takes no mask: the tokens of an image see what stands before them, and windows are an "
+        "argument; composed, and never traced"
+    )
 
     @staticmethod
     def block_kind(shape: ModelShape, block: int) -> object:
@@ -194,7 +198,9 @@ class Gemma3Images:
         _mask = tokens_of_images(input_ids)
         embeds = masked_scatter(embeds, _mask, images)
         _block_ids = tape.new("where", input_ids.shape, INT64, True)
-        masks = tuple(self.mask(embeds, windowed=windowed) for windowed in (False, True))
+        masks: tuple[Tensor | None, ...] = (None, None)  # of the flash-attn package
+        if recipe.attention != "flash":
+            masks = tuple(self.mask(embeds, windowed=windowed) for windowed in (False, True))
         with tape.building("language_model"):
             return self.language_model(embeds, masks, text), images
 
@@ -209,7 +215,7 @@ class Gemma3Images:
             mask = tape.new("bitwise_and", shape, BOOL, True)
         return tape.new("where", shape, embeds.dtype, True) if self.recipe.attention == "eager" else mask
 
-    def language_model(self, embeds: Tensor, masks: tuple[Tensor, ...], segments: tuple[Segment, ...]) -> Tensor:
+    def language_model(self, embeds: Tensor, masks: tuple[Tensor | None, ...], segments: tuple[Segment, ...]) -> Tensor:
         """Gemma3TextModel.forward, from embeddings."""
         tape, recipe = self.tape, self.recipe
         shape = recipe.shape

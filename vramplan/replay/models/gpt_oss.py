@@ -29,7 +29,7 @@ from vramplan.replay.operators.basic import (
 )
 from vramplan.replay.operators.experts import sigmoid, top_k
 from vramplan.replay.operators.indexing import every_second
-from vramplan.replay.operators.sinks import clamp, max_last, rows_of_table, sub
+from vramplan.replay.operators.sinks import beside_sinks, clamp, max_last, rows_of_table, sub
 from vramplan.replay.operators.views import cat, contiguous, expand, narrow, split, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, INT64, DType, Tensor
@@ -68,7 +68,7 @@ def apply_rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Rotary
 
 
 class Attention(LlamaAttention):
-    """GptOssAttention: eager, with a sink for each head."""
+    """GptOssAttention: eager, or kernels of a package, with a sink for each head."""
 
     turn = staticmethod(apply_rotary)
 
@@ -78,7 +78,10 @@ class Attention(LlamaAttention):
         super().__init__(tape, recipe)
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """eager_attention_forward."""
+        """eager_attention_forward, or flash_attention_forward with `s_aux`."""
+        if self.recipe.attention == "flash":
+            output, weights = super().core(query, key, value, mask)
+            return beside_sinks(output, self.sinks), weights
         shape = self.recipe.shape
         groups = shape.attention_heads // shape.key_value_heads
         keys = repeat_kv(key, groups)
@@ -178,6 +181,10 @@ class GptOss(Llama):
     """GptOssForCausalLM, with its loss."""
 
     no_fused_attention = "each head has a sink among its scores, which scaled_dot_product_attention has no place for"
+    package_flash = (
+        "kernels of the flash-attn package take the sinks and windows as arguments, as those of FlashAttention 3 do "
+        "(kernels-community/vllm-flash-attn3); composed, and never traced"
+    )
     takes_padding = True
     head_losses = HEAD_LOSSES_WITHOUT_HALF
 

@@ -29,6 +29,21 @@ def max_last(x: Tensor) -> Tensor:
     return values
 
 
+def beside_sinks(output: Tensor, sinks: Parameter) -> Tensor:
+    """The result of an attention kernel that takes sinks as an argument: nothing new.
+
+    Backward: the gradient of the sinks, which the kernel makes beside those of queries, keys and values.
+    Source: kernels-community/vllm-flash-attn3, flash_attn_interface.py, `s_aux`.
+    """
+    tape = output.tape
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return grad, grad.tape.new("flash_attention_backward", sinks.shape, sinks.dtype, False)
+
+    node = tape.record("flash_attention_sinks", (output, sinks), backward)
+    return output.alias(output.shape, output.strides, node)
+
+
 def sub(a: Tensor, b: Tensor) -> Tensor:
     """a - b of one dtype: new, nothing saved.
 
