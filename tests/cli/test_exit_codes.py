@@ -13,8 +13,8 @@ from tests.cli.running import ABLE, TINY, process, refused, run, valid, write_jo
 
 FITS = ("-m", "gpt2-xl", "-g", "v100")
 TIGHT = ("-m", "gpt2-xl", "-g", "29 GiB", "--precision", "amp-fp16")
-ABOVE = ("-m", "gpt2-xl", "-g", "28 GiB", "--precision", "amp-fp16")  # the estimate is above what is usable
-TIGHT_BY_RESERVE = ("-m", "gpt2-xl", "-g", "v100", "--reserve", "2.5 GiB")
+ABOVE = ("-m", "gpt2-xl", "-g", "28 GiB", "--precision", "amp-fp16", "--allocator", "estimate")
+TIGHT_BY_RESERVE = ("-m", "gpt2-xl", "-g", "v100", "--reserve", "2.5 GiB", "--allocator", "estimate")
 DOES_NOT_FIT = ("-m", "gpt2-xl", "-g", "v100", "--micro-batch", "32", "--checkpointing", "full")
 FORMATS: dict[str, tuple[str, ...]] = {
     "text": (),

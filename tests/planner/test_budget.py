@@ -16,12 +16,12 @@ SIZES = st.integers(0, 2**38)
 
 
 @given(held=SIZES, largest=SIZES, above=st.integers(0, 40))
-def test_the_upper_end_has_room_for_three_of_the_largest_tensor_up_to_three_tenths(
+def test_the_upper_end_has_room_for_half_as_much_again_as_the_largest_tensor_up_to_three_tenths(
     held: int, largest: int, above: int
 ) -> None:
     upper = footprint(held, 0, Margin(0, above), largest_bytes=largest).high
     plain, most = (held * Fraction(100 + percent, 100) for percent in (above, 30))
-    assert 0 <= upper - max(plain, min(most, held + 3 * largest)) < 1
+    assert 0 <= upper - max(plain, min(most, held + Fraction(3, 2) * largest)) < 1
 
 
 @given(room=SIZES, largest=SIZES, above=st.integers(0, 40))

@@ -118,18 +118,19 @@ def answer(
     typed: Callable[[], Typed] | None = None,
     *,
     closer_from: int | None = None,
+    remedies_from: int | None = None,
 ) -> FitResult:
     """The whole answer about one job. Raises UsageError as `decide` does.
 
     `closer_from`: from which part of the usable memory on a short iteration goes through the simulated allocator, as in
-    `decide`. `larger_gpus` gives the known cards, and `typed` what the job was before defaults; they are called only
+    `decide`; `remedies_from` is the same of remedies, without it that of the answer. `larger_gpus` gives the known cards, and `typed` what the job was before defaults; they are called only
     where there are remedies. `replays`: those of the answers before it, which are not made again
     (`vramplan.answers.session.Session` keeps them).
     """
     if isinstance(job, TextbookJob):
         return _by_textbook(job, replays)
     decision = decide(job, replays, closer_from=closer_from)
-    return describe(decision, larger_gpus, typed, closer_from=closer_from)
+    return describe(decision, larger_gpus, typed, closer_from=closer_from if remedies_from is None else remedies_from)
 
 
 def _by_textbook(job: TextbookJob, replays: Replays | None) -> FitResult:

@@ -7,7 +7,7 @@ from vramplan.job.echo import allocator_of
 from vramplan.planner.bands import OUTSIDE_CALIBRATED
 from vramplan.planner.checkpoints import STRATEGIES
 from vramplan.planner.choose import strategies_of
-from vramplan.planner.decision import Decision
+from vramplan.planner.decision import MOST_EVENTS, Decision
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Choice, Rung, has_room
 from vramplan.replay.record import Record
@@ -21,14 +21,16 @@ WIDE = 0.2  # of the likely figure: from here on a range is said to be wide
 def assumed(decision: Decision) -> tuple[Assumption, ...]:
     """The defaults that were taken and the choices that were made, each with its reason."""
     job, judge, choice = decision
-    return (*_taken(job, choice), *_choices(job, choice), *_simulated(job), *_range(judge))
+    return (*_taken(job, choice), *_choices(job, choice), *_simulated(decision), *_range(judge))
 
 
-def _simulated(job: Job) -> list[Assumption]:
+def _simulated(decision: Decision) -> list[Assumption]:
     """That the allocator is simulated although the job does not say so."""
+    job = decision.job
     if job.allocator is None or job.allocator_offered is None:
         return []
-    return [Assumption("allocator", allocator_of(job), "simulated, as the iteration is short")]
+    why = "the estimate is tight" if decision.events > MOST_EVENTS else "the iteration is short"
+    return [Assumption("allocator", allocator_of(job), f"simulated, as {why}")]
 
 
 def _range(judge: Judge) -> list[Assumption]:

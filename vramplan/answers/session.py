@@ -19,7 +19,7 @@ from vramplan.answers.fit import answer, answered, describe, no_gpus
 from vramplan.catalog import reading
 from vramplan.catalog.reading import MOST_FILES, Files
 from vramplan.planner import replays
-from vramplan.planner.decision import IN_DOUBT, decide
+from vramplan.planner.decision import ALWAYS, IN_DOUBT, decide
 from vramplan.planner.replays import MOST_RECORDS, Replays
 from vramplan.planner.verdict import verdict_of
 from vramplan.results import FitResult
@@ -77,7 +77,7 @@ class Session:
     ) -> FitResult:
         """The whole answer about one job; see `vramplan.answers.fit.answer`."""
         with self._lock, self.open():
-            return answer(job, larger_gpus, self.replays, typed, closer_from=IN_DOUBT)
+            return answer(job, larger_gpus, self.replays, typed, closer_from=IN_DOUBT, remedies_from=ALWAYS)
 
     def compared(self, job: AnyJob) -> FitResult:
         """The answer without what a comparison never shows: remedies, and alternatives to what a job pins."""

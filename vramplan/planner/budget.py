@@ -6,7 +6,7 @@ Where the allocator is not simulated these are the contract's factors (docs/job-
 from __future__ import annotations
 
 from vramplan.planner.bands import (
-    LARGEST_TIMES,
+    LARGEST_PERCENT,
     MOST_FOR_LARGEST,
     PLAIN,
     RESERVED_ESTIMATED,
@@ -90,16 +90,20 @@ def footprint(
     )
 
 
+def _room_for(largest_bytes: int) -> int:
+    return -(-LARGEST_PERCENT * largest_bytes // 100)
+
+
 def _upper(held_bytes: int, above: int, largest_bytes: int) -> int:
     """The upper end of what the allocator reserves."""
     plain, most = (-(-held_bytes * (100 + percent) // 100) for percent in (above, MOST_FOR_LARGEST))
-    return max(plain, min(most, held_bytes + LARGEST_TIMES * largest_bytes))
+    return max(plain, min(most, held_bytes + _room_for(largest_bytes)))
 
 
 def certain_limit(room_bytes: int, above: int, largest_bytes: int) -> int:
     """The most that the allocator may have to hold, so that the upper end of the estimate is within the room."""
     plain, most = (room_bytes * 100 // (100 + percent) for percent in (above, MOST_FOR_LARGEST))
-    return max(0, min(plain, max(most, room_bytes - LARGEST_TIMES * largest_bytes)))
+    return max(0, min(plain, max(most, room_bytes - _room_for(largest_bytes))))
 
 
 def static_footprint(allocated_bytes: int, outside_bytes: int) -> Footprint:

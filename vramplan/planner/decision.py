@@ -46,6 +46,12 @@ class Decision(NamedTuple):
         return self.judge.record(rung.placement, rung.schedule.accumulates, one, self.stage)
 
     @property
+    def events(self) -> int:
+        """Allocations and frees of an iteration."""
+        plays = 2 if self.choice.rung.schedule.accumulates else 1
+        return self.record.events_of_every_copy * plays
+
+    @property
     def stage(self) -> int:
         """The number of the stage that was judged: of a pipeline the most loaded one."""
         rung = self.choice.rung
@@ -98,9 +104,8 @@ def looked_at(decision: Decision, closer_from: int | None, *, whole_ladder: bool
         return decision
     if choice.rung.verdict == DOES_NOT_FIT or stands_for(decision.setup, 3) == 3:
         return decision  # of the latter the events of a larger micro-batch are others
-    plays = 2 if choice.rung.schedule.accumulates else 1
     is_tight = closer_from == ALWAYS and choice.rung.verdict == TIGHT
-    if decision.record.events_of_every_copy * plays > (MOST_EVENTS_IF_TIGHT if is_tight else MOST_EVENTS):
+    if decision.events > (MOST_EVENTS_IF_TIGHT if is_tight else MOST_EVENTS):
         return decision
     closer = job._replace(allocator=job.allocator_offered)
     if judge.waits_for_steps:  # a pipeline has other figures with each number of steps
