@@ -123,9 +123,9 @@ def answer(
     """The whole answer about one job. Raises UsageError as `decide` does.
 
     `closer_from`: from which part of the usable memory on a short iteration goes through the simulated allocator, as in
-    `decide`; `remedies_from` is the same of remedies, without it that of the answer. `larger_gpus` gives the known cards, and `typed` what the job was before defaults; they are called only
-    where there are remedies. `replays`: those of the answers before it, which are not made again
-    (`vramplan.answers.session.Session` keeps them).
+    `decide`; `remedies_from` is the same of remedies, without it that of the answer. `larger_gpus` gives the known
+    cards, and `typed` what the job was before defaults; they are called only where there are remedies. `replays`: those
+    of the answers before it, which are not made again (`vramplan.answers.session.Session` keeps them).
     """
     if isinstance(job, TextbookJob):
         return _by_textbook(job, replays)
