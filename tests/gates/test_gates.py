@@ -60,10 +60,11 @@ def test_a_message_is_printed_once(tmp_path: Path) -> None:
 
 def tight_jobs() -> dict[bool, dict[str, Any]]:
     """A tight job by whether its likely figure is within the usable memory."""
-    keys = {key: value for key, value in JOB.items() if key not in ("name", "gpu")}
+    estimated = {**JOB, "allocator": "estimate"}
+    keys = {key: value for key, value in estimated.items() if key not in ("name", "gpu")}
     peak = fit(**keys, gpu={"name": "a card", "memory": "80 GiB"}).peak  # the same on a card of any size
     middle = {True: (peak.device_bytes + peak.high_bytes) // 2, False: (peak.low_bytes + peak.device_bytes) // 2}
-    jobs = {within: {**JOB, "gpu": {"name": "a card", "memory": f"{size} B"}} for within, size in middle.items()}
+    jobs = {within: {**estimated, "gpu": {"name": "a card", "memory": f"{size} B"}} for within, size in middle.items()}
     for within, size in middle.items():
         result = fit(**keys, gpu={"name": "a card", "memory": f"{size} B"})
         assert (result.verdict, result.headroom_bytes >= 0) == ("tight", within)

@@ -169,10 +169,10 @@ def placement_code(job: Job, budget_bytes: int | None = None) -> PlacementCode:
 
 
 def _some_lengths(blocks: int) -> list[int]:
-    """The K of `every:K` that are replayed where each takes a replay: the root, powers of two around it, all blocks."""
+    """The K of `every:K` that are replayed where each takes a replay: powers of two up to the root, it, all blocks."""
     root = blocks_per_segment("sqrt", blocks) or 1
-    powers = [1 << power for power in range((2 * root).bit_length())]
-    return sorted({*(power for power in powers if power < blocks), root, blocks})
+    powers = [1 << power for power in range(root.bit_length())]
+    return sorted({*powers, root, blocks})
 
 
 def _equal(equal: Mapping[int, Strategy], sqrt_rule: Strategy) -> list[Strategy]:

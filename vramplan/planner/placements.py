@@ -27,7 +27,7 @@ from vramplan.replay.setup import Setup
 from vramplan.tuples import NamedTuple
 
 MOST_PROPOSALS = 4  # of a search whose pieces do not add up
-CLOSE = 50  # one part in so many of the limit may be left free by the last of them
+CLOSE = 20  # one part in so many of the limit may be left free by the last of them
 
 
 class Placed(NamedTuple):

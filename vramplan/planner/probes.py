@@ -47,7 +47,7 @@ STORED, SINGLE, LONG = "stored", "single", "long"  # pieces: a stored block, a c
 NOTHING = Held(False, frozenset())
 
 
-SHORTEST_ON_A_LINE = 8  # blocks of a segment; shorter ones are replayed
+ON_A_LINE = (4, 8)  # blocks of the segments from which those of others are told; shorter ones are replayed
 COARSE_BYTES = 1 << 26  # a search among figures that do not add up to the byte looks no closer
 
 
@@ -74,8 +74,8 @@ class ProbedSizes:
 
         `holds_outputs`: the loop keeps what a block returned until the next has returned. `waits`: a gradient is there
         until that of the block before it is. `seen` remembers placements from one micro-batch to the next, so that the
-        same replays serve all. `slow`: a replay plays every block, and segments between lengths whose figures lie on
-        one line are not replayed.
+        same replays serve all. `slow`: a replay plays every block, and figures of longer segments are nearly
+        those on a line.
         """
         self._replay, self._batch, self.blocks = replay, batch, len(kinds)
         self._kinds, self._holds_outputs, self._waits = kinds, holds_outputs, waits
@@ -259,25 +259,12 @@ class ProbedSizes:
         return found
 
     def _between(self, length: int, opens: bool) -> Piece:
-        """The same where replays are slow: read off a line through shorter and longer segments, where there is one.
-
-        Each figure is a maximum of sums that grow evenly with the blocks, so it is convex in the length: where one
-        length between two others lies on the line through them, all lengths between them do. The one that is tried
-        is the short length twice, as a replay takes as long as it has blocks.
-        """
-        low, high = SHORTEST_ON_A_LINE, self.blocks
-        for reach in (2 * low, 4 * low):  # a search under a tight limit asks for no longer ones
-            if length <= reach < high:
-                high = reach
-        while low < length < high and high - low > 2:
-            middle = min(2 * low, (low + high) // 2)
-            ends = self._probed(low, opens), self._probed(high, opens)
-            if _on_the_line(*ends, middle - low, high - low) == self._probed(middle, opens):
-                found = _on_the_line(*ends, length - low, high - low)
-                if found is not None:
-                    return found
-            low, high = (low, middle) if length <= middle else (middle, high)
-        return self._probed(length, opens)
+        """The same where replays are slow, and whoever asks replays what comes of it: on a line through two lengths."""
+        low, high = ON_A_LINE
+        if length <= low or self.blocks < high:
+            return self._probed(length, opens)
+        ends = zip(self._probed(low, opens), self._probed(high, opens), strict=True)
+        return Piece(*(a + -(-(b - a) * (length - low) // (high - low)) for a, b in ends))
 
     def _probed(self, length: int, opens: bool) -> Piece:
         probe = self._probe(Segment(self._units, length, True))
@@ -301,14 +288,6 @@ class ProbedSizes:
 def _run(units: int, length: int, checkpoint: bool) -> Segment:
     """So many checkpoints of so many blocks, or so many stored blocks."""
     return Segment(units, length, True) if checkpoint else Segment(1, units, False)
-
-
-def _on_the_line(low: Piece, high: Piece, at: int, of: int) -> Piece | None:
-    """What lies `at` of `of` steps between two pieces; None where that is no whole number."""
-    steps = [divmod((b - a) * at, of) for a, b in zip(low, high, strict=True)]
-    if any(rest for _, rest in steps):
-        return None
-    return Piece(*(a + step for a, (step, _) in zip(low, steps, strict=True)))
 
 
 def _plain(units: list[Unit]) -> Unit:
