@@ -12,7 +12,7 @@ from vramplan.options.option import SIZE, TEXTS, Option
 from vramplan.values.job import Adapter, Job
 from vramplan.values.machine import Gpu
 from vramplan.values.model import Experts, ModelShape
-from vramplan.values.parallel import BLOCKS, DDP, FSDP, FSDP_GRAD_OP, Sharded, Split
+from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded, Split
 from vramplan.values.textbook import AnyJob, TextbookJob, TextbookModel
 
 LISTED = ("targets", "feedforward_targets", "modules_to_save")
@@ -157,7 +157,7 @@ def sharding_to_dict(sharding: Sharded | None) -> dict[str, Any]:
         "no_sync": sharding.no_sync,
         "fsdp_version": sharding.version,
         "reduce_dtype": sharding.reduce_dtype,
-        "fsdp_units": None if sharding.units == BLOCKS else sharding.units,
+        "fsdp_units": sharding.units,
     }
 
 
