@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.answers import answer
@@ -95,6 +95,29 @@ def test_the_textbook_beside_the_curve() -> None:
 
 @settings(deadline=None, max_examples=13)
 @given(jobs(), st.integers(0, 100))
+@example(
+    described={
+        "model": {
+            "name": "drawn",
+            "family": "gpt2",
+            "layers": 5,
+            "hidden_size": 32,
+            "attention_heads": 2,
+            "vocabulary_size": 1000,
+            "max_positions": 512,
+        },
+        "gpu": {"name": "drawn", "memory": "610 MiB"},
+        "sequence_length": 28,
+        "precision": "mixed-fp16",
+        "optimizer": "adamw",
+        "attention": "eager",
+        "hold_outputs": False,
+        "runtime": "transformers",
+        "parallel": {"data": 2},
+        "reserve": "0 GiB",
+    },
+    share=0,
+)
 def test_no_strategy_within_the_budget_recomputes_less(described: dict[str, Any], share: int) -> None:
     described.pop("activation_checkpointing", None)
     job = build_job(described)

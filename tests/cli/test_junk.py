@@ -213,6 +213,7 @@ JUNK = st.one_of(
 @given(
     st.lists(st.tuples(st.sampled_from(PLACES), JUNK), min_size=1, max_size=3), st.sampled_from(["check", "validate"])
 )
+@example(changes=[(("jobs", 0, "activation_checkpointing"), "every:K")], command="check")
 def test_a_file_with_values_of_the_wrong_kind_is_answered_or_refused(
     changes: list[tuple[tuple[Any, ...], Any]], command: str
 ) -> None:

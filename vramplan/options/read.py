@@ -121,13 +121,16 @@ READERS: dict[str, Callable[[Option, Fields, str], Any]] = {
 def _pattern(option: Option, fields: Fields, name: str) -> str | None:
     """A word, or a parametrised word such as `chunked:8`."""
     text, known = fields.text(name), option.words
-    if text is None or text in known:
+    is_form = text is not None and re.search(r":[A-Z]+$", text) is not None  # `every:K` as it stands in a list of words
+    if text is None or (text in known and not is_form):
         return text
     word = pattern_of(text, known)
     if word in known and re.fullmatch(r"[a-z0-9-]+:[1-9]\d{0,8}", text, re.ASCII):
         return text
-    if word in known and word != text:
+    if word in known and (word != text or is_form):
         message = f"{text[:60]!r} is not of the form {word}, with a number from 1"
+        if is_form:
+            message = f"{text} has a number from 1 in the place of {text.partition(':')[2]}"
         fields.problem(name, message, hint=f"for example {_example(word)}")
         return None
     heads = [one for one in known if one.partition(":")[0] == text and "[" not in one]

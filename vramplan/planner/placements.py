@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
+from vramplan.planner.behaviour import is_replicated
 from vramplan.planner.budget import Footprint
 from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES, spelled
 from vramplan.planner.composed import ComposedSizes
@@ -69,7 +70,7 @@ class Search:
     def __init__(self, judge: Judge, micro: int, accumulates: bool) -> None:
         self.judge, self.micro, self.accumulates = judge, micro, accumulates
         self.sizes = sizes_at(judge, micro, accumulates)
-        self.adds_up = judge.setup("none", accumulates).sharding is None
+        self.adds_up = not shares(judge)
         self._tried: dict[Placement, Tried] = {}
 
     @property
@@ -130,6 +131,11 @@ class Search:
         return self.least_recomputation(limit_bytes) is not None
 
 
+def shares(judge: Judge) -> bool:
+    """Whether devices share what they hold; replicas of it have pieces that add up."""
+    return judge.job.sharding is not None and not is_replicated(judge.job)
+
+
 def sizes_at(judge: Judge, micro: int, accumulates: bool) -> Sizes:
     """What the pieces of the job's model need at a micro-batch."""
     one = micro == 1
@@ -153,7 +159,7 @@ def sizes_at(judge: Judge, micro: int, accumulates: bool) -> Sizes:
         return played(setup._replace(model=shape._replace(layers=blocks), segments=segments))
 
     holds = holds_outputs(shape.family)
-    slow, kinds = setup.sharding is not None, block_kinds(shape)
+    slow, kinds = shares(judge), block_kinds(shape)
     return ProbedSizes(record, whole, kinds, micro, holds_outputs=holds, waits=waits, seen=judge.seen, slow=slow)
 
 
