@@ -113,3 +113,9 @@ def test_an_endless_file_ends_at_once() -> None:
 def test_a_file_on_standard_input_that_is_none(tmp_path: Path) -> None:
     for content in CONTENTS.values():
         assert refused("check", "-", stdin=content).err.startswith("error: -")
+
+
+@pytest.mark.parametrize("command", ["fit", "explain", "plan"])
+def test_a_file_that_is_not_there_is_all_that_is_said(command: str) -> None:
+    """It may name the GPU, so nobody can say yet that one is missing."""
+    assert refused(command, "nofile.yaml").err == "error: nofile.yaml: no such file\n"

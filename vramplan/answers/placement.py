@@ -101,7 +101,7 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
     if pinned is not None and pinned not in {row.name for row in rows}:
         row = replayed if pinned in (SELECTIVE, SELECTIVE_OP) else named
         rows.append(row(pinned, "the job's own"))
-    if best is not None and least != best:
+    if best is not None and least not in {row.checkpoints for row in rows}:
         rows.append(strategy("smallest", "smallest of all", least))
     stored = last_kept_bytes(sizes, checkpoint=False)
     return PlacementResult(

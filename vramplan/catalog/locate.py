@@ -87,6 +87,11 @@ def resolve_path(text: str, base_dir: Path | None) -> Path:
     return path
 
 
+def is_missing_file(text: str) -> bool:
+    """Whether `text` names a file that is not there."""
+    return is_path(text) and not os.path.exists(resolve_path(text, None))
+
+
 def shipped_dirs() -> list[Path]:
     """The trees that come with vramplan: the wheel's, else the checkout's.
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from vramplan.cli import named
 from vramplan.errors import InputError, Problem
 from vramplan.options import table
 from vramplan.options.option import FLAG, TEXTS, Option
@@ -67,6 +68,9 @@ def require(given: dict[str, Any], keys: Sequence[str] = ("model", "gpu")) -> No
     """Raise InputError if options that a command needs are left out."""
     missing = [Problem("is missing", f"--{key}", REQUIRED[key]) for key in keys if given[key] is None]
     if missing:
+        model = given.get("model")
+        if model is not None and named("vramplan.catalog.locate:is_missing_file")(model):
+            missing = [Problem("no such file", file=model)]  # it may say what else is missing
         raise InputError(missing)
 
 

@@ -224,7 +224,9 @@ def _good(sizes: Sizes, limit_bytes: int) -> int | None:
             at = equal[-1][1] + 1 if equal else 0
             equal.append((at, min(at + length - 1, sizes.reach(at))))
         of_all = peak_bytes(sizes, tuple(equal))
-        if of_all > limit_bytes and of_all > least:  # longer ones need more still
+        if (
+            of_all > limit_bytes and of_all > least
+        ):  # longer ones most often need more; what is left out makes the bound looser, not wrong
             break
         least = min(least, of_all)
         low, high = 1, len(equal)
