@@ -58,7 +58,7 @@ def text(answer: ReadJob, *, width: int | None) -> list[Line]:
     for note in answer.notes:
         lines += wrap([Span("note: ", "note"), Span(note)], width or ENDLESS, rest=6)
     for key, what in answer.unmodelled.items():
-        words = f"{key}: {what}; a job has no word for it"
+        words = f"{key}: {what}; a job has no key for it"
         lines += wrap([Span("not in the job: ", "note"), Span(words)], width or ENDLESS, rest=2)
     if answer.not_understood:
         words = ", ".join(source.key for source in answer.not_understood)

@@ -230,7 +230,7 @@ def _tell(read: ReadJob, asked: Asked) -> None:
     if VOCABULARY in read.open and isinstance(model, Mapping):
         say(f"note: {model.get('vocabulary_size')} tokens are counted: {_OPTION.sub('', read.open[VOCABULARY])}")
     if read.unmodelled:
-        say(f"note: not in the job, for want of a word: {', '.join(read.unmodelled)}")
+        say(f"note: settings that change memory or time and that a job has no key for: {', '.join(read.unmodelled)}")
     if read.not_understood:
         say(f"note: not understood and ignored: {', '.join(source.key for source in read.not_understood)}")
 
