@@ -42,7 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
     from vramplan.answers.session import Session  # it imports the program, which reads the environment
 
     # one for all tests of the process: replaying what another test has replayed would take half of the time
-    config.add_cleanup(_entered(Session(most_records=1024).open()))
+    session = Session(most_records=1024)
+    session.replays.most_direct, session.replays.most_simulations = 32, 4096
+    config.add_cleanup(_entered(session.open()))
 
 
 def _entered(context: AbstractContextManager[Any]) -> Callable[[], None]:

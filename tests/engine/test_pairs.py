@@ -56,6 +56,7 @@ def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: 
         assert record.end_bytes(batch) == record.static_bytes(batch)
 
 
+@pytest.mark.sweep(3)
 @settings(max_examples=9, deadline=None)
 @given(combined_setups(), BATCHES)
 def test_lifetimes_are_reference_counts_alone(setup: Setup, batch: int) -> None:

@@ -215,6 +215,7 @@ def test_a_step_in_backward_has_its_scratch_there(version: int) -> None:
     assert all(event < began for event in scratch)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("steps_in_backward", [False, True])
 @pytest.mark.parametrize("offloads", [False, True])
 @pytest.mark.parametrize("model_type", ["gpt2", "bert", "bart", "mixtral"])

@@ -113,6 +113,7 @@ def test_a_further_target_never_needs_less(setup: Setup, batch: int) -> None:
     assert peaks == sorted(peaks)
 
 
+@pytest.mark.sweep(3)
 @settings(max_examples=9, deadline=None)
 @given(trained_setups(), BATCHES)
 def test_lifetimes_are_reference_counts_alone(setup: Setup, batch: int) -> None:

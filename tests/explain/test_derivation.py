@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -66,6 +67,7 @@ def names(trace: Trace, *, at_peak: bool) -> Counter[str]:
     return +found
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 def test_notes_change_nothing(setup: Setup, batch: int) -> None:
@@ -92,6 +94,7 @@ def test_what_is_alive_sums_to_the_peak_and_what_is_kept_to_saved(setup: Setup, 
     assert all(copies >= 0 for copies, _ in (*trace.alive.values(), *trace.kept.values()))
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 @example(IMAGES_TWICE, 1)
@@ -109,6 +112,7 @@ TOLD = (
 )
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES, st.randoms(use_true_random=False))
 @example(IMAGES_IN_A_ROW, 3, random.Random(0))

@@ -171,6 +171,7 @@ ANSWERED: dict[str, Keys] = {
 }
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("keys", ANSWERED.values(), ids=ANSWERED)
 def test_no_oracle_finds_anything_any_more(keys: Keys) -> None:
     assert judged({"gpu": "a100-80gb", **keys}, ALL) is None
@@ -316,6 +317,7 @@ def test_the_sums_of_both_stacks_are_explained() -> None:
     assert judged(keys, (oracles.commands,)) is None
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "keys",
     [

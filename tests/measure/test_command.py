@@ -220,6 +220,7 @@ def test_options_that_would_be_ignored_are_refused(tmp_path: Path, runner: Calla
     assert made.names in ([], ["job 0"])
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("change", "key"),
     [

@@ -92,6 +92,7 @@ def test_the_pieces_of_a_placement_add_up_to_its_replay(data: st.DataObject) -> 
     assert recomputed_flops(sizes, placement) == record.flops["recompute"]
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=8)
 @given(st.data())
 @example(Drawn(ONE_BLOCK, 1, 2, 55296, 0, 55296, 511, 54272, 1))
@@ -108,6 +109,7 @@ def test_the_search_equals_trying_everything_by_replay(data: st.DataObject) -> N
     holds(probed(setup, batch), tried, data)
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=4)
 @given(st.data())
 def test_the_search_equals_trying_everything_up_to_ten_blocks(data: st.DataObject) -> None:
@@ -138,6 +140,7 @@ def holds(sizes: Sizes, tried: list[tuple[int, int]], data: st.DataObject) -> No
         assert (recomputed_flops(sizes, best), peak_bytes(sizes, best)) == min(t for t in tried if t[1] <= limit)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("model_type", ["bloom", "mpt", "gemma2", "gemma3_text"])
 @settings(deadline=None, max_examples=5)
 @given(st.data())

@@ -47,6 +47,7 @@ def verify(keys: dict[str, Any], result: FitResult) -> None:
     assert after.verdict != "fits" if solved.certain else after.headroom_bytes < 0 or after.verdict == "does-not-fit"
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.contract
 @pytest.mark.parametrize(
     ("what", "keys"),
@@ -64,6 +65,7 @@ def test_the_value_fits_and_the_next_does_not(what: str, keys: dict[str, Any]) -
     verify(keys, fit(**keys, max=what))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.contract
 @settings(deadline=None, max_examples=6)
 @given(jobs(pin_micro=False), st.sampled_from(["sequence", "micro-batch"]), st.integers(30, 400))

@@ -44,6 +44,7 @@ def timeline(*words: object) -> Any:
     return made
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("words", JOBS.values(), ids=JOBS)
 def test_it_says_what_fit_says(words: tuple[str, ...]) -> None:
     made, judged = timeline(*words), fit(*words)
@@ -61,6 +62,7 @@ def test_it_says_what_fit_says(words: tuple[str, ...]) -> None:
     assert forward["start_bytes"] == step["end_bytes"]
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("words", JOBS.values(), ids=JOBS)
 def test_the_samples_are_the_step(words: tuple[str, ...]) -> None:
     made = timeline(*words)
