@@ -101,7 +101,7 @@ REAL: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.sweep(10)
+@pytest.mark.sweep(20)
 @pytest.mark.contract
 @pytest.mark.parametrize("keys", REAL, ids=lambda keys: f"{keys['model']}")
 def test_every_remedy_of_a_real_run_keeps_its_word(keys: dict[str, Any]) -> None:
