@@ -103,6 +103,7 @@ def test_filters_that_leave_nothing_are_valid_too() -> None:
     assert valid("models", run("models", "--name", "nothing", "--format", "json").document)["models"] == []
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=8)
 @given(raw=jobs())
 def test_a_resolved_job_from_a_file_fed_back_in_gives_the_same_answer(raw: dict[str, Any], folder: Path) -> None:

@@ -73,6 +73,7 @@ def setups(draw: st.DrawFn) -> Setup:
     )
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=22)
 @given(setups(), st.integers(1, 6))
 def test_the_quick_replay_is_that_of_every_block(setup: Setup, batch: int) -> None:

@@ -120,6 +120,7 @@ def with_leaves(draw: st.DrawFn) -> Setup:
     )
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(with_leaves(), st.sampled_from([1, 2, 3]))
 def test_units_of_thin_layers_are_the_same_in_the_quick_replay(setup: Setup, batch: int) -> None:

@@ -42,6 +42,7 @@ EXPERTS_ALONE_ARE_TRAINED = plain(
 )
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(trained_setups(), BATCHES)
 @example(EXPERTS_ALONE_ARE_TRAINED, 1)
@@ -67,6 +68,7 @@ def test_the_affine_peak_never_exceeds_the_exact_one(setup: Setup, batch: int) -
     assert Envelope(replay(setup)).peak_bytes(batch) <= replay(setup, batch=batch, direct=True).peak_bytes(batch)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(st.data(), trained_setups(only_frozen=True), BATCHES)
 def test_a_further_frozen_part_never_needs_more(data: st.DataObject, setup: Setup, batch: int) -> None:

@@ -81,6 +81,7 @@ def test_notes_change_nothing(setup: Setup, batch: int) -> None:
     assert trace.record.peaks(batch) == plain.peaks(batch)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 @example(IMAGES_AVERAGED, 1)
@@ -153,6 +154,7 @@ def lives_are_the_same(quick: Trace, direct: Trace, known: list[str]) -> None:
             assert getattr(short, key) == getattr(long, key), (name, key)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES, st.integers(0, 13))
 @example(IMAGES, 3, 0)
@@ -176,6 +178,7 @@ def test_every_operator_has_a_rule_and_every_saved_tensor_a_reason(setup: Setup,
             assert tensor.bytes == -(-size // 512) * 512, tensor.name
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 @example(SCALED_LOSS, 1)

@@ -147,6 +147,7 @@ def test_published_runs_need_as_much_on_a_card_of_any_size(file: str) -> None:
     assert seen
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.closed_form
 @settings(deadline=None, max_examples=30)
 @given(jobs(), st.sampled_from(["none", "full", "sqrt"]), st.integers(1, 40), st.integers(1, 3))

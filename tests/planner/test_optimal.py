@@ -77,6 +77,7 @@ ONE_BLOCK = setup(
 """The last norm's gradient waits while the block runs, not a gradient of another block, which is larger here."""
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=18)
 @given(st.data())
 @example(Drawn(ONE_BLOCK, 1, ()))
@@ -157,6 +158,7 @@ def test_what_neighbours_share_is_counted_with_the_first_of_them(model_type: str
         assert replay(setup._replace(segments=segments), batch=min(batch, 2)).peaks(batch) == record.peaks(batch)
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=8)
 @given(st.data())
 def test_it_is_never_worse_than_equal_segments(data: st.DataObject) -> None:
@@ -258,6 +260,7 @@ blocks_of_any_size = st.builds(
 )
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=45)
 @given(st.lists(blocks_of_any_size, min_size=1, max_size=7), st.integers(0, 50), st.integers(0, 50), st.data())
 def test_unequal_blocks_are_placed_as_trying_everything_would(
@@ -277,6 +280,7 @@ def test_a_large_block_is_checkpointed_before_small_ones() -> None:
 # The whole answer
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=7)
 @given(jobs())
 @example(

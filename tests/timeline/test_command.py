@@ -95,6 +95,7 @@ def test_the_limit_is_the_last_that_fits_by_the_device_figure(words: tuple[str, 
     assert footprint(limit, context).device <= made["usable_bytes"] < footprint(limit + 1, context).device
 
 
+@pytest.mark.sweep(2)
 @settings(max_examples=5, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 5), st.sampled_from(["none", "full", "every:2"]), st.booleans())
 def test_any_micro_batch_has_its_timeline(micro: int, steps: int, strategy: str, held: bool) -> None:
