@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests import drawing, sweeps
+from tests.watchdog import Watchdog
 
 drawing.install()  # before the tests are imported, which take their settings from it
 
@@ -45,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     session = Session(most_records=1024)
     session.replays.most_direct, session.replays.most_simulations = 32, 4096
     config.add_cleanup(_entered(session.open()))
+    config.pluginmanager.register(Watchdog())
 
 
 def _entered(context: AbstractContextManager[Any]) -> Callable[[], None]:
