@@ -62,7 +62,6 @@ def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: 
 @given(combined_setups(), BATCHES)
 def test_lifetimes_are_reference_counts_alone(setup: Setup, batch: int) -> None:
     replay(setup, batch=batch, direct=True)  # imports and caches of the first time
-    gc.collect()
     gc.freeze()  # what is there already is not looked through again
     gc.disable()
     try:

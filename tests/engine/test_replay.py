@@ -170,7 +170,6 @@ def test_checkpointing_recomputes_and_saves_less_for_backward(setup: Setup, batc
 def test_lifetimes_are_reference_counts_alone(setup: Setup, batch: int) -> None:
     """No cycle keeps a storage alive: with the collector off it finds nothing of ours afterwards."""
     replay(setup, batch=batch, direct=True)  # imports and caches of the first time
-    gc.collect()
     gc.freeze()  # what is there already is not looked through again
     gc.disable()
     try:

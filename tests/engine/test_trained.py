@@ -121,7 +121,6 @@ def test_a_further_target_never_needs_less(setup: Setup, batch: int) -> None:
 def test_lifetimes_are_reference_counts_alone(setup: Setup, batch: int) -> None:
     """No cycle keeps a storage alive: with the collector off it finds nothing of ours afterwards."""
     replay(setup, batch=batch, direct=True)  # imports and caches of the first time
-    gc.collect()
     gc.freeze()  # what is there already is not looked through again
     gc.disable()
     try:
