@@ -51,7 +51,7 @@ def draw_less(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
         mark = item.get_closest_marker(MARK)
         if mark is not None:
             whole = test._hypothesis_internal_use_settings
-            fewer = -(-whole.max_examples // mark.args[0])
+            fewer = -(-whole.max_examples // mark.args[0]) if mark.args else 1
             test._hypothesis_internal_use_settings = settings(whole, max_examples=fewer)
 
 
