@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests import drawing, sweeps
+from tests.watchdog import Watchdog
 
 drawing.install()  # before the tests are imported, which take their settings from it
 
@@ -42,7 +43,10 @@ def pytest_configure(config: pytest.Config) -> None:
     from vramplan.answers.session import Session  # it imports the program, which reads the environment
 
     # one for all tests of the process: replaying what another test has replayed would take half of the time
-    config.add_cleanup(_entered(Session(most_records=1024).open()))
+    session = Session(most_records=1024)
+    session.replays.most_direct, session.replays.most_simulations = 32, 4096
+    config.add_cleanup(_entered(session.open()))
+    config.pluginmanager.register(Watchdog())
 
 
 def _entered(context: AbstractContextManager[Any]) -> Callable[[], None]:
@@ -53,6 +57,7 @@ def _entered(context: AbstractContextManager[Any]) -> Callable[[], None]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test without an expected value of these kinds holds what the documents promise: a contract."""
+    sweeps.draw_less(config, items)
     apart = set(sweeps.left_out(config, items))
     if apart:
         config.hook.pytest_deselected(items=[item for item in items if item in apart])

@@ -79,6 +79,7 @@ def write(path: Path, gib: int) -> None:
     )
 
 
+@pytest.mark.sweep(2)
 @settings(max_examples=4, deadline=None)
 @given(keys=draws.jobs())
 def test_a_session_that_has_answered_before_answers_as_none(keys: dict[str, Any]) -> None:
@@ -187,6 +188,7 @@ def test_a_file_of_another_folder_is_another(
     assert found == [17, 29, 17]
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("path", sorted((SHIPPED / "gpus").glob("*.yaml"))[::12], ids=lambda path: path.stem)
 def test_what_is_kept_is_what_the_file_says_after_it_was_used(path: Path) -> None:
     with reading.opened(reading.Files()):

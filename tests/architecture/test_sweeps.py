@@ -6,8 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from tests.sweeps import left_out
+from tests.sweeps import draw_less, left_out
 
 
 def items(of: dict[str, tuple[int, tuple[int, ...]] | None]) -> list[Any]:
@@ -48,3 +50,26 @@ def test_the_cases_do_not_depend_on_their_order() -> None:
 )
 def test_all_are_run_where_all_are_asked_for(asked: Any) -> None:
     assert left_out(asked, items(SWEEPS)) == []
+
+
+def drawn(asked: Any, one_in: int | None) -> list[int]:
+    """What a property draws that would draw twenty examples, and has one that is kept."""
+    numbers: list[int] = []
+
+    def noted(number: int) -> None:
+        numbers.append(number)
+
+    prop = settings(max_examples=20)(example(number=-1)(given(number=st.integers(0))(noted)))
+    mark = None if one_in is None else SimpleNamespace(args=(one_in,))
+    item: Any = SimpleNamespace(nodeid="tests/x.py::noted", obj=prop, get_closest_marker=lambda _: mark)
+    assert left_out(asked, [item]) == []
+    draw_less(asked, [item, item])  # as it has two cases of another parameter
+    prop()
+    return numbers
+
+
+def test_of_a_property_fewer_examples_are_drawn_and_those_the_same() -> None:
+    everything = drawn(config("tests", whole=True), 3)
+    assert len(everything) == 21
+    assert drawn(config("tests"), 3) == everything[:8]
+    assert drawn(config("tests"), None) == drawn(config("tests/x.py::noted"), 3) == everything

@@ -97,6 +97,7 @@ def test_the_lists_show_every_row() -> None:
         assert [line.split()[0] for line in lines[1:]] == list(names)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(("kind", "name"), [*(("gpus", name) for name in GPUS), *(("models", name) for name in MODELS)])
 def test_every_field_has_a_value_with_unit_and_source_or_a_reason(kind: str, name: str) -> None:
     document = valid(
@@ -141,6 +142,7 @@ def test_names_and_aliases_are_unique(profiles: dict[str, Profile]) -> None:
     assert len(names) == len({name.lower() for name in names})
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("word", "name"),
     [
@@ -171,6 +173,7 @@ def test_every_amd_card_says_what_rocm_changes() -> None:
     assert any("ROCm" in warning for warning in warnings)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", GPUS)
 def test_every_gpu_can_be_planned_for_by_its_name_and_by_its_aliases(name: str) -> None:
     profile = GPUS[name]

@@ -82,7 +82,7 @@ def test_the_words_of_an_option_are_offered(option: str, known: tuple[str, ...])
     assert offered("fit", option, "nothing begins so") == []
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(10)
 @pytest.mark.parametrize(
     ("option", "word"), [(option, word) for option, known in WORDS for word in known], ids=lambda part: part
 )
@@ -237,6 +237,7 @@ def test_what_is_wrong_is_never_offered() -> None:
     assert "no such directory" in done.stderr
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "line",
     [("fit", "--gpu", "["), ("fit", "--profiles", "/no", "-g", "a/b"), ("check", "a", "b"), ("x", "y"), ()],

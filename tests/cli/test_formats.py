@@ -45,6 +45,7 @@ def read_back(name: str, text: str) -> Any:
     return text
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", OF_CHECK)
 @pytest.mark.parametrize(
     ("job", "code", "strict_code"),
@@ -65,6 +66,7 @@ def test_the_exit_code_of_a_gate_is_that_of_every_format(
         assert (printed.code, printed.out) == (wanted, "1\n")
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", EVERYWHERE)
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_command_has_every_format(words: tuple[str, ...], name: str) -> None:

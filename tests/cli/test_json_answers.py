@@ -54,6 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("jobs")
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "words",
     [
@@ -102,6 +103,7 @@ def test_filters_that_leave_nothing_are_valid_too() -> None:
     assert valid("models", run("models", "--name", "nothing", "--format", "json").document)["models"] == []
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=8)
 @given(raw=jobs())
 def test_a_resolved_job_from_a_file_fed_back_in_gives_the_same_answer(raw: dict[str, Any], folder: Path) -> None:
@@ -139,6 +141,7 @@ def option_lists(draw: st.DrawFn) -> list[str]:
     return words
 
 
+@pytest.mark.sweep(3)
 @settings(deadline=None, max_examples=9)
 @given(words=option_lists())
 def test_a_resolved_job_from_options_fed_back_in_gives_the_same_answer(words: list[str], folder: Path) -> None:
@@ -154,6 +157,7 @@ def test_a_resolved_job_from_options_fed_back_in_gives_the_same_answer(words: li
     same(first, fit(*again))
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=8)
 @given(words=option_lists())
 def test_the_recommended_flags_in_place_of_what_was_given_change_nothing(words: list[str]) -> None:
@@ -180,6 +184,7 @@ def replaced(words: list[str], change: list[str]) -> list[str]:
     return [*left, *change]
 
 
+@pytest.mark.sweep(3)
 @settings(deadline=None, max_examples=4)
 @given(words=option_lists())
 @example(words=["-m", "bert-base-uncased", "-g", "mi300x", "--optimizer", "adamw", "--hold-outputs"])

@@ -66,6 +66,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
 def test_a_pipe_gets_ascii_without_colour_and_stderr_nothing(
     words: tuple[str, ...], files: Path, monkeypatch: pytest.MonkeyPatch
@@ -88,6 +89,7 @@ def test_json_is_ascii_and_one_document_whatever_the_names(tmp_path: Path) -> No
     assert run("check", file).out.isascii()
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize(
     "words", [GPT2, NO, ("gpus",), ("models", "show", "gpt2-xl")], ids=["fit", "no", "gpus", "show"]
@@ -144,6 +146,7 @@ PIPED = {
 }
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize("words", PIPED.values(), ids=PIPED)
 def test_a_reader_that_went_away_is_141_and_silent(words: tuple[str, ...], unbuffered: str) -> None:

@@ -35,7 +35,7 @@ def refused(*words: str) -> str:
     return ran.err
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [

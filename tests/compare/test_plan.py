@@ -101,6 +101,7 @@ SMALL = (
 )
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("words", SMALL)
 def test_what_is_passed_over_would_have_changed_nothing(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -122,6 +123,7 @@ def test_what_is_passed_over_would_have_changed_nothing(
         assert document[name] == every[name]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "words",
     [

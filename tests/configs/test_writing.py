@@ -85,6 +85,7 @@ def test_json_has_its_launch_command_on_standard_error() -> None:
     assert "note: launch: deepspeed --num_gpus 8" in ran.err
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("name", "words", "said"),
     [

@@ -24,7 +24,8 @@ import pytest
 from tests.cli.running import run
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+README = ROOT / "README.md"
+PAGES = (README, *sorted((ROOT / "docs").rglob("*.md")))
 
 FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\((?!\w+:)(?P<target>[^)#]+)(?:#[^)]*)?\)")
@@ -148,16 +149,32 @@ def piped(command: str) -> tuple[list[str] | None, str]:
 
 
 SESSIONS = [session for page in PAGES for session in sessions(page)]
+OF_README = [session for session in SESSIONS if session.page == README]
+OF_DOCS = [session for session in SESSIONS if session.page != README]
 
 
-@pytest.mark.sweep(3)
+def named(session: Session) -> str:
+    return f"{session.page.name}:{session.line}: {session.commands[0]}"
+
+
 @pytest.mark.snapshot
-@pytest.mark.parametrize(
-    "session", SESSIONS, ids=[f"{session.page.name}:{session.line}: {session.commands[0]}" for session in SESSIONS]
-)
+@pytest.mark.parametrize("session", OF_README, ids=named)
+def test_a_transcript_of_readme_is_what_the_program_prints(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(session, tmp_path, monkeypatch)
+
+
+@pytest.mark.sweep(6)
+@pytest.mark.snapshot
+@pytest.mark.parametrize("session", OF_DOCS, ids=named)
 def test_a_transcript_is_what_the_program_prints(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    check(session, tmp_path, monkeypatch)
+
+
+def check(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(session.page, tmp_path)
     printed = replay_here(session, tmp_path, monkeypatch)
     if printed is None:

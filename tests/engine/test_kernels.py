@@ -49,6 +49,7 @@ SMALL = setup(
 """So few operations that what a division cuts off each kernel is seen in their sum."""
 
 
+@pytest.mark.sweep(2)
 @settings(max_examples=24, deadline=None)
 @given(setups(), st.sampled_from([1, 2, 3, 7]))
 @example(WINDOWS, 5)

@@ -46,6 +46,7 @@ def setup_of(loss: str, *, precision: str = "pure-bf16", length: int = 256, fami
     )
 
 
+@pytest.mark.sweep(4)
 @settings(deadline=None)  # a busy machine is no defect
 @given(preferences(), st.sampled_from([1, 2, 3, 7, 21]))
 def test_the_quick_replay_of_pairs_is_that_of_every_block(setup: Setup, batch: int) -> None:
@@ -56,6 +57,7 @@ def test_the_quick_replay_of_pairs_is_that_of_every_block(setup: Setup, batch: i
     assert quick.end_bytes(batch) == quick.static_bytes(batch)
 
 
+@pytest.mark.sweep(3)
 @settings(deadline=None)
 @given(preferences(), st.integers(2, 40))
 def test_the_envelope_of_pairs_is_below_the_peak_by_rounding_alone(setup: Setup, batch: int) -> None:
@@ -64,6 +66,7 @@ def test_the_envelope_of_pairs_is_below_the_peak_by_rounding_alone(setup: Setup,
     assert 0 <= exact - Envelope(record).peak_bytes(batch) <= 512 * len(record.fixed)
 
 
+@pytest.mark.sweep(3)
 @settings(deadline=None)
 @given(st.sampled_from(EVALUATED).flatmap(lambda name: setups(model_type=name)), st.sampled_from([1, 2, 5, 8]))
 def test_an_evaluation_replays_alike_and_needs_no_more_than_a_forward_pass(setup: Setup, batch: int) -> None:

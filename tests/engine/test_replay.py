@@ -33,6 +33,7 @@ PADDED_ROWS = setup(SHORT_T5, precision="pure-fp16", sequence_length=56, attenti
 """A fused kernel pads the rows of the bias's gradient, which one block has and the next have not."""
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 @example(PADDED_ROWS, 1)
@@ -48,6 +49,7 @@ def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: 
     assert short.components(batch, phase, moment) == literal.components(batch, literal_phase, literal_moment)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 @example(PACKED_TURNS, 3)
@@ -55,6 +57,7 @@ def test_an_unrolled_replay_asks_for_what_the_replay_at_the_batch_does(setup: Se
     same_requests(setup, batch)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(multiple=128), st.sampled_from([2, 3, 5, 8, 33, 512]))
 def test_the_affine_peak_is_within_a_hundredth_of_a_percent(setup: Setup, batch: int) -> None:
@@ -67,6 +70,7 @@ def test_the_affine_peak_is_within_a_hundredth_of_a_percent(setup: Setup, batch:
     assert Envelope(replay(setup)).peak_bytes(batch) == pytest.approx(exact, rel=1e-4, abs=16 * 512)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), st.sampled_from([2, 3, 5, 8, 33]))
 def test_the_affine_peak_is_within_512_bytes_per_living_tensor(setup: Setup, batch: int) -> None:
@@ -85,6 +89,7 @@ def most_living_tensors(record: Record) -> int:
     return most + len(record.states)  # of the states, only the inputs are of a size per sample
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 def test_nothing_leaks(setup: Setup, batch: int) -> None:
@@ -103,6 +108,7 @@ def test_components_sum_to_the_peak(setup: Setup, batch: int) -> None:
     assert all(size > 0 for size in sizes.values())
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), st.integers(1, 40))
 def test_a_larger_micro_batch_never_needs_less(setup: Setup, batch: int) -> None:
@@ -115,6 +121,7 @@ def test_a_larger_micro_batch_never_needs_less(setup: Setup, batch: int) -> None
     assert smaller <= larger
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 def test_outputs_held_or_gradients_resident_never_need_less(setup: Setup, batch: int) -> None:
@@ -157,12 +164,12 @@ def test_checkpointing_recomputes_and_saves_less_for_backward(setup: Setup, batc
         assert record.flops["recompute"] == 0
 
 
+@pytest.mark.sweep(2)
 @settings(max_examples=9, deadline=None)
 @given(setups(), BATCHES)
 def test_lifetimes_are_reference_counts_alone(setup: Setup, batch: int) -> None:
     """No cycle keeps a storage alive: with the collector off it finds nothing of ours afterwards."""
     replay(setup, batch=batch, direct=True)  # imports and caches of the first time
-    gc.collect()
     gc.freeze()  # what is there already is not looked through again
     gc.disable()
     try:

@@ -120,6 +120,7 @@ def with_leaves(draw: st.DrawFn) -> Setup:
     )
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(with_leaves(), st.sampled_from([1, 2, 3]))
 def test_units_of_thin_layers_are_the_same_in_the_quick_replay(setup: Setup, batch: int) -> None:
@@ -215,6 +216,7 @@ def test_a_step_in_backward_has_its_scratch_there(version: int) -> None:
     assert all(event < began for event in scratch)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("steps_in_backward", [False, True])
 @pytest.mark.parametrize("offloads", [False, True])
 @pytest.mark.parametrize("model_type", ["gpt2", "bert", "bart", "mixtral"])

@@ -42,6 +42,7 @@ EXPERTS_ALONE_ARE_TRAINED = plain(
 )
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(trained_setups(), BATCHES)
 @example(EXPERTS_ALONE_ARE_TRAINED, 1)
@@ -67,6 +68,7 @@ def test_the_affine_peak_never_exceeds_the_exact_one(setup: Setup, batch: int) -
     assert Envelope(replay(setup)).peak_bytes(batch) <= replay(setup, batch=batch, direct=True).peak_bytes(batch)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(st.data(), trained_setups(only_frozen=True), BATCHES)
 def test_a_further_frozen_part_never_needs_more(data: st.DataObject, setup: Setup, batch: int) -> None:
@@ -113,12 +115,12 @@ def test_a_further_target_never_needs_less(setup: Setup, batch: int) -> None:
     assert peaks == sorted(peaks)
 
 
+@pytest.mark.sweep(3)
 @settings(max_examples=9, deadline=None)
 @given(trained_setups(), BATCHES)
 def test_lifetimes_are_reference_counts_alone(setup: Setup, batch: int) -> None:
     """No cycle keeps a storage alive: with the collector off it finds nothing of ours afterwards."""
     replay(setup, batch=batch, direct=True)  # imports and caches of the first time
-    gc.collect()
     gc.freeze()  # what is there already is not looked through again
     gc.disable()
     try:

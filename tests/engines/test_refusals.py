@@ -96,6 +96,7 @@ def unknown() -> list[tuple[str, str, str]]:
 MEANT = ("sdpa", "auto", "vocab-parallel", "fp32-logits", "classification")  # words that stand for others
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(("name", "key", "word"), unknown(), ids=lambda one: str(one))
 def test_a_word_that_an_engine_does_not_know_is_refused_with_a_way_out(name: str, key: str, word: str) -> None:
     found = [one for one in refusals(name, **{key: FILLED.get(word, word)}) if one.key == key]

@@ -77,6 +77,7 @@ def names(answer: Any) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("words", JOBS.values(), ids=JOBS)
 def test_the_figures_sum_to_the_answer_of_fit(words: tuple[str, ...]) -> None:
     answer, judged = explained(*words), fit(*words)
@@ -131,6 +132,7 @@ def test_a_checkpointed_block_keeps_nothing_of_its_own_and_is_computed_again() -
     assert ends["kept_bytes"] == 2 * 1024 * 1600 * 4  # the input of the next segment
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("words", [XL, JOBS["bert eager"], JOBS["segments"]], ids=["gpt2-xl", "bert", "segments"])
 def test_every_printed_name_can_be_followed(words: tuple[str, ...]) -> None:
     answer = explained(*words)
@@ -181,6 +183,7 @@ def test_a_job_that_does_not_fit_is_explained_too() -> None:
     assert answer["verdict"] == "does-not-fit"
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("words", [XL, JOBS["llama flash"], JOBS["bert eager"], JOBS["pure"]], ids=lambda w: w[1])
 def test_the_text_is_within_the_width_and_ends_in_the_figures_of_fit(words: tuple[str, ...], width: int) -> None:
@@ -195,6 +198,7 @@ def test_the_text_is_within_the_width_and_ends_in_the_figures_of_fit(words: tupl
         assert rule.name in said
 
 
+@pytest.mark.sweep(3)
 @settings(max_examples=8, deadline=None)
 @given(jobs(), st.integers(40, 130))
 def test_any_job_is_explained_in_every_format(job: dict[str, Any], width: int) -> None:

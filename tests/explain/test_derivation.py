@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -66,6 +67,7 @@ def names(trace: Trace, *, at_peak: bool) -> Counter[str]:
     return +found
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 def test_notes_change_nothing(setup: Setup, batch: int) -> None:
@@ -79,6 +81,7 @@ def test_notes_change_nothing(setup: Setup, batch: int) -> None:
     assert trace.record.peaks(batch) == plain.peaks(batch)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 @example(IMAGES_AVERAGED, 1)
@@ -92,6 +95,7 @@ def test_what_is_alive_sums_to_the_peak_and_what_is_kept_to_saved(setup: Setup, 
     assert all(copies >= 0 for copies, _ in (*trace.alive.values(), *trace.kept.values()))
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 @example(IMAGES_TWICE, 1)
@@ -109,6 +113,7 @@ TOLD = (
 )
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES, st.randoms(use_true_random=False))
 @example(IMAGES_IN_A_ROW, 3, random.Random(0))
@@ -149,6 +154,7 @@ def lives_are_the_same(quick: Trace, direct: Trace, known: list[str]) -> None:
             assert getattr(short, key) == getattr(long, key), (name, key)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES, st.integers(0, 13))
 @example(IMAGES, 3, 0)
@@ -172,6 +178,7 @@ def test_every_operator_has_a_rule_and_every_saved_tensor_a_reason(setup: Setup,
             assert tensor.bytes == -(-size // 512) * 512, tensor.name
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 @example(SCALED_LOSS, 1)

@@ -39,6 +39,7 @@ def test_what_is_trained_is_explained_to_the_byte(options: str) -> None:
     assert sum(row["total_bytes"] for row in weights["tensors"]) == weights["bytes"]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "options",
     [
@@ -62,7 +63,7 @@ SIZES = {
 }  # what a configuration class has no default of
 
 
-@pytest.mark.sweep(5)
+@pytest.mark.sweep(15)
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_every_model_type_is_explained(model_type: str) -> None:
     """Each tensor that is saved has a reason in the rule of its operator."""

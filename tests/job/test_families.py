@@ -81,6 +81,7 @@ def test_a_remedy_is_something_that_the_family_can_do() -> None:
         assert "attention" not in remedy.change
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("model_type", SHARING)
 def test_an_optimal_placement_where_blocks_share_something(model_type: str) -> None:
     placed = answer(job(small(model_type, layers=6), activation_checkpointing="optimal"))
@@ -115,6 +116,7 @@ def test_what_the_class_cannot_checkpoint_is_stored(model_type: str) -> None:
     assert not any("activation_checkpointing" in remedy.change for remedy in too_much.remedies)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("dense", [[], [0, 1, 2], [0], [1]])
 def test_an_optimal_placement_where_all_blocks_have_experts_or_some(dense: list[int]) -> None:
     fields = {"count": 8, "active": 2, "intermediate_size": 64}

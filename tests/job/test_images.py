@@ -97,6 +97,7 @@ def test_a_no_proposes_no_shorter_sequence() -> None:
     assert not any("sequence_length" in one.change for one in result.remedies)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("command", ["fit", "explain", "timeline", "checkpoints"])
 @pytest.mark.parametrize("form", ["text", "json", "csv", "markdown"])
 def test_every_command_says_what_it_has_to_say(command: str, form: str) -> None:
@@ -133,6 +134,7 @@ def test_batch_normalisation_is_warned_of_in_small_micro_batches() -> None:
     assert large.batch_normalisation is None
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("command", ["fit", "explain", "timeline"])
 @pytest.mark.parametrize("form", ["text", "json", "csv", "markdown"])
 def test_every_command_speaks_of_convolutions(command: str, form: str) -> None:
@@ -193,6 +195,7 @@ def test_accumulation_does_not_enlarge_what_a_contrastive_loss_compares() -> Non
     assert not any("contrastive" in text for text in alone)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("model", ["clip-vit-base-patch32", "llava-1.5-7b", "qwen2.5-vl-3b", "qwen3-vl-2b"])
 @pytest.mark.parametrize("command", ["fit", "explain", "timeline"])
 def test_every_command_tells_of_models_of_images_and_text(model: str, command: str) -> None:

@@ -36,6 +36,7 @@ COMPILED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(("keys", "sentence"), COMPILED, ids=str)
 def test_a_compiled_step_is_composed_and_says_so(keys: dict[str, Any], sentence: str) -> None:
     eager, compiled = (answered(**keys, compile=one) for one in (False, True))
@@ -106,6 +107,7 @@ def test_tensor_parallelism_by_a_plan_divides_the_blocks_alone(runtime: str) -> 
     assert any("parallel.tensor 4 was never traced" in one for one in quarter.warnings)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("sharding", ["ddp", "fsdp", "zero1", "zero3"])
 def test_devices_that_share_a_sequence_share_its_states_too(sharding: str) -> None:
     keys = {**GROUP, "runtime": "transformers", "activation_checkpointing": "full"}
@@ -124,6 +126,7 @@ FLOAT8: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("keys", "half", "beside"), FLOAT8, ids=str)
 def test_products_in_fp8_have_the_states_of_bf16_and_say_what_was_never_traced(
     keys: dict[str, Any], half: str, beside: str

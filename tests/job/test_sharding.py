@@ -30,6 +30,7 @@ def job(**keys: Any) -> Job:
     return found
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     "keys",
     [
@@ -209,6 +210,7 @@ def test_what_was_never_traced_with_shards_is_answered_and_said(keys: dict[str, 
     assert any(one.startswith(says) for one in job(**keys).composed)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("keys", [{}, {"adapter": LORA}, {"precision": "amp-bf16"}, {"precision": "fp32"}])
 def test_every_remedy_of_a_sharded_job_is_a_job(keys: dict[str, Any]) -> None:
     keys = {"gpu": {"name": "x", "memory": "6 GiB", "bf16": True}, "sequence_length": 2048, **keys}

@@ -228,6 +228,7 @@ def test_a_trace_has_no_compiled_step(tmp_path: Path, runner: Callable[..., Runn
     assert made.asked[0].job["compile"] is True
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("change", "key"),
     [

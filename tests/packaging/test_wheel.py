@@ -153,6 +153,7 @@ def test_a_checkout_runs_where_it_is(checkout: Path, tmp_path: Path) -> None:
     assert_fits(run(sys.executable, "-m", "vramplan", *FIT, cwd=tmp_path, python_path=checkout))
 
 
+@pytest.mark.sweep
 def test_an_editable_install_reads_the_profiles_of_the_checkout(checkout: Path, tmp_path: Path) -> None:
     """It copies the wheel's profiles once and never again: that copy must not be the one that is read."""
     programs = environment_with(tmp_path, "--editable", checkout)

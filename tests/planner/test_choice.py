@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -92,6 +93,7 @@ def judged(result: FitResult) -> tuple[Any, ...]:
     return job["activation_checkpointing"], job["micro_batch_size"], job["gradient_accumulation_steps"]
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=12)
 @given(st.data())
 def test_the_best_choice_is_the_one_of_a_search_through_everything(data: st.DataObject) -> None:

@@ -77,6 +77,7 @@ ONE_BLOCK = setup(
 """The last norm's gradient waits while the block runs, not a gradient of another block, which is larger here."""
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=18)
 @given(st.data())
 @example(Drawn(ONE_BLOCK, 1, ()))
@@ -92,6 +93,7 @@ def test_the_pieces_of_a_placement_add_up_to_its_replay(data: st.DataObject) -> 
     assert recomputed_flops(sizes, placement) == record.flops["recompute"]
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=8)
 @given(st.data())
 @example(Drawn(ONE_BLOCK, 1, 2, 55296, 0, 55296, 511, 54272, 1))
@@ -108,6 +110,7 @@ def test_the_search_equals_trying_everything_by_replay(data: st.DataObject) -> N
     holds(probed(setup, batch), tried, data)
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=4)
 @given(st.data())
 def test_the_search_equals_trying_everything_up_to_ten_blocks(data: st.DataObject) -> None:
@@ -138,6 +141,7 @@ def holds(sizes: Sizes, tried: list[tuple[int, int]], data: st.DataObject) -> No
         assert (recomputed_flops(sizes, best), peak_bytes(sizes, best)) == min(t for t in tried if t[1] <= limit)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("model_type", ["bloom", "mpt", "gemma2", "gemma3_text"])
 @settings(deadline=None, max_examples=5)
 @given(st.data())
@@ -154,6 +158,7 @@ def test_what_neighbours_share_is_counted_with_the_first_of_them(model_type: str
         assert replay(setup._replace(segments=segments), batch=min(batch, 2)).peaks(batch) == record.peaks(batch)
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=8)
 @given(st.data())
 def test_it_is_never_worse_than_equal_segments(data: st.DataObject) -> None:
@@ -255,6 +260,7 @@ blocks_of_any_size = st.builds(
 )
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=45)
 @given(st.lists(blocks_of_any_size, min_size=1, max_size=7), st.integers(0, 50), st.integers(0, 50), st.data())
 def test_unequal_blocks_are_placed_as_trying_everything_would(
@@ -274,6 +280,7 @@ def test_a_large_block_is_checkpointed_before_small_ones() -> None:
 # The whole answer
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=7)
 @given(jobs())
 @example(

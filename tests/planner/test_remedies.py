@@ -101,7 +101,7 @@ REAL: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(20)
 @pytest.mark.contract
 @pytest.mark.parametrize("keys", REAL, ids=lambda keys: f"{keys['model']}")
 def test_every_remedy_of_a_real_run_keeps_its_word(keys: dict[str, Any]) -> None:
@@ -126,6 +126,7 @@ def test_a_placement_by_size_is_judged_on_the_card_of_the_remedy() -> None:
     verify(keys, fit(**keys))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.contract
 @settings(deadline=None, max_examples=8)
 @given(jobs(), st.integers(1, 400))
@@ -186,7 +187,7 @@ def test_two_changes_are_offered_where_one_is_not_enough() -> None:
     verify(keys, result)
 
 
-@pytest.mark.sweep(5)
+@pytest.mark.sweep(9)
 @pytest.mark.contract
 @pytest.mark.parametrize("place", range(len(MODEL_TYPES)), ids=sorted(MODEL_TYPES))
 def test_every_remedy_of_a_model_type_is_a_job(place: int) -> None:

@@ -47,6 +47,7 @@ def verify(keys: dict[str, Any], result: FitResult) -> None:
     assert after.verdict != "fits" if solved.certain else after.headroom_bytes < 0 or after.verdict == "does-not-fit"
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.contract
 @pytest.mark.parametrize(
     ("what", "keys"),
@@ -64,6 +65,7 @@ def test_the_value_fits_and_the_next_does_not(what: str, keys: dict[str, Any]) -
     verify(keys, fit(**keys, max=what))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.contract
 @settings(deadline=None, max_examples=6)
 @given(jobs(pin_micro=False), st.sampled_from(["sequence", "micro-batch"]), st.integers(30, 400))
@@ -101,7 +103,7 @@ def test_the_number_of_layers_is_that_of_a_described_model() -> None:
 
 @pytest.mark.contract
 def test_the_fewest_devices() -> None:
-    keys: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "t4", "sequence_length": 2048}
+    keys: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "t4", "sequence_length": 512, "micro_batch_size": 1}
     result = fit(**keys, gpus="auto", parallel={"sharding": "zero3"})
     solved = result.solved
     assert solved is not None

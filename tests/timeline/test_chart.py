@@ -19,6 +19,7 @@ WIDTHS = (40, 60, 80, 120, 200, 500)
 SIZES = pytest.mark.parametrize("width", WIDTHS)
 
 
+@pytest.mark.sweep(6)
 @SIZES
 def test_nothing_is_wider_than_the_terminal(drawing: Drawing, width: int) -> None:
     lines = text(drawing, width=width)
@@ -26,6 +27,7 @@ def test_nothing_is_wider_than_the_terminal(drawing: Drawing, width: int) -> Non
     assert to_plain(lines).isascii()
 
 
+@pytest.mark.sweep(6)
 @SIZES
 def test_letters_and_blocks_are_as_wide_as_each_other(drawing: Drawing, width: int) -> None:
     for line in chart(drawing, width):
@@ -33,6 +35,7 @@ def test_letters_and_blocks_are_as_wide_as_each_other(drawing: Drawing, width: i
             assert span.plain is None or len(span.plain) == len(span.text)
 
 
+@pytest.mark.sweep(6)
 @SIZES
 def test_the_chart_has_its_rows_and_all_its_columns(drawing: Drawing, width: int) -> None:
     lines = to_plain(chart(drawing, min(width, WIDEST))).splitlines()
@@ -46,6 +49,7 @@ def test_the_chart_has_its_rows_and_all_its_columns(drawing: Drawing, width: int
     assert max(map(len, rows)) <= len(lines[rule]) == min(width, WIDEST)
 
 
+@pytest.mark.sweep(6)
 @SIZES
 def test_every_phase_is_there_under_its_columns(drawing: Drawing, width: int) -> None:
     lines = to_plain(chart(drawing, min(width, WIDEST))).splitlines()

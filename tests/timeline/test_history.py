@@ -41,6 +41,7 @@ def of_phase(made: History, name: str) -> list[tuple[Sample, dict[str, int]]]:
     ]
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 @example(setup(ONE_BY_ONE, sequence_length=5, attention="efficient", image_size=16), 2)
@@ -56,6 +57,7 @@ def test_it_is_the_history_of_the_replay_of_every_block(setup: Setup, batch: int
     assert short.peak_sample == whole.peak_sample
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 def test_its_highest_samples_are_the_peaks(setup: Setup, batch: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ def timelines(draw: st.DrawFn) -> Timeline:
     return timeline(rows, ["weights", "activations"])
 
 
+@pytest.mark.sweep(2)
 @given(timelines(), st.integers(20, 300), st.integers(1, 6))
 def test_columns_hold_every_sample_in_order_and_show_their_highest(made: Timeline, count: int, least: int) -> None:
     history = made.history

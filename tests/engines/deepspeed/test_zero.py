@@ -104,6 +104,7 @@ def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: 
     assert short.end_bytes(batch) == short.static_bytes(batch)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(partly_trained(), st.sampled_from([1, 2, 3]))
 def test_it_does_with_less_than_every_weight(setup: Setup, batch: int) -> None:
@@ -112,6 +113,7 @@ def test_it_does_with_less_than_every_weight(setup: Setup, batch: int) -> None:
     assert short.end_bytes(batch) == short.static_bytes(batch)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(partly_trained(("zero3",)))
 def test_what_is_not_trained_is_cut_and_has_no_states(setup: Setup) -> None:
@@ -151,6 +153,7 @@ def test_one_device_gathers_nothing(setup: Setup) -> None:
     assert one.saved_bytes(2) <= two.saved_bytes(2)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(partitioned(("zero1",)), st.sampled_from([2, 4, 16]))
 def test_a_higher_stage_never_holds_more_states(setup: Setup, shards: int) -> None:
@@ -260,6 +263,7 @@ def test_what_is_saved_on_the_host_is_not_on_the_device(setup: Setup, batch: int
     assert states(record) == states(plain)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(partitioned(("zero3",)), st.sampled_from([2, 8]))
 def test_what_is_offloaded_is_not_on_the_device(setup: Setup, shards: int) -> None:
@@ -284,6 +288,7 @@ def test_what_is_offloaded_is_not_on_the_device(setup: Setup, shards: int) -> No
     assert more.each_to_device_bytes >= kept.each_to_device_bytes
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(partitioned(("zero3",)))
 def test_a_drive_takes_what_the_host_had(setup: Setup) -> None:

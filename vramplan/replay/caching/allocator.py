@@ -12,13 +12,15 @@ finds their events done; captured graphs have pools of their own, which are not 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 
 from vramplan.replay.caching.blocks import ADDRESS, ADDRESS_BITS, Block, Pool
 from vramplan.replay.caching.expandable import grow, unmap
 from vramplan.values.allocator import DEFAULT, MIN_BLOCK_BYTES, SMALL_BYTES, UNLIMITED, Settings
 
 MAIN_STREAM = ""
+
+_blank = object.__new__
 
 
 class OutOfMemory(Exception):
@@ -87,38 +89,60 @@ class CachingAllocator:
         else:
             block = self._best_fit(pool, size) or self._new_block(pool, size)
         rest = block.size - size
-        if rest and (rest >= self.least_rest[small] and size < self.most_split[small]):
-            remaining = Block(pool, block.address + size, rest, expandable=block.expandable)
-            block.size = size
-            after = block.next
-            remaining.before, remaining.next, block.next = block, after, remaining
-            if after is not None:
-                after.before = remaining
-            pool.give(remaining)
-        allocated = self.allocated_bytes = self.allocated_bytes + block.size
+        if not rest:
+            allocated = self.allocated_bytes + size
+        elif rest >= self.least_rest[small] and size < self.most_split[small]:
+            self._split(pool, block, size, rest)
+            allocated = self.allocated_bytes + size
+        else:
+            allocated = self.allocated_bytes + block.size
+        self.allocated_bytes = allocated
         if allocated > self.peak_allocated_bytes:
             self.peak_allocated_bytes = allocated
         return block
 
+    def _split(self, pool: Pool, block: Block, size: int, rest: int) -> None:
+        """The block keeps its first `size` bytes; the others are free. Written out: every other request comes here."""
+        address = block.address + size
+        remaining: Block = _blank(Block)
+        remaining.pool, remaining.address, remaining.size = pool, address, rest
+        remaining.free = remaining.mapped = True
+        remaining.expandable = block.expandable
+        remaining.born = pool.searches
+        block.size = size
+        after = block.next
+        remaining.before, remaining.next, block.next = block, after, remaining
+        if after is not None:
+            after.before = remaining
+        insort(pool.sizes, rest << ADDRESS_BITS | address)
+        pool.at[address] = remaining
+
     def free(self, block: Block) -> None:
-        """A block is no longer used: it joins free neighbours, and stays reserved."""
-        pool = block.pool
-        self.allocated_bytes -= block.size
+        """A block is no longer used: it joins free neighbours, and stays reserved. Nobody may use it afterwards."""
+        pool, size = block.pool, block.size
+        self.allocated_bytes -= size
+        sizes = pool.sizes
         before, after = block.before, block.next
-        if before is not None and before.free and before.mapped:
-            pool.take(before)
-            block.address = before.address
-            block.size += before.size
-            further = block.before = before.before
-            if further is not None:
-                further.next = block
         if after is not None and after.free and after.mapped:
-            pool.take(after)
-            block.size += after.size
-            further = block.next = after.next
-            if further is not None:
-                further.before = block
-        pool.give(block)
+            other, address = after.size, after.address
+            del sizes[bisect_left(sizes, other << ADDRESS_BITS | address)], pool.at[address]
+            after.free = False
+            size += other
+            after = after.next
+        if before is not None and before.free and before.mapped:  # it becomes the whole
+            other = before.size
+            del sizes[bisect_left(sizes, other << ADDRESS_BITS | before.address)]
+            size += other
+            block = before
+        block.next = after
+        if after is not None:
+            after.before = block
+        block.size = size
+        block.free = True
+        block.born = pool.searches
+        address = block.address
+        insort(sizes, size << ADDRESS_BITS | address)
+        pool.at[address] = block
 
     def empty_cache(self) -> None:
         """Give back every segment that is free as a whole: torch.cuda.empty_cache()."""
