@@ -13,8 +13,9 @@ SUFFIXES = re.compile(
     r"gptq(-int4|-4bit.*)?|awq|aqlm-2bit-1x16|aqlm.*|bnb-4bit|bnb|4bit|int4|int8|fp16|bf16|fp8|nf4|gguf|hf|converted|"
     r"dequantized|linearized|2of4|"
     r"instruct|chat|it|base|sft|dpo|rlhf|full|qlora|lora|pro|mod|evol|inst|thinking|pretrain(ed)?|deduped|"
+    r"orpo|kto|simpo|grpo|ft|finetuned?|merged|math|code|ep-?\d+|\d+ep|epoch-?\d+|checkpoint-?\d+|"
     r"alpha|beta|gemma-it|text|orig|sharded|safetensors|unsloth|reasoning|preview|"
-    r"\d{4}|v\d+(\.\d+)*|intermediate-step-.*|step-?\d+k?.*"
+    r"rope-\d+k|\d{4}|v\d+(\.\d+)*|intermediate-step-.*|step-?\d+k?.*"
     r")$"
 )
 """What stands behind the shape in a name: how the weights were trained, written or quantized."""
@@ -107,8 +108,11 @@ FINE_TUNES = {
 }
 """Fine-tunes whose names say another shape than they have, each by the model card of its base."""
 
-OF_ANOTHER_KIND = re.compile(r"llava|vision|audio|video|speech|omni|(^|-)vl?(-|$)|moe|gguf|draft|eagle|mamba")
-"""Words before the name of a base that say that more was made of it than a fine-tune."""
+OF_ANOTHER_KIND = re.compile(
+    r"llava|vision|audio|video|speech|omni|multimodal|internvl|janus|vlm|(^|-)vl?(-|$)|moe|gguf|draft|eagle|medusa|mamba|mtp|pruned|nvfp4|mxfp4|fp8|"
+    r"embed|rerank|bitnet|1\.58|hymba|merged?-experts|frankenmerge|slerp-\d|layers"
+)
+"""Words beside the name of a base that say that more was made of it than a fine-tune."""
 
 BASES = re.compile(
     r"(meta-)?(llama-?[23](\.\d)?-\d|qwen-?[23](\.5)?-(\d|coder|math)|gemma-?[23]-\d|phi-?[34]-|mistral-(7b|nemo|small)|mixtral-8x|"
@@ -157,12 +161,13 @@ def profiles_by_name(dirs: Sequence[Path] = ()) -> dict[str, str]:
 
 def of_bases(name: str) -> list[str]:
     """The candidates of the base that stands at the end of a fine-tune's name, as in `dolphin-2.9-llama3-8b`."""
-    words = name.rsplit("/", 1)[-1].replace("_", "-").split("-")
-    for i in range(1, len(words)):
-        base = "-".join(words[i:])
-        if BASES.match(base) and not OF_ANOTHER_KIND.search("-".join(words[:i])):
-            return candidates(base)
-    return []
+    last = name.rsplit("/", 1)[-1].replace("_", "-")
+    last = re.sub(r"-(base|instruct|chat|it)-(?=\d+(\.\d+)?b\b)", "-", last)
+    words = re.sub(r"(llama|qwen|gemma|phi)-(\d)-(\d)-(?=\d+b\b)", r"\1-\2.\3-", last).split("-")
+    start = next((i for i in range(len(words)) if BASES.match("-".join(words[i:]))), None)
+    if start is None or OF_ANOTHER_KIND.search("-".join(words)):
+        return []
+    return candidates("-".join(words[start:]))
 
 
 def candidates(name: str) -> list[str]:

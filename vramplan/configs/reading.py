@@ -20,6 +20,7 @@ from vramplan.job.adapter_targets import layers_of, passed_over
 from vramplan.replay.techniques.trained import names_of
 from vramplan.results.reading import ReadJob, ReadValue, Source
 from vramplan.values.model import ModelShape
+from vramplan.values.parallel import DDP
 
 NOTE = "_note"
 """The key of settings for what a reader of the answer should know of them."""
@@ -231,6 +232,7 @@ def job_of(
     fused_over_master(meaning.job)
     _name_model(meaning, known)
     _targets_of_peft(program.name, meaning, known)
+    _of_one_device(meaning)
     values = tuple(
         ReadValue(key, told.value, tuple(_source(sheet, name) for name in told.of)) for key, told in meaning.job.items()
     )
@@ -286,6 +288,14 @@ def _name_model(meaning: Meaning, known: Catalogue) -> None:
         meaning.job["model"] = told._replace(value=name)
         if not known.has(told.value):
             meaning.note(f"model: {told.value} has the shape of {name}, by its name")
+
+
+def _of_one_device(meaning: Meaning) -> None:
+    """Take away DDP where one device is meant: no gradients are summed there."""
+    told, data = meaning.job.get("parallel.sharding"), meaning.job.get("parallel.data")
+    if told is not None and data is not None and told.value == DDP and data.value == 1:
+        del meaning.job["parallel.sharding"]
+        meaning.note("parallel.sharding: ddp of one device has no gradients to sum")
 
 
 WITH_PEFT = ("axolotl", "llama-factory", "training-arguments", "trl")
