@@ -77,6 +77,7 @@ def test_a_name_that_may_be_of_another_shape_is_not(repository: str) -> None:
     ("repository", "why"),
     [
         ("Qwen/Qwen3.5-4B", "linear attention"),
+        ("ibm-granite/granite-4.0-h-micro", "linear attention"),
         ("tiiuae/Falcon-H1-1.5B-Base", "linear attention or a state space"),
         ("google/gemma-4-12B-it", "Gemma 3n and Gemma 4"),
     ],

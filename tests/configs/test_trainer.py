@@ -175,6 +175,10 @@ def test_dpo_has_a_reference_and_padding() -> None:
     assert job(SFT + "desirable_weight: 1.0\n", "a.yaml")["loss"] == "kto"
 
 
+def test_simpo_by_the_key_of_its_authors_has_no_reference() -> None:
+    holds(job(SFT + "beta: 2.5\ngamma_beta_ratio: 0.5\n", "a.yaml"), loss="simpo", dpo_reference=None)
+
+
 def test_liger_is_its_loss_and_the_kernels_that_are_not_turned_off() -> None:
     found = meant(SFT + "use_liger_kernel: true\nliger_kernel_config: {swiglu: false}\n", "trl.yaml").job
     assert (found["loss"], found["liger_kernels"]) == ("fused", ["rms-norm", "rope"])

@@ -56,7 +56,7 @@ MODELS = (
     ),
     Scope(
         r"(.*/)?(qwen-?3\.[5-9].*|qwen3-next.*|falcon-?h1.*|lfm-?[23].*|.*nemotron-(h|nano-9b-v2|nano-12b-v2|3(\.5)?-[a-z]+).*"
-        r"|granite-4.*|kimi-linear.*|bamba.*|minimax-text.*|plamo-2.*|olmo-hybrid.*|ring-.*linear.*)",
+        r"|granite-4.*-(h|tiny|small)(-.*)?|kimi-linear.*|bamba.*|minimax-text.*|plamo-2.*|olmo-hybrid.*|ring-.*linear.*)",
         HYBRID,
     ),
     Scope(r"(.*/)?gemma-?(3n|4).*", GEMMA),

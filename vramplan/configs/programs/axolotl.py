@@ -540,7 +540,7 @@ def _unfrozen(sheet: Sheet, meaning: Meaning, patterns: list[Any]) -> None:
     if strange and len(strange) < len(words):
         words = [word for word in words if word not in strange]
         meaning.note(f"unfrozen_parameters: {len(strange)} patterns match no weight, and Axolotl passes over them")
-    meaning.say("frozen", words, "unfrozen_parameters")
+    meaning.say("frozen", list(dict.fromkeys(words)), "unfrozen_parameters")
 
 
 def _takes_no_xformers(sheet: Sheet) -> bool:
