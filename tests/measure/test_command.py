@@ -231,10 +231,6 @@ def test_a_trace_has_no_compiled_step(tmp_path: Path, runner: Callable[..., Runn
 @pytest.mark.parametrize(
     ("change", "key"),
     [
-        (
-            {"adapter": {"kind": "lora", "rank": 4}, "quantization": "gptq-int4", "precision": "amp-fp16"},
-            "quantization",
-        ),
         ({"precision": "mixed-bf16"}, "precision"),
         ({"runtime": "litgpt"}, "runtime"),
         ({"loss": "dpo"}, "loss"),

@@ -149,7 +149,13 @@ def test_images_with_their_channels_first_are_turned_around_each_convolution(
 @pytest.mark.closed_form
 def test_products_over_an_odd_vocabulary_have_slow_kernels_where_they_were_measured() -> None:
     def seconds(vocabulary: int, gpu: str) -> float:
-        shape = {"family": "gpt2", "layers": 1, "hidden_size": 768, "heads": 12, "vocabulary_size": vocabulary}
+        shape = {
+            "family": "gpt2",
+            "layers": 1,
+            "hidden_size": 768,
+            "attention_heads": 12,
+            "vocabulary_size": vocabulary,
+        }
         keys = {"micro_batch_size": 8, "gradient_accumulation_steps": 1, "sequence_length": 1024}
         time = fit(model=shape, gpu=gpu, precision="pure-bf16", activation_checkpointing="none", **keys).time
         assert time is not None
@@ -166,7 +172,7 @@ def test_batch_norm_in_bf16_is_pytorchs_own_and_slow() -> None:
         assert time is not None
         return time.step_seconds
 
-    assert seconds("amp-bf16") > 1.4 * seconds("amp-fp16")
+    assert seconds("amp-bf16") > 1.3 * seconds("amp-fp16")
     last = {"channels_last": True}
     assert seconds("amp-bf16", **last) < 1.1 * seconds("amp-fp16", **last)
 

@@ -51,8 +51,9 @@ def _refused(job: Job, how: str) -> list[tuple[str, str, str]]:
         found.append(("precision", job.precision, f"{', '.join(precisions)}; {own}"))
     if job.optimizer.partition(":")[0] not in OPTIMIZERS:
         found.append(("optimizer", job.optimizer, f"{', '.join(OPTIMIZERS)}; {own}"))
-    if job.attention not in ATTENTIONS:
-        found.append(("attention", job.attention, ", ".join(ATTENTIONS)))
+    attentions = (*ATTENTIONS, "math") if how == GPU else ATTENTIONS
+    if job.attention not in attentions:
+        found.append(("attention", job.attention, ", ".join(attentions)))
     if job.loss.partition(":")[0] not in LOSSES:
         found.append(("loss", job.loss, f"{', '.join(LOSSES)}; {own}"))
     if not known:

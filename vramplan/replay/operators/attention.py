@@ -30,6 +30,10 @@ def scaled_dot_product(
     q, k, v = autocast_half(q), autocast_half(k), autocast_half(v)
     if mask is not None:
         return masked_attention(q, k, v, mask, dropout_p)
+    if backend == "math":
+        from vramplan.replay.operators.masked_attention import unfused_attention
+
+        return unfused_attention(q, k, v, None, dropout_p)
     del dropout_p  # fused kernels redraw the dropout in backward from a seed: it costs no memory
     head = q.shape[3]
     if backend == "flash":
