@@ -147,11 +147,11 @@ def test_round_trip(keys: dict[str, Any]) -> None:
         ({"adapter": {**LORA, "dtype": "fp16"}}, "adapter.dtype: fp16 is not modelled with amp-bf16"),
         (
             {"adapter": {**LORA, "modules_to_save": ["wte"]}, "parallel": {"data": 8, "sharding": "fsdp"}},
-            "'wte' is tied to the head of gpt2, and PEFT would untie them, which is not modelled with parallel.sharding",
+            "'wte' is tied to the head of gpt2, and PEFT would untie them, which is not modelled with parallel",
         ),
         (
             {"adapter": {**LORA, "modules_to_save": ["lm_head"]}, "loss": "dpo", "padding": "right"},
-            "'lm_head' is tied to the embeddings of gpt2, and PEFT would untie them, which is not modelled with loss dpo",
+            "is tied to the embeddings of gpt2, and PEFT would untie them, which is not modelled with loss dpo",
         ),
         (
             {"model": "bert-base", "adapter": {**LORA, "targets": ["query"], "modules_to_save": ["word_embeddings"]}},
