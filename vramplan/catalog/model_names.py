@@ -21,6 +21,8 @@ SUFFIXES = re.compile(
 """What stands behind the shape in a name: how the weights were trained, written or quantized."""
 
 FINE_TUNES = {
+    "llama-3-1-8b-math-orca-spectrum-10k-ep1": "llama-3.1-8b",
+    "swallow-mx-8x7b-nve-v0.1": "mixtral-8x7b",
     "zephyr-7b": "mistral-7b",  # HuggingFaceH4/zephyr-7b-beta, README: fine-tune of mistralai/Mistral-7B-v0.1
     "zephyr-7b-gemma": "gemma-7b",  # HuggingFaceH4/zephyr-7b-gemma-v0.1, README: fine-tune of google/gemma-7b
     "mistral-7b-cai": "mistral-7b",  # HuggingFaceH4/mistral-7b-cai, README
