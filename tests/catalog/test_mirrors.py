@@ -50,6 +50,9 @@ def test_a_folder_of_profiles_may_have_a_table_of_its_own(tmp_path: Path) -> Non
         ("Qwen/Qwen3-4B-Instruct-2507", "qwen3-4b"),
         ("EleutherAI/pythia-160m-deduped", "pythia-160m"),
         ("codellama/CodeLlama-7b-Instruct-hf", "codellama-7b"),
+        ("me/Ministral-3-3B-Reasoning-2512", "ministral-3-3b"),
+        ("me/dolphin-2.9-llama3-8b", "llama-3-8b"),
+        ("me/Llama-3-Base-8B-SFT", "llama-3-8b"),
     ],
 )
 def test_a_name_that_says_its_shape_is_taken_and_told(repository: str, profile: str) -> None:
@@ -58,7 +61,28 @@ def test_a_name_that_says_its_shape_is_taken_and_told(repository: str, profile: 
     assert (told[0].value, told[0].why.startswith("the shape that the name says")) == (profile, True)
 
 
-@pytest.mark.parametrize("repository", ["Qwen/Qwen2.5-Omni-7B", "me/llama-3-8b-and-more", "google/gemma-3n-E4B-it"])
+@pytest.mark.parametrize(
+    "repository",
+    [
+        *("Qwen/Qwen2.5-Omni-7B", "me/llama-3-8b-and-more", "google/gemma-3n-E4B-it", "me/llava-llama-3-8b"),
+        *("me/OpenR1-Qwen-7B-2", "microsoft/Phi-4-multimodal-instruct", "Qwen/Qwen3-Next-80B-A3B-Instruct"),
+    ],
+)
 def test_a_name_that_may_be_of_another_shape_is_not(repository: str) -> None:
     with pytest.raises(InputError):
         find_model(repository)
+
+
+@pytest.mark.parametrize(
+    ("repository", "why"),
+    [
+        ("Qwen/Qwen3.5-4B", "linear attention"),
+        ("ibm-granite/granite-4.0-h-micro", "linear attention"),
+        ("tiiuae/Falcon-H1-1.5B-Base", "linear attention or a state space"),
+        ("google/gemma-4-12B-it", "Gemma 3n and Gemma 4"),
+    ],
+)
+def test_why_a_model_is_not_modelled_is_said(repository: str, why: str) -> None:
+    with pytest.raises(InputError) as caught:
+        find_model(repository)
+    assert why in str(caught.value.problems[0].hint)

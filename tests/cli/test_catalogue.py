@@ -37,7 +37,14 @@ UNITLESS = {
 WORDS = {
     *("family", "transformers_model_type", "task", "tied_embeddings", "positions", "activation", "gated_mlp"),
     *("qkv_bias", "output_bias", "mlp_bias", "qk_norm", "parallel_residual", "pre_norm"),
-    *("attention_softcap", "new_decoder_architecture", "logit_softcap", "unrotated_layers", "vision_activation"),
+    *(
+        "attention_softcap",
+        "rope_scaling",
+        "new_decoder_architecture",
+        "logit_softcap",
+        "unrotated_layers",
+        "vision_activation",
+    ),
     *("sliding_window_pattern", "vision_full_layers", "vision_deepstack_layers"),
     *("experts.normalized", "experts.dense_layers", "latent_attention.interleaved"),
     *("unet.mirrored", "unet.fp32_rotary", "unet.attention_free"),

@@ -204,3 +204,37 @@ def test_devices_of_ray_and_of_experts() -> None:
     holds(job(FULL + "expert_parallel_size: 4\n", "a.yml"), parallel__expert=4, parallel__data=None)
     sharded = "expert_parallel_size: 2\ndp_shard_size: 2\nfsdp_version: 2\nfsdp_config:\n  offload_params: false\n"
     holds(job(FULL + sharded, "a.yml"), parallel__expert=2, parallel__data=4, parallel__sharding="fsdp")
+
+
+@pytest.mark.parametrize(
+    ("model", "targets", "left", "over"),
+    [
+        ("zai-org/GLM-4-32B-0414", "[q_proj, gate_proj]", ["q_proj"], "gate_proj"),
+        ("meta-llama/Llama-3.1-8B", "[q_proj, out_proj, c_fc]", ["q_proj"], "out_proj, c_fc"),
+        ("databricks/dbrx-base", "[Wqkv, out_proj]", ["Wqkv", "out_proj"], None),
+        ("meta-llama/Llama-3.1-8B", "[c_fc]", ["c_fc"], None),
+    ],
+)
+def test_peft_passes_over_targets_that_match_nothing(
+    model: str, targets: str, left: list[str], over: str | None
+) -> None:
+    text = (
+        f"base_model: {model}\nmicro_batch_size: 1\nsequence_len: 512\nadapter: lora\nlora_target_modules: {targets}\n"
+    )
+    read = meant(text, "lora.yaml", program="axolotl")
+    assert {value.key: value.value for value in read.values}["adapter.targets"] == left
+    assert any(over in note for note in read.notes) if over else not any("PEFT passes" in note for note in read.notes)
+
+
+def test_patterns_of_a_class_with_a_tower_are_those_of_its_language_model() -> None:
+    text = FULL.replace("meta-llama/Llama-3.1-8B", "mistralai/Ministral-3-3B-Base-2512")
+    text += "unfrozen_parameters:\n  - model.language_model.+\n  - language_model.+\n  - nothing_of_it\n"
+    read = meant(text, "text.yaml", program="axolotl")
+    assert {value.key: value.value for value in read.values}["frozen"] == ["all-but:^model.+"]
+    assert any("1 patterns match no weight" in note for note in read.notes)
+
+
+def test_a_model_without_a_fused_kernel_has_what_sdpa_takes() -> None:
+    lines = "xformers_attention: true\n"
+    assert job(FULL + lines, "a.yaml", program="axolotl")["attention"] == "efficient"
+    assert job(FULL.replace("meta-llama/Llama-3.1-8B", "tiiuae/falcon-7b") + lines, "a.yaml")["attention"] == "sdpa"

@@ -147,6 +147,8 @@ def test_the_schema_of_v1_has_other_names() -> None:
     lora = V1 + "peft_config:\n  name: lora\n  r: 16\n  lora_alpha: 32\nglobal_batch_size: 8\n"
     holds(job(lora, "a.yaml"), adapter__rank=16, adapter__dropout=0.05, global_batch_size=8)
     holds(job(lora, "a.yaml"), precision="pure-bf16", adapter__dtype="fp32")  # bf16 is a policy of FSDP
+    merging = meant(V1 + "peft_config:\n  name: lora\n  export_dir: merged\n", "a.yaml")
+    assert any("trains nothing" in note for note in merging.notes)
     holds(job(V1, "a.yaml"), precision="fp32")
     experts = V1 + "dist_config:\n  name: fsdpturbo\n  ep_size: 4\n"
     holds(job(experts, "a.yaml"), parallel__expert=4, parallel__fsdp_version=2)

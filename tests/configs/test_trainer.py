@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,10 @@ def test_dpo_has_a_reference_and_padding() -> None:
     assert job(text + "use_peft: true\n", "a.yaml")["dpo_reference"] == "adapter-off"
     assert job(text + "precompute_ref_log_probs: true\n", "a.yaml")["dpo_reference"] == "precomputed"
     assert job(SFT + "desirable_weight: 1.0\n", "a.yaml")["loss"] == "kto"
+
+
+def test_simpo_by_the_key_of_its_authors_has_no_reference() -> None:
+    holds(job(SFT + "beta: 2.5\ngamma_beta_ratio: 0.5\n", "a.yaml"), loss="simpo", dpo_reference=None)
 
 
 def test_liger_is_its_loss_and_the_kernels_that_are_not_turned_off() -> None:
@@ -545,3 +550,24 @@ def test_sizes_of_zero_count_for_nothing_without_it() -> None:
     holds(
         job(text, "ds.json"), parallel__sharding="ddp", parallel__reduce_bucket_size=None, parallel__overlap_comm=None
     )
+
+
+def test_stage_2_looks_at_nothing_of_stage_3() -> None:
+    zero = {
+        "stage": 2,
+        "sub_group_size": 1e9,
+        "stage3_max_live_parameters": 1e9,
+        "offload_optimizer": {"device": "cpu"},
+        "offload_param": {"device": "cpu"},
+    }
+    read = meant(json.dumps({"zero_optimization": zero, "bf16": {"enabled": True}}), "ds.json")
+    found = {value.key: value.value for value in read.values}
+    assert found["offload"] == ["optimizer", "gradients"]
+    assert not {"parallel.sub_group_size", "parallel.stage3_max_live_parameters"} & found.keys()
+    assert any("stage 2 keeps its parameters" in note for note in read.notes)
+
+
+def test_ddp_of_one_device_is_none() -> None:
+    text = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 1\nmixed_precision: bf16\n"
+    assert "parallel.sharding" not in job(text, "accelerate.yaml")
+    assert job(text.replace("num_processes: 1", "num_processes: 4"), "accelerate.yaml")["parallel.sharding"] == "ddp"

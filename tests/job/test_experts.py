@@ -106,7 +106,6 @@ def test_counts_that_are_left_to_the_class_are_told() -> None:
             {},
             "value_size: 8 is not modelled (a qwen3_moe model has null",
         ),
-        ("deepseek-v2-lite", {"attention": "flash"}, "queries, keys and values are equally long, not 192 and 128"),
         (
             "mixtral-8x7b",
             {"runtime": "textbook", "activation_model": "book"},

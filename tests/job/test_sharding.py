@@ -164,8 +164,8 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
             "offload: optimizer without parameters, gradients: FSDP keeps all three on the host, or none",
         ),
         (
-            {"optimizer": "adamw-8bit", "parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 2}},
-            "optimizer: adamw-8bit is not modelled with parallel.sharding fsdp",
+            {"optimizer": "lion", "parallel": {"data": 8, "sharding": "fsdp", "fsdp_version": 2}},
+            "optimizer: lion is not modelled with parallel.sharding fsdp",
         ),
         ({"optimizer": "adafactor"}, "optimizer: adafactor is not modelled with parallel.sharding fsdp"),
         (

@@ -145,7 +145,18 @@ def test_round_trip(keys: dict[str, Any]) -> None:
         ({"adapter": {**LORA, "feedforward_targets": ["c_fc"]}}, "feedforward_targets: has no meaning for lora"),
         ({"adapter": {"kind": "ia3", "rank": 8}}, "adapter.rank: has no meaning for ia3"),
         ({"adapter": {**LORA, "dtype": "fp16"}}, "adapter.dtype: fp16 is not modelled with amp-bf16"),
-        ({"adapter": {**LORA, "modules_to_save": ["wte"]}}, "'wte' is tied to the head of gpt2, and PEFT would untie"),
+        (
+            {"adapter": {**LORA, "modules_to_save": ["wte"]}, "parallel": {"data": 8, "sharding": "fsdp"}},
+            "'wte' is tied to the head of gpt2, and PEFT would untie them, which is not modelled with parallel",
+        ),
+        (
+            {"adapter": {**LORA, "modules_to_save": ["lm_head"]}, "loss": "dpo", "padding": "right"},
+            "is tied to the embeddings of gpt2, and PEFT would untie them, which is not modelled with loss dpo",
+        ),
+        (
+            {"model": "bert-base", "adapter": {**LORA, "targets": ["query"], "modules_to_save": ["word_embeddings"]}},
+            "'word_embeddings' is tied to the head of bert-base-uncased, and PEFT would untie them, which is not",
+        ),
         ({"adapter": {**LORA, "rank": 0}}, "adapter.rank: 0 is too small"),
         (
             {"adapter": {"kind": "ia3"}, "model": "phi-3-mini"},

@@ -51,7 +51,21 @@ OTHERS = {
 ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "activation")
 QK_NORMS = ("use_qk_norm", "qk_norm", "qk_layernorm", "use_qk_layernorm")
 WITHOUT_GATE = ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "layernorm_epsilon")
-NOT_A_DECODER = ("is_encoder_decoder", "vision_config", "audio_config", "image_size", "type_vocab_size", "ssm_cfg")
+NOT_A_DECODER = (
+    "is_encoder_decoder",
+    "vision_config",
+    "audio_config",
+    "image_size",
+    "type_vocab_size",
+    "ssm_cfg",
+    "linear_num_key_heads",
+    "linear_attn_config",
+    "mamba_num_heads",
+    "mamba_n_heads",
+    "mamba_d_state",
+    "conv_L_cache",
+    "hidden_size_per_layer_input",
+)
 """Keys of models that are something else, whose language model's keys would not say what is trained."""
 
 INSIDE = ("attn_config", "ffn_config")

@@ -13,13 +13,16 @@ SUFFIXES = re.compile(
     r"gptq(-int4|-4bit.*)?|awq|aqlm-2bit-1x16|aqlm.*|bnb-4bit|bnb|4bit|int4|int8|fp16|bf16|fp8|nf4|gguf|hf|converted|"
     r"dequantized|linearized|2of4|"
     r"instruct|chat|it|base|sft|dpo|rlhf|full|qlora|lora|pro|mod|evol|inst|thinking|pretrain(ed)?|deduped|"
-    r"alpha|beta|gemma-it|text|orig|sharded|safetensors|unsloth|"
-    r"\d{4}|v\d+(\.\d+)*|intermediate-step-.*|step-?\d+k?.*"
+    r"orpo|kto|simpo|grpo|ft|finetuned?|merged|math|code|ep-?\d+|\d+ep|epoch-?\d+|checkpoint-?\d+|"
+    r"alpha|beta|gemma-it|text|orig|sharded|safetensors|unsloth|reasoning|preview|"
+    r"rope-\d+k|\d{4}|v\d+(\.\d+)*|intermediate-step-.*|step-?\d+k?.*"
     r")$"
 )
 """What stands behind the shape in a name: how the weights were trained, written or quantized."""
 
 FINE_TUNES = {
+    "llama-3-1-8b-math-orca-spectrum-10k-ep1": "llama-3.1-8b",
+    "swallow-mx-8x7b-nve-v0.1": "mixtral-8x7b",
     "zephyr-7b": "mistral-7b",  # HuggingFaceH4/zephyr-7b-beta, README: fine-tune of mistralai/Mistral-7B-v0.1
     "zephyr-7b-gemma": "gemma-7b",  # HuggingFaceH4/zephyr-7b-gemma-v0.1, README: fine-tune of google/gemma-7b
     "mistral-7b-cai": "mistral-7b",  # HuggingFaceH4/mistral-7b-cai, README
@@ -45,8 +48,79 @@ FINE_TUNES = {
     "skywork-reward-v2-qwen3-8b": "qwen3-8b",  # Skywork/Skywork-Reward-V2-Qwen3-8B, README
     "plano-orchestrator-4b": "qwen3-4b",  # katanemo/Plano-Orchestrator-4B, README: of Qwen3-4B-Instruct-2507
     "gpt-oss-safeguard-20b": "gpt-oss-20b",  # openai/gpt-oss-safeguard-20b, README: fine-tune of gpt-oss-20b
+    "deepseek-r1": "deepseek-v3",  # deepseek-ai/DeepSeek-R1, README: trained from DeepSeek-V3-Base
+    "deepseek-r1-0528-qwen3-8b": "qwen3-8b",  # deepseek-ai/DeepSeek-R1-0528-Qwen3-8B, README: the same architecture
+    "deepseek-coder-v2-lite": "deepseek-v2-lite",  # deepseek-ai/DeepSeek-Coder-V2, README: DeepSeek-V2 trained further
+    "deepseek-math-7b": "deepseek-llm-7b",  # deepseek-ai/DeepSeek-Math, README: begun from DeepSeek-Coder-Base-v1.5
+    "deepscaler-1.5b": "deepseek-r1-distill-qwen-1.5b",  # agentica-org/DeepScaleR-1.5B-Preview, README
+    "qwen3-coder-30b-a3b": "qwen3-30b-a3b",  # Qwen/Qwen3-Coder-30B-A3B-Instruct, README: layers, heads and experts
+    "qwen2.5-math-1.5b": "qwen2.5-1.5b",  # Lightning-AI/litgpt, litgpt/config.py: the same sizes
+    "qwen2.5-math-72b": "qwen2.5-72b",  # as above
+    "qwen2.5-coder-0.5b": "qwen2.5-0.5b",  # as above
+    "qwen2.5-coder-3b": "qwen2.5-3b",  # as above
+    "qwen2-math-1.5b": "qwen2-1.5b",  # Qwen/Qwen2-Math-1.5B, README: built upon Qwen2
+    "qwen2-math-7b": "qwen2-7b",  # as above
+    "qwen2-math-72b": "qwen2-72b",  # as above
+    "codestral-22b": "mistral-small-22b",  # mistralai/Codestral-22B-v0.1, params.json: the same sizes
+    "magistral-small": "mistral-small-24b",  # mistralai/Magistral-Small-2506, README: of Mistral Small 3.1, text alone
+    "devstral-small": "mistral-small-24b",  # mistralai/Devstral-Small-2507, README: the tower for images was removed
+    "nemotron-mini-4b": "nemotron-3-4b",  # NVIDIA/Megatron-LM, modelopt/conf/nvidia/Nemotron-Mini-4B-Instruct.sh
+    "glm-4.6": "glm-4.5",  # zai-org/GLM-4.6, README: the architecture of GLM-4.5 with a longer context
+    "llama-guard-3-8b": "llama-3.1-8b",  # meta-llama/Llama-Guard-3-8B, README: Llama-3.1-8B, fine-tuned
+    "llama-guard-3-1b": "llama-3.2-1b",  # meta-llama/Llama-Guard-3-1B, README
+    "bloomz-560m": "bloom-560m",  # bigscience/bloomz, README: BLOOM, fine-tuned
+    "bloomz-1b1": "bloom-1b1",
+    "bloomz-1b7": "bloom-1b7",
+    "bloomz-3b": "bloom-3b",
+    "bloomz-7b1": "bloom-7b1",
+    "bloomz": "bloom-176b",
+    "yi-1.5-6b": "yi-6b",  # 01-ai/Yi-1.5, README: Yi trained further
+    "yi-1.5-34b": "yi-34b",  # adamo1139/Yi-1.5-34B-base-mirror, config.json: the same sizes
+    "starling-lm-7b": "mistral-7b",  # berkeley-nest/Starling-LM-7B-alpha, README: of Mistral 7B
+    "openchat-3.5": "mistral-7b",  # openchat/openchat-3.5-0106, README
+    "e5-mistral-7b": "mistral-7b",  # intfloat/e5-mistral-7b-instruct, README: begun from Mistral-7B-v0.1
+    "dolly-v2-3b": "pythia-2.8b",  # databricks/dolly-v2-3b, README: of pythia-2.8b
+    "dolly-v2-7b": "pythia-6.9b",
+    "dolly-v2-12b": "pythia-12b",
+    "codegemma-2b": "gemma-2b",  # google/codegemma-2b, README: Gemma trained further
+    "shieldgemma-2b": "gemma-2-2b",  # google/shieldgemma-2b, README: built upon Gemma 2
+    "shieldgemma-9b": "gemma-2-9b",
+    "medgemma-4b": "gemma-3-4b",  # google/medgemma-4b-it, README: a variant of Gemma 3
+    "medgemma-27b": "gemma-3-27b",
+    "deepseek-v3.1": "deepseek-v3",  # deepseek-ai/DeepSeek-V3.1, README: the structure of DeepSeek-V3
+    "llama-3.1-nemotron-70b": "llama-3.1-70b",  # nvidia/Llama-3.1-Nemotron-70B-Instruct-HF, README
+    "llama-3.1-nemotron-nano-8b": "llama-3.1-8b",  # nvidia/Llama-3.1-Nemotron-Nano-8B-v1, README
+    "qwen3guard-gen-0.6b": "qwen3-0.6b",  # Qwen/Qwen3Guard-Gen-0.6B, README: built upon Qwen3
+    "qwen3guard-gen-4b": "qwen3-4b",
+    "qwen3guard-gen-8b": "qwen3-8b",
+    "openr1-qwen-7b": "qwen2.5-math-7b",  # open-r1/OpenR1-Qwen-7B, README: of Qwen2.5-Math-Instruct
+    "openthinker-7b": "qwen2.5-7b",  # open-thoughts/OpenThinker-7B, README: of Qwen2.5-7B-Instruct
+    "openthinker-32b": "qwen2.5-32b",
+    "s1-32b": "qwen2.5-32b",  # simplescaling/s1-32B, README: of Qwen2.5-32B-Instruct
+    "s1.1-32b": "qwen2.5-32b",
+    "limo": "qwen2.5-32b",  # GAIR/LIMO, README: of Qwen2.5-32B-Instruct
+    "mythomax-l2-13b": "llama-2-13b",  # Gryphe/MythoMax-L2-13b, README: a merge of fine-tunes of Llama 2
+    "bagel-34b": "yi-34b",  # jondurbin/bagel-34b-v0.2, README: of yi-34b-200k
+    "bge-base-en": "bert-base-uncased",  # BAAI/bge-base-en-v1.5, README: BERT of this size
+    "bge-large-en": "bert-large-uncased",
+    "llemma-7b": "codellama-7b",  # EleutherAI/llemma_7b, README: begun from Code Llama
+    "tulu-2-dpo-7b": "llama-2-7b",  # allenai/tulu-2-dpo-7b, README
+    "tulu-2-dpo-13b": "llama-2-13b",
+    "tulu-2-dpo-70b": "llama-2-70b",
 }
 """Fine-tunes whose names say another shape than they have, each by the model card of its base."""
+
+OF_ANOTHER_KIND = re.compile(
+    r"llava|vision|audio|video|speech|omni|multimodal|internvl|janus|vlm|(^|-)vl?(-|$)|moe|gguf|draft|eagle|medusa|mamba|mtp|pruned|nvfp4|mxfp4|fp8|"
+    r"embed|rerank|bitnet|1\.58|hymba|merged?-experts|frankenmerge|slerp-\d|layers"
+)
+"""Words beside the name of a base that say that more was made of it than a fine-tune."""
+
+BASES = re.compile(
+    r"(meta-)?(llama-?[23](\.\d)?-\d|qwen-?[23](\.5)?-(\d|coder|math)|gemma-?[23]-\d|phi-?[34]-|mistral-(7b|nemo|small)|mixtral-8x|"
+    r"yi-(1\.5-)?\d|smollm[23]-|olmo-?[23]-|tinyllama|codellama-|gpt-oss-)"
+)
+"""What the name of a base begins with, where it has its generation and its size: `qwen-7b` alone is of several."""
 
 
 def shape_of(name: str, known: Callable[[str], str | None]) -> str | None:
@@ -58,7 +132,7 @@ def shape_of(name: str, known: Callable[[str], str | None]) -> str | None:
     found = known(whole)
     if found:
         return found
-    for candidate in candidates(whole):
+    for candidate in (*candidates(whole), *of_bases(whole)):
         found = known(candidate) or known(FINE_TUNES.get(candidate, ""))
         if found:
             return found
@@ -85,6 +159,17 @@ def profiles_by_name(dirs: Sequence[Path] = ()) -> dict[str, str]:
     for alias, stem in aliases:
         ends.setdefault(alias.rsplit("/", 1)[-1], stem)
     return {**ends, **dict(aliases), **{stem.lower(): stem for stem in locate.files("models", dirs)}}
+
+
+def of_bases(name: str) -> list[str]:
+    """The candidates of the base that stands at the end of a fine-tune's name, as in `dolphin-2.9-llama3-8b`."""
+    last = name.rsplit("/", 1)[-1].replace("_", "-")
+    last = re.sub(r"-(base|instruct|chat|it)-(?=\d+(\.\d+)?b\b)", "-", last)
+    words = re.sub(r"(llama|qwen|gemma|phi)-(\d)-(\d)-(?=\d+b\b)", r"\1-\2.\3-", last).split("-")
+    start = next((i for i in range(len(words)) if BASES.match("-".join(words[i:]))), None)
+    if start is None or OF_ANOTHER_KIND.search("-".join(words)):
+        return []
+    return candidates("-".join(words[start:]))
 
 
 def candidates(name: str) -> list[str]:

@@ -16,10 +16,11 @@ from vramplan.configs.constructed import Beside
 from vramplan.configs.programs import megatron
 from vramplan.configs.sheet import Meaning, Program, Sheet, Written, sorted_out
 from vramplan.errors import InputError, Problem
-from vramplan.job.adapter_targets import layers_of
+from vramplan.job.adapter_targets import layers_of, passed_over
 from vramplan.replay.techniques.trained import names_of
 from vramplan.results.reading import ReadJob, ReadValue, Source
 from vramplan.values.model import ModelShape
+from vramplan.values.parallel import DDP
 
 NOTE = "_note"
 """The key of settings for what a reader of the answer should know of them."""
@@ -230,6 +231,8 @@ def job_of(
         raise InputError(sorted(problems, key=lambda one: (one.file or "", one.line or 0)))
     fused_over_master(meaning.job)
     _name_model(meaning, known)
+    _targets_of_peft(program.name, meaning, known)
+    _of_one_device(meaning)
     values = tuple(
         ReadValue(key, told.value, tuple(_source(sheet, name) for name in told.of)) for key, told in meaning.job.items()
     )
@@ -285,6 +288,31 @@ def _name_model(meaning: Meaning, known: Catalogue) -> None:
         meaning.job["model"] = told._replace(value=name)
         if not known.has(told.value):
             meaning.note(f"model: {told.value} has the shape of {name}, by its name")
+
+
+def _of_one_device(meaning: Meaning) -> None:
+    """Take away DDP where one device is meant: no gradients are summed there."""
+    told, data = meaning.job.get("parallel.sharding"), meaning.job.get("parallel.data")
+    if told is not None and data is not None and told.value == DDP and data.value == 1:
+        del meaning.job["parallel.sharding"]
+        meaning.note("parallel.sharding: ddp of one device has no gradients to sum")
+
+
+WITH_PEFT = ("axolotl", "llama-factory", "training-arguments", "trl")
+"""Programs whose adapters are PEFT's."""
+
+
+def _targets_of_peft(program: str, meaning: Meaning, known: Catalogue) -> None:
+    """Take away the targets that name no layer of the model beside others that do, as PEFT passes over them."""
+    told, model = meaning.job.get("adapter.targets"), meaning.job.get("model")
+    if program not in WITH_PEFT or told is None or model is None or not isinstance(told.value, list):
+        return
+    shape = known.shape(model.value) if isinstance(model.value, str) else None
+    strange = () if shape is None else passed_over(shape, told.value)
+    if strange:
+        left = [word for word in told.value if word not in strange]
+        meaning.job["adapter.targets"] = told._replace(value=left)
+        meaning.note(f"adapter.targets: {', '.join(strange)} names no layer of {model.value}, and PEFT passes over it")
 
 
 class Catalogue:

@@ -9,13 +9,27 @@ from vramplan.catalog.fields import Fields, shown
 from vramplan.replay.models import no_all_linear, not_adapted, published, takes_only_lora
 from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ, is_named, is_saved_as, leaf
 from vramplan.replay.techniques.expert_adapters import former_names
-from vramplan.replay.techniques.trained import Names
+from vramplan.replay.techniques.trained import Names, names_of
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
 
 FUSED = "qkv_proj"
-FUSED_NAMES = (FUSED, "Wqkv", "query_key_value", "c_attn")
+FUSED_NAMES = (FUSED, "Wqkv", "wqkv", "W_pack", "query_key_value", "c_attn")
 THREE = ("q_proj", "k_proj", "v_proj")
+
+ELSEWHERE = {
+    "out_proj": ("o_proj", "dense"),
+    "wo": ("o_proj",),
+    "w1": ("gate_proj",),
+    "w3": ("up_proj",),
+    "w2": ("down_proj",),
+    "fc_in": ("fc1", "c_fc"),
+    "fc_out": ("fc2", "c_proj"),
+    "up_proj": ("c_fc",),
+    "down_proj": ("c_proj",),
+}
+"""What code of its own calls a layer, and what the blocks that stand in for it may call it: of DBRX, InternLM2, GPT-J
+and of classes without a gate."""
 
 BASIS = (
     "queries, keys and values are one projection, as in the code of the first Qwen; the rest is that of Transformers"
@@ -27,6 +41,8 @@ def fused_targets(
 ) -> tuple[str, ...]:
     """The targets with `qkv_proj` as the model has it: its own fused projection, or its three as one."""
     name = peft_of(model).fused
+    if model.unknown_type is not None:
+        targets = own_names(model, targets, told)
     if model.unknown_type is not None and name is None and any(word in FUSED_NAMES for word in targets):
         # what stands in for the model keeps apart what its own code has as one matrix
         given = next(word for word in targets if word in FUSED_NAMES)
@@ -51,6 +67,29 @@ def fused_targets(
         fields.refuse("targets", f"{kind} is not modelled over {FUSED} of a {model.code} model", hint="use lora")
     told.append(Assumption("model.code", FUSED, BASIS))
     return tuple(targets)
+
+
+def own_names(model: ModelShape, targets: Sequence[str], told: list[Assumption]) -> tuple[str, ...]:
+    """The targets of a model that is answered with the blocks of another, as those blocks call the same layers."""
+    layers = layers_of(model, names_of(model))
+    named = {
+        word: other for word in targets if word not in layers for other in ELSEWHERE.get(word, ()) if other in layers
+    }
+    if named:
+        whose = f"the layers of {model.transformers_model_type} in the place of those of {model.unknown_type}"
+        told.append(Assumption("adapter.targets", sorted(set(named.values())), f"{', '.join(named)}: {whose}"))
+    return tuple(dict.fromkeys(named.get(word, word) for word in targets))
+
+
+def passed_over(model: ModelShape, targets: Sequence[str]) -> tuple[str, ...]:
+    """The targets that name no layer of a model while others do: PEFT adapts what matches, and passes over the rest.
+
+    Source: peft 0.21.2, tuners/tuners_utils.py, inject_adapter, which raises where nothing matches.
+    """
+    names = names_of(model)
+    known = (*FUSED_NAMES, *(ELSEWHERE if model.unknown_type is not None else ()))
+    strange = [word for word in targets if word not in known and not is_known(model, names, "lora", word)]
+    return tuple(strange) if len(strange) < len(set(targets)) else ()
 
 
 JOINED = {**dict.fromkeys(THREE, FUSED), **dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj")}

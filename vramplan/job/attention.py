@@ -159,6 +159,8 @@ def _is_grouped_without_mask(resolver: Resolver, model: ModelShape) -> bool:
 
 def _of_package(model: ModelShape) -> str | None:
     """Why flash means the flash-attn package for a model: what PyTorch's kernel has no argument for."""
+    if model.latent_attention is not None and model.latent_attention.value_size == model.head_size:
+        return None
     return SOFTCAPPED if model.attention_softcap else package_flash(model.family)
 
 
@@ -175,6 +177,6 @@ def _flash_obstacle(model: ModelShape | None, gpu: Gpu | None, precision: str, *
     if head > LARGEST_FLASH_HEAD:
         return f"its heads have at most {LARGEST_FLASH_HEAD} elements, not {head}"
     latent = None if model is None else model.latent_attention
-    if model is not None and latent is not None and latent.value_size != model.head_size:
+    if not package and model is not None and latent is not None and latent.value_size != model.head_size:
         return f"its queries, keys and values are equally long, not {model.head_size} and {latent.value_size} elements"
     return None

@@ -26,14 +26,15 @@ def refuse_ladder(fields: Fields, given: str) -> None:
         fields.refuse("activation_checkpointing", message, hint=hint)
 
 
-def check_reentrant(fields: Fields, model: ModelShape, strategy: str | None) -> None:
+def check_reentrant(fields: Fields, model: ModelShape, strategy: str | None, attention: str) -> None:
     """Refuse reentrant checkpoints that keep results, and those of blocks that return more than their hidden state."""
+    weights = holds_outputs(model.family) and attention == "eager"  # fused kernels make none
     key = "checkpoint_reentrant"
     if strategy in ("selective", "selective-op"):
         message = f"true contradicts {strategy}: a reentrant checkpoint keeps nothing but its input"
         fields.refuse(key, message, hint="leave one of the two out")
-    elif holds_outputs(model.family) or model.positions == "relative":
-        what = "attention weights" if holds_outputs(model.family) else "position bias"
+    elif weights or model.positions == "relative":
+        what = "attention weights" if weights else "position bias"
         message = f"true is not modelled for {model.code}, whose blocks return their {what} too"
         fields.refuse(key, message, hint="leave it out")
 

@@ -11,6 +11,7 @@ from vramplan.replay.models import norm_with_head, own_units
 from vramplan.replay.models.part_names import HEAD
 from vramplan.replay.sharding import OWN_UNITS
 from vramplan.replay.sharding.traced import OF_BITSANDBYTES
+from vramplan.values.job import OF_TORCHAO
 from vramplan.values.parallel import BLOCKS, FSDP, Sharded
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
         if version == 2 and raw.optimizer in OF_BITSANDBYTES:
             version, why = 1, "bitsandbytes steps no DTensors, which the shards of fully_shard are"
         resolver.assume("parallel.fsdp_version", version, why)
+    if version == 2 and raw.optimizer in OF_TORCHAO:
+        why = "torchao's, whose states have the sizes of those of bitsandbytes, which steps no DTensors"
+        resolver.assume("optimizer", raw.optimizer, why)
     if version == 1 and raw.adapter is not None:
         why = "PEFT's fsdp_auto_wrap_policy, with use_orig_params=False: each matrix of an adapter is a unit of its own"
         resolver.assume("parallel.units", "peft", why)

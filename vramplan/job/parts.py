@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from vramplan.catalog.fields import Fields, shown
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS, NORMS
 from vramplan.replay.techniques.frozen import matches
-from vramplan.replay.techniques.trained import Names
+from vramplan.replay.techniques.trained import Names, names_of
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
 
@@ -52,6 +52,16 @@ def resolve_parts(
             told.append(Assumption("frozen", list(stands_for), f"what {word} is in this model"))
         found += stands_for or (word,)
     return tuple(dict.fromkeys(found))
+
+
+def matches_weight(word: str, model: ModelShape) -> bool:
+    """Whether the regular expression of `all-but:REGEX` matches a weight of a model, or cannot be read as one."""
+    try:
+        expression = re.compile(word.partition(":")[2])
+    except re.error:
+        return True
+    names = ("lm_head.weight", *(one for path in names_of(model).paths for one in spelled(path)))
+    return any(expression.search(name) for name in names)
 
 
 def _all_but(expressions: Sequence[str], names: Names, fields: Fields) -> list[str]:

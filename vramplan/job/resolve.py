@@ -250,7 +250,7 @@ class _ReplayResolver(Resolver):
         if raw.checkpoint_reentrant and raw.activation_checkpointing == "none":
             self.warnings.append("checkpoint_reentrant changes nothing: nothing is checkpointed")
         elif raw.checkpoint_reentrant and model is not None:
-            on_demand.check_reentrant(self.fields, model, raw.activation_checkpointing)
+            on_demand.check_reentrant(self.fields, model, raw.activation_checkpointing, attention)
         if raw.offload_activations and model is not None:
             on_demand.check_offload(self.fields, model)
 

@@ -325,19 +325,29 @@ class _Adapter:
             if not right(word):
                 _unknown(self.fields, key, word, f"no linear layer of {self.model.name}", known)
 
+    def no_copies(self) -> str:
+        """Where PEFT's copies of a table and of its tied head are not modelled; empty where they are."""
+        if not self.names.tied_head or self.model.task == "seq2seq":  # whose table is three modules
+            return f"in the code of {self.model.code}"
+        if self.raw.sharding not in {None, "none", "ddp"}:
+            return f"with parallel.sharding {self.raw.sharding}"
+        return f"with loss {self.raw.loss}" if self.raw.loss in words.PREFERENCE_LOSSES else ""
+
     def modules_to_save(self) -> tuple[str, ...]:
         """The modules to save; the head of a classification is always one."""
         fields, model = self.fields, self.model
         given = self.raw.adapter_modules_to_save
         for word in given or ():
             check_saved(fields, self.names, word)
-            named = [path for path in self.names.paths if is_saved_as(".".join(path), word)]
+            paths = (*self.names.paths, self.names.tied_head) if self.names.tied_head else self.names.paths
+            named = [path for path in paths if is_saved_as(".".join(path), word)]
             if not named and not (model.task == "cls" and word in CLASSIFIERS):  # which PEFT names for every model
                 leaves = tuple(dict.fromkeys(path[-1] for path in self.names.paths))
                 _unknown(fields, "modules_to_save", word, f"no module of {model.name}", leaves)
-            elif model.tied_embeddings and self.names.table in named:
-                message = f"{shown(word)} is tied to the head of {model.name}, and PEFT would untie them"
-                fields.refuse("modules_to_save", message, hint="name it only for a model whose head is not tied")
+            elif model.tied_embeddings and {self.names.table, self.names.tied_head} & {*named} and self.no_copies():
+                other = "the head" if self.names.table in named else "the embeddings"
+                message = f"{shown(word)} is tied to {other} of {model.name}, and PEFT would untie them, which is not"
+                fields.refuse("modules_to_save", f"{message} modelled {self.no_copies()}", hint="leave it out")
             elif self.raw.quantization is not None and any(
                 is_saved_as(name, word) for name in self.names.linears if name not in UNQUANTIZED
             ):

@@ -77,10 +77,21 @@ def tie(job: Job, model: Any) -> None:
     """Tie the weights that are one. A head of T5 that is none of them Transformers 5 ties too; before it did not."""
     import torch
 
+    ends = [] if job.adapter is None or not job.model.tied_embeddings else _ends_of(model)
+    if any(hasattr(end, "original_module") for end in ends):  # PEFT's copies have come apart, and their originals not
+        table, head = (getattr(end, "original_module", end) for end in ends)
+        head.weight = table.weight
+        return
     model.tie_weights()
     if MODEL_TYPES[job.model.transformers_model_type].ties_head and not job.model.tied_embeddings:
         tied = model.lm_head.weight
         model.lm_head.weight = torch.nn.Parameter(torch.empty_like(tied), requires_grad=tied.requires_grad)
+
+
+def _ends_of(model: Any) -> list[Any]:
+    """The table of the embeddings, and the head where there is one."""
+    ends = [model.get_input_embeddings(), model.get_output_embeddings()]
+    return [] if None in ends else ends
 
 
 def _auto(shape: ModelShape) -> Any:

@@ -11,7 +11,7 @@ from vramplan.planner.stacks import segments_in
 from vramplan.replay.models import compiles_blocks, masks_padding, no_checkpointing, own_loss, takes_packing
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES, SMOOTHED
 from vramplan.replay.setup import Setup
-from vramplan.values.job import NEXT_FORWARD, Job, shares_weights, trains_all
+from vramplan.values.job import NEXT_FORWARD, Job, of_torchao, shares_weights, trains_all
 from vramplan.values.machine import WITH_TENSOR_CORES, WITH_TF32
 from vramplan.values.parallel import is_fsdp
 
@@ -52,7 +52,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         half_weights=job.half_weights,
         target_length=job.target_length,
         compile=job.compile,
-        wide_embeddings=job.runtime.embedding_states == "fp32",
+        wide_embeddings=job.runtime.embedding_states == "fp32" and not of_torchao(job),
         frozen=job.frozen,
         trained_blocks=job.trained_blocks,
         adapter=job.adapter,

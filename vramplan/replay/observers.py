@@ -169,6 +169,10 @@ class Trained(Observer):
         """A value that stands for what is trained of a block. Blocks with equal values are alike."""
         return None
 
+    def tied(self, tape: Tape, table: Parameter) -> Parameter:
+        """The weight of a head that is tied to the table of the embeddings, made in the part of the head."""
+        return table
+
     def shared_bytes(self) -> int:
         """Bytes that quantized weights share on the device, in allocator blocks."""
         return 0

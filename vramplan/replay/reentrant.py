@@ -56,7 +56,7 @@ class ReentrantCheckpoints(Technique):
         return self.runs.outside
 
 
-def reentrant_checkpoint(function: Callable[..., Tensor], x: Tensor, *others: Tensor) -> Tensor:
+def reentrant_checkpoint(function: Callable[..., Any], x: Tensor, *others: Tensor) -> Any:
     """`torch.utils.checkpoint.checkpoint(use_reentrant=True)`: forward records nothing but this one node.
 
     Backward computes the whole segment again, with a graph, and walks that graph; so everything that the segment saves
@@ -84,7 +84,7 @@ def reentrant_checkpoint(function: Callable[..., Tensor], x: Tensor, *others: Te
         tape.casts.clear()  # the recomputation's own autocast context ends
         tape.casts, tape.autocast = casts, before[2]
         tape.category, tape.direction = "temporaries", "backward"
-        walk(tape, out, grad, since)
+        walk(tape, out[0] if type(out) is tuple else out, grad, since)
         tape.held = held
         tape.enter(before[0])
         tape.category = before[1]
@@ -97,6 +97,10 @@ def reentrant_checkpoint(function: Callable[..., Tensor], x: Tensor, *others: Te
         out = function(x, *others)
     finally:
         tape.no_grad = outer
+    if type(out) is tuple:  # a hidden state, and attention weights that a fused kernel does not make
+        hidden, *others_of_block = out
+        assert all(one is None for one in others_of_block)
+        return hidden.alias(hidden.shape, hidden.strides, node), *others_of_block
     return out.alias(out.shape, out.strides, node)
 
 

@@ -10,7 +10,7 @@ from vramplan.tuples import NamedTuple
 from vramplan.values.length import NO_LENGTH, Length
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
-from vramplan.values.parallel import DDP, Sharded, Split
+from vramplan.values.parallel import DDP, Sharded, Split, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.values.allocator import Settings
@@ -133,6 +133,20 @@ class Job(NamedTuple):
 def trains_all(job: Job) -> bool:
     """Whether every weight is trained: then all blocks of a run are alike."""
     return not job.frozen and job.adapter is None and job.trained_blocks == "all"
+
+
+OF_TORCHAO = ("adamw-8bit",)
+"""Optimizers whose states torchao has too, for DTensors: a byte an element of the shard and 4 B per 256 of them, as
+bitsandbytes has. Source: torchao 0.18, optim/adam.py, _AdamBase._new_buffer; optim/subclass_8bit.py."""
+
+
+def of_torchao(job: Job) -> bool:
+    """Whether the optimizer is torchao's in the place of bitsandbytes', which steps no shards of fully_shard.
+
+    The Trainer asks bitsandbytes alone for 32 bits of the states of embeddings.
+    """
+    sharding = job.sharding
+    return sharding is not None and is_fsdp(sharding.kind) and sharding.version == 2 and job.optimizer in OF_TORCHAO
 
 
 def shares_weights(job: Job) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vramplan.answers.fit import answered
+from vramplan.catalog import model_names, scope
 from vramplan.catalog.fields import Sink
 from vramplan.catalog.text import read_text
 from vramplan.cli.job_options import REQUIRED, as_job
@@ -321,7 +322,9 @@ def _placed(read: ReadJob, over: dict[str, Any]) -> Iterator[None]:
                 continue
             key = source.key if source.key == problem.key else f"{source.key}: {problem.key}"
             found = problem._replace(key=key, file=source.file, line=source.line, column=source.column)
-            if problem.key == "model" and isinstance(source.value, str) and "/" in source.value:
-                found = found._replace(hint=f"hf download {source.value} config.json, and --model {source.value}")
+            repository = str(source.value)
+            if problem.key == "model" and "/" in repository and model_names.profile_by(repository) is None:
+                fetch = f"hf download {repository} config.json, and --model {repository}"
+                found = found._replace(hint=scope.out_of("models", repository) or fetch)
             problems.append(found)
         raise InputError(problems) from None

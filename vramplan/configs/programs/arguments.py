@@ -107,7 +107,7 @@ WITHOUT_EFFECT = (
     ref_model_init_kwargs.* model_adapter_name ref_adapter_name force_use_ref_model disable_dropout max_prompt_length
     max_target_length_dpo generate_during_eval is_encoder_decoder use_logits_to_keep precompute_ref_batch_size tools
     label_smoothing reference_free f_divergence_type f_alpha_divergence_coef discopop_tau loss_weights use_weighting
-    ld_alpha rpo_alpha wpo_temperature simpo_gamma cpo_alpha undesirable_weight ref_model_sync_steps
+    ld_alpha rpo_alpha wpo_temperature simpo_gamma gamma_beta_ratio cpo_alpha undesirable_weight ref_model_sync_steps
     ref_model_mixup_alpha completion_only_loss assistant_only_loss eval_packing router_aux_loss_coef
     wandb_project wandb_entity wandb_run_group wandb_log_unique_prompts hub_model_revision num_completions_to_print
     log_completions temperature top_p top_k min_p repetition_penalty reward_funcs reward_weights system_prompt
@@ -324,6 +324,8 @@ class _Reader:
             return "grpo"
         if sheet.given("desirable_weight") or sheet.given("undesirable_weight"):
             return "kto"
+        if sheet.given("gamma_beta_ratio"):
+            return "cpo"
         losses = sheet.texts("loss_type") or []
         told = TRAINER.search(sheet.source)
         if told is not None and not sheet.given("loss_type"):
@@ -331,6 +333,10 @@ class _Reader:
         if any(sheet.given(key) for key in ("beta", "max_prompt_length", "precompute_ref_log_probs", "rpo_alpha")):
             return DPO
         return DPO if any(word in DPO_LOSSES for word in losses) else SFT
+
+    def _is_simpo(self, losses: list[str]) -> bool:
+        """By TRL's word, or by the key that the trainer of SimPO's authors has and no other."""
+        return self.sheet.given("gamma_beta_ratio") or bool({*losses} & {"simpo", "alphapo"})
 
     def length(self) -> None:
         sheet, meaning = self.sheet, self.meaning
@@ -628,7 +634,7 @@ class _Reader:
                 meaning.lack("use_liger_kernel", "Liger's fused DPO loss, and all logits are counted")
             unknown = [word for word in kinds if word not in (*DPO_LOSSES, *SFT_LOSSES)]
         elif task in PREFERENCES:
-            kind = "simpo" if task == "cpo" and {*kinds} & {"simpo", "alphapo"} else task
+            kind = "simpo" if task == "cpo" and self._is_simpo(kinds) else task
             meaning.say("loss", kind, "program" if sheet.given("program") else "beta")
             if task == "kto":
                 how = "precomputed" if precomputed else "adapter-off" if peft else "model"

@@ -13,6 +13,9 @@ from typing import Any
 from vramplan.configs.programs import trainer, zero
 from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
 from vramplan.errors import near_matches
+from vramplan.job.parts import matches_weight
+from vramplan.replay.models import only_kernel_of
+from vramplan.values.model import ModelShape
 
 UNDERSTOOD = names(
     """
@@ -431,7 +434,7 @@ def _fsdp(sheet: Sheet) -> dict[str, Any]:
         *("cpu_ram_efficient_loading", "cpu_offload_pin_memory", "use_orig_params", "state_dict_type"),
         *("final_state_dict_type", "auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params"),
         *("reshard_after_forward", "mixed_precision_policy", "sharding_strategy", "limit_all_gathers"),
-        *("backward_prefetch", "forward_prefetch", "save_optimizer_state_on_cpu"),
+        *("backward_prefetch", "backward_prefetch_policy", "forward_prefetch", "save_optimizer_state_on_cpu"),
     }
 
     for key in below:
@@ -509,6 +512,16 @@ def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
         _unfrozen(sheet, meaning, frozen if isinstance(frozen, list) else [frozen])
 
 
+def _as_counted(names: list[str], shape: ModelShape | None) -> list[str]:
+    """Patterns of a class that is answered with the blocks of another, as those call their weights."""
+    if shape is None or shape.unknown_type is None:
+        return names
+    import re  # few files have it
+
+    inner = [re.sub(r"^(\^?)(model\\?\.)?language_model(?=\W).*", r"\1model.+", name) for name in names]
+    return [re.sub(r"transformer\\?\.(blocks|h)(?=\W)", "model.layers", name) for name in inner]
+
+
 def _unfrozen(sheet: Sheet, meaning: Meaning, patterns: list[Any]) -> None:
     """`unfrozen_parameters`: what no regular expression matches is frozen; a dot means itself unless `+` is behind it.
 
@@ -520,8 +533,19 @@ def _unfrozen(sheet: Sheet, meaning: Meaning, patterns: list[Any]) -> None:
     names = [re.sub(r"\[\d*:\d*\]$", "", text) for text in texts]
     if names != texts:
         meaning.lack("unfrozen_parameters", "some rows of a weight, and all of them are counted as trained")
+    shape = sheet.shape_of(sheet.text("base_model") or "")
+    names = _as_counted(names, shape)
     words = ["all-but:^" + re.sub(r"(?<!\\)\.(?![+*])", r"\\.", name.removeprefix("^")) for name in names]
-    meaning.say("frozen", words, "unfrozen_parameters")
+    strange = [] if shape is None else [word for word in words if not matches_weight(word, shape)]
+    if strange and len(strange) < len(words):
+        words = [word for word in words if word not in strange]
+        meaning.note(f"unfrozen_parameters: {len(strange)} patterns match no weight, and Axolotl passes over them")
+    meaning.say("frozen", list(dict.fromkeys(words)), "unfrozen_parameters")
+
+
+def _takes_no_xformers(sheet: Sheet) -> bool:
+    shape = sheet.shape_of(sheet.text("base_model") or "")
+    return shape is not None and only_kernel_of(shape) is not None
 
 
 def _attention(sheet: Sheet, meaning: Meaning) -> None:
@@ -531,6 +555,9 @@ def _attention(sheet: Sheet, meaning: Meaning) -> None:
             key, name = legacy, value
     if name is None:
         meaning.say("attention", "sdpa", "attn_implementation")
+    elif name == "xformers" and _takes_no_xformers(sheet):
+        meaning.say("attention", "sdpa", key)
+        meaning.note(f"{key}: the code of this model has no kernel of xformers, and what SDPA takes is counted")
     elif name in trainer.ATTENTIONS:
         meaning.say("attention", trainer.ATTENTIONS[name], key)
     elif name in ("flex_attention", "sage", "fp8", "kernels-community/sage-attention") or "/" in name:

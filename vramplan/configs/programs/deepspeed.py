@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.programs.deepspeed_keys import OPTIMIZERS, RELEASES, SIZES, TABLE, WORDLESS, ZERO
+from vramplan.configs.programs.deepspeed_keys import OF_STAGE_3, OPTIMIZERS, RELEASES, SIZES, TABLE, WORDLESS, ZERO
 from vramplan.configs.sheet import Meaning, Program, Sheet
 from vramplan.errors import near_matches
 
@@ -84,12 +84,13 @@ def _zero(sheet: Sheet, meaning: Meaning) -> None:
             meaning.say(f"parallel.{name}", value, f"{ZERO}.{name}")
     for name, ours in SIZES.items():
         size = _count(sheet, f"{ZERO}.{name}")
-        if size is not None and stage:  # without ZeRO gradients have buckets of their own
+        # without ZeRO gradients have buckets of their own
+        if size is not None and stage and (stage == 3 or ours not in OF_STAGE_3):
             meaning.say(f"parallel.{ours}", size, f"{ZERO}.{name}")
-    _offload(sheet, meaning)
+    _offload(sheet, meaning, stage or 0)
 
 
-def _offload(sheet: Sheet, meaning: Meaning) -> None:
+def _offload(sheet: Sheet, meaning: Meaning, stage: int) -> None:
     offload: list[str] = []
     of: list[str] = []
     for name, parts in (("offload_optimizer", ["optimizer", "gradients"]), ("offload_param", ["parameters"])):
@@ -101,6 +102,9 @@ def _offload(sheet: Sheet, meaning: Meaning) -> None:
         if device.lower() not in ("cpu", "nvme"):
             sheet.problem(key, f"{device!r} is not understood", "none, cpu or nvme")
             continue
+        if stage < 3 and parts == ["parameters"]:
+            meaning.note(f"{key}: stage {stage} keeps its parameters on the device")
+            continue
         offload += parts
         of.append(key)
         if device.lower() == "nvme":
@@ -110,7 +114,7 @@ def _offload(sheet: Sheet, meaning: Meaning) -> None:
         ("cpu_offload_param", ["parameters"]),
         ("cpu_offload_params", ["parameters"]),
     ):
-        if _flag(sheet, f"{ZERO}.{name}"):
+        if _flag(sheet, f"{ZERO}.{name}") and (stage == 3 or parts != ["parameters"]):
             offload += [part for part in parts if part not in offload]
             of.append(f"{ZERO}.{name}")
     if offload:

@@ -24,6 +24,9 @@ SIZES = {
 }
 """Sizes of `zero_optimization`, with the old names, and their keys under `parallel`."""
 
+OF_STAGE_3 = ("sub_group_size", *(name for name in SIZES.values() if name.startswith("stage3_")))
+"""Those that stages 1 and 2 do not look at (DeepSpeed 0.19.8, runtime/engine.py, _configure_zero_optimizer)."""
+
 UNDERSTOOD = names(
     """
     train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps gradient_clipping fp16 fp16.enabled

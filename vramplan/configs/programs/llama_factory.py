@@ -622,6 +622,8 @@ def _read_v1(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("adapter.targets", targets, "peft_config.target_modules")
         meaning.say("adapter.dropout", float(peft.get("lora_dropout", 0.05)), "peft_config.lora_dropout")
         meaning.say("adapter.alpha", int(peft.get("lora_alpha") or 16), "peft_config.lora_alpha")
+        if peft.get("export_dir"):
+            meaning.note("peft_config.export_dir: merging an adapter trains nothing; training with it is counted")
         if peft.get("modules_to_save"):
             meaning.say("adapter.modules_to_save", peft["modules_to_save"], "peft_config.modules_to_save")
     elif name == "freeze":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vramplan.configs.programs.deepspeed_keys import OPTIMIZERS, RELEASES, SIZES, TABLE
+from vramplan.configs.programs.deepspeed_keys import OF_STAGE_3, OPTIMIZERS, RELEASES, SIZES, TABLE
 from vramplan.configs.sheet import Meaning, Sheet, Written
 from vramplan.errors import Problem
 
@@ -271,7 +271,7 @@ def deepspeed(sheet: Sheet, meaning: Meaning, facts: Mapping[str, Any], key: str
     facts = {name: value for name, value in facts.items() if name not in USUAL or USUAL[name] != value}
     meaning.say("parallel.sharding", f"zero{stage}" if stage else "ddp", of("zero_optimization.stage"))
     for name, ours in SIZES.items():
-        if name in facts and stage:
+        if name in facts and stage and (stage == 3 or ours not in OF_STAGE_3):
             meaning.say(f"parallel.{ours}", int(float(facts[name])), of(f"zero_optimization.{name}"))
     for name in ("overlap_comm", "contiguous_gradients"):
         if name in facts and stage:
@@ -279,12 +279,12 @@ def deepspeed(sheet: Sheet, meaning: Meaning, facts: Mapping[str, Any], key: str
     offload: list[str] = []
     if facts.get("offload_optimizer"):
         offload += ["optimizer", "gradients"]
-    if facts.get("offload_param"):
+    if facts.get("offload_param") and stage == 3:
         offload.append("parameters")
     if offload:
         meaning.say("offload", offload, key)
     for name, ours in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
-        if facts.get(name) == "nvme":
+        if facts.get(name) == "nvme" and (stage == 3 or ours == "optimizer"):
             meaning.say(f"parallel.offload_{ours}_device", "nvme", of(f"zero_optimization.{name}.device"))
     if facts.get("autotp_size"):
         meaning.say("parallel.tensor", facts["autotp_size"], of("tensor_parallel.autotp_size"))

@@ -31,7 +31,7 @@ from vramplan.replay.operators.latent import (
     split_sizes,
     sub,
 )
-from vramplan.replay.operators.views import cat, contiguous, expand, to, transpose, view
+from vramplan.replay.operators.views import cat, contiguous, expand, narrow, pad_last, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, FP32, INT64, Tensor, contiguous_strides
 from vramplan.values.model import LatentAttention, ModelShape
@@ -143,6 +143,11 @@ class Attention:
         recipe = self.recipe
         if recipe.attention == "eager":
             return eager_attention(query, key, value, mask, 1, recipe.attention_dropout)
+        if recipe.attention == "flash" and value.shape[-1] != query.shape[-1]:
+            # integrations/flash_attention.py, flash_attention_forward: as long as queries and keys, and cut again
+            wide = pad_last(value, query.shape[-1] - value.shape[-1])
+            found = scaled_dot_product(query, key, wide, recipe.attention, recipe.attention_dropout, mask)
+            return narrow(transpose(found, 1, 2), -1, value.shape[-1]), None
         output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout, mask)
         return contiguous(transpose(output, 1, 2)), None
 
@@ -304,6 +309,10 @@ class DeepSeek(Llama):
     head_losses = HEAD_LOSSES_WITHOUT_HALF
     takes_padding = True
     takes_packing = True
+    package_flash = (
+        "the flash-attn package takes values that are padded to the length of queries and keys; composed, and never "
+        "traced"
+    )
     block: type[Block] = Block
 
     @staticmethod

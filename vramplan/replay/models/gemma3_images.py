@@ -14,15 +14,15 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.clip import Attention, FeedForward, Tower, vision_tower
 from vramplan.replay.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
 from vramplan.replay.models.gemma3 import Block as TextBlock
+from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import rotary_embedding
 from vramplan.replay.models.modules import (
+    CAUSAL_LM_FP32,
     LayerNorm,
     Output,
     Recipe,
     Segment,
-    causal_lm_loss,
     output_embedding,
-    project,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at
@@ -125,6 +125,7 @@ class Gemma3Images:
     block_lists = ("vision_tower.encoder.layers", "language_model.layers")
     equal_blocks = False  # there are two stacks of them
     takes_padding = True
+    head_losses = ("chunked:N", "fused")
     smooths = False  # it returns what it made of the images beside its logits
     no_flash_attention = "the tokens of an image see each other, which takes a mask"
     package_flash = (
@@ -176,14 +177,14 @@ class Gemma3Images:
         self, input_ids: Tensor, labels: Tensor, pixel_values: Tensor, kinds: Tensor, given: Tensor | None = None
     ) -> Output:
         """Gemma3ForConditionalGeneration.forward: its code bounds no logits."""
-        recipe = self.recipe
         hidden, _images = self.model(input_ids, pixel_values)
         with self.tape.building("lm_head"):
-            weight = output_embedding(self.tape, recipe, self.embed_tokens)
-        logits = project(hidden, weight, None, recipe)
-        loss = causal_lm_loss(logits, labels, recipe)
+            weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
+        output = causal_lm_output(hidden, weight, labels, self.recipe)
         self.tape.parameters.sort(key=lambda one: PARTS.index(one.part[0]))
-        return Output(loss, (logits, _images))
+        if self.recipe.loss != CAUSAL_LM_FP32:
+            return output  # a loss that is made of the hidden states takes those alone
+        return Output(output.loss, (output.logits, _images))
 
     def model(self, input_ids: Tensor, pixel_values: Tensor) -> tuple[Tensor, Tensor]:
         """Gemma3Model.forward: the images' rows take the places of their tokens."""

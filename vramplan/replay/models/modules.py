@@ -252,9 +252,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def output_embedding(tape: Tape, recipe: Recipe, embedding: Parameter) -> Parameter:
     """The head's weight: the embedding itself if tied, else one of its own."""
     shape = recipe.shape
-    if shape.tied_embeddings or shape.task == "cls":  # a classifier has a head of its own
+    if shape.task == "cls":  # a classifier has a head of its own
         return embedding
     with tape.building(HEAD):
+        if shape.tied_embeddings:
+            return tape.role(Trained).tied(tape, embedding)
         return tape.parameter("lm_head.weight", (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
 
 

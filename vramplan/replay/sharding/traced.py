@@ -15,7 +15,7 @@ from vramplan.replay.models import (
 from vramplan.replay.sharding import way_of
 from vramplan.replay.techniques.evidence import FLAT, UNITS, given_without_rows, is_traced_with
 from vramplan.replay.techniques.expert_adapters import is_over_experts
-from vramplan.values.job import Job
+from vramplan.values.job import OF_TORCHAO, Job, of_torchao
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded
 
 ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
@@ -28,7 +28,7 @@ SHARDED_BITS = ("nf4", "nf4-double")
 
 def steps_shards(version: int) -> tuple[str, ...]:
     """Optimizers that step what a version of FSDP gives them."""
-    return (*ELEMENTWISE, *OF_BITSANDBYTES) if version == 1 else (*ELEMENTWISE, *BY_MATRIX)
+    return (*ELEMENTWISE, *OF_BITSANDBYTES) if version == 1 else (*ELEMENTWISE, *BY_MATRIX, *OF_TORCHAO)
 
 
 def stepped_under(sharding: Sharded) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def composed_with_shards(job: Job) -> dict[str, str]:
         "activation_checkpointing": _untraced_selective(job),
         "quantization": f"{job.quantization} beneath dora" if _is_over_bits(job, "dora") else "",
         "compile": "true" if job.compile and not compiles_blocks(job.model.family) else "",
-        "optimizer": job.optimizer if job.optimizer in BY_MATRIX else "",
+        "optimizer": job.optimizer if job.optimizer in BY_MATRIX or of_torchao(job) else "",
         "adapter": "over experts" if _is_over_experts(job) else "",
         "loss": given_without_rows(job, "loss", *((FLAT,) if flat else UNITS)),
         "label_smoothing": smoothing_of_the_trainer(job),

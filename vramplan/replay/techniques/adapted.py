@@ -34,6 +34,9 @@ from vramplan.replay.techniques.quantized_adapters import quantized_adapter
 from vramplan.replay.tensors import DType, Parameter, Shape, Tensor
 from vramplan.values.job import Adapter
 
+TIED_HEAD = "lm_head.weight"
+"""What the head of a language model is called where it is tied to the embeddings."""
+
 
 class Adapted(Trained):
     """A frozen model with an adapter: what is trained, and what becomes of its linear layers.
@@ -56,6 +59,8 @@ class Adapted(Trained):
     ) -> None:
         self.adapter: Adapter = adapter
         self.makes_original = False  # of a module to save, which nobody trains
+        self.makes_copy = False  # of what is made already
+        self.originals: dict[tuple[str, ...], Parameter] = {}
         self.frozen = tuple(frozen)  # of LORA_PARTS
         self.has_bits = False  # whether a layer of the model is quantized: of a few families none is
         self.quantization = quantization
@@ -70,14 +75,29 @@ class Adapted(Trained):
         """Whether a weight is trained: the adapter's own, and the copies of modules to save."""
         if self.makes_original:
             return trainable
+        if self.makes_copy:
+            return True
         if tape.part and tape.part[-1] == OWN:
             return not any(word in path_of(tape.part, name) for word in self.frozen)
         if not self.is_saved(tape, name):
             return False
         self.makes_original = True
-        tape.parameter(name, shape, dtype, trainable=False)  # the original, which stays beside the copy
+        original = tape.parameter(name, shape, dtype, trainable=False)  # which stays beside the copy
+        self.originals[path_of(tape.part, name)] = original
         self.makes_original = False
         return True
+
+    def tied(self, tape: Tape, table: Parameter) -> Parameter:
+        """A head that is a module to save is a copy of its own, and another keeps the original of the table.
+
+        PEFT copies module by module and ties no copies, unless it is told to (`ensure_weight_tying`).
+        """
+        if self.is_saved(tape, TIED_HEAD):
+            self.makes_copy = True
+            copy = tape.parameter(TIED_HEAD, table.shape, table.dtype)
+            self.makes_copy = False
+            return copy
+        return self.originals.get(path_of(table.part, table.name), table)
 
     def is_saved(self, tape: Tape, name: str) -> bool:
         """Whether a weight or a layer belongs to a module of which a copy is trained."""

@@ -18,7 +18,7 @@ from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
-from vramplan.replay.techniques.adapted import Adapted
+from vramplan.replay.techniques.adapted import TIED_HEAD, Adapted
 from vramplan.replay.techniques.adapters import DTYPES
 from vramplan.replay.techniques.expert_adapters import former_names
 from vramplan.replay.techniques.frozen import BlocksAlone, Frozen, path_of
@@ -96,6 +96,7 @@ class Names(NamedTuple):
     table: tuple[str, ...]  # the first weight: the table of the token embeddings
     widths: frozenset[int]  # inputs and outputs of the linear layers in blocks
     stacked: tuple[str, ...] = ()  # weights of experts and their routers, which are no layers
+    tied_head: tuple[str, ...] = ()  # the path of a head that is tied to the table and may come apart from it
 
     def parts(self, layers: int) -> tuple[str, ...]:
         """Words that name a part: parts of every family, ranges of blocks, and single modules."""
@@ -113,6 +114,7 @@ class _Collector(Trained):
         self.linears: dict[str, None] = {}
         self.widths: set[int] = set()
         self.stacked: dict[str, None] = {}
+        self.tied_head: tuple[str, ...] = ()
 
     def making(self, tape: Tape, name: str, shape: Shape, dtype: DType, trainable: bool) -> bool:
         self.paths[path_of(tape.part, name)] = None
@@ -125,6 +127,10 @@ class _Collector(Trained):
 
     def convolution(self, tape: Tape, module: Any, name: str) -> None:
         self.linears[name] = None
+
+    def tied(self, tape: Tape, table: Parameter) -> Parameter:
+        self.tied_head = path_of(tape.part, TIED_HEAD)
+        return table
 
     def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> None:
         self.stacked.update(dict.fromkeys(weights))
@@ -139,7 +145,8 @@ def names_of(model: ModelShape) -> Names:
     collector = _Collector()
     _forward(model, Tape(1, direct=True), collector)  # every block, as each has a name of its own
     paths = tuple(collector.paths)
-    return Names(paths, tuple(collector.linears), paths[0], frozenset(collector.widths), tuple(collector.stacked))
+    linears, widths, stacked = tuple(collector.linears), frozenset(collector.widths), tuple(collector.stacked)
+    return Names(paths, linears, paths[0], widths, stacked, collector.tied_head)
 
 
 @lru_cache(maxsize=MOST_MODELS)
