@@ -10,7 +10,6 @@ from vramplan.replay.recorder import rounded
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 
-
 EARLIER = "gradients of earlier micro-steps"
 
 

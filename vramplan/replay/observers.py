@@ -38,6 +38,12 @@ class Observer:
     def made_linear(self, layer: Any) -> None:
         """A linear layer was made."""
 
+    def module_entered(self, inputs: tuple[Tensor, ...], parameters: tuple[Parameter, ...]) -> None:
+        """A module of several operators, which has these parameters of its own, is about to run on these inputs."""
+
+    def module_over(self) -> None:
+        """The operators of that module have run."""
+
     def recorded(self, inputs: Sequence[Tensor | None], fn: Backward) -> Backward:
         """An operator is about to run. Returns its backward function, or a function around it."""
         return fn

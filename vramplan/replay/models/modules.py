@@ -190,6 +190,20 @@ class LayerNorm:
         return layer_norm(x, self.weight, self.bias)
 
 
+def entered(run: Callable[[Tensor], Tensor], hidden: Tensor, *parameters: Parameter) -> Tensor:
+    """What a module of several operators gives; whoever follows modules is told when it begins and when it is over."""
+    told = hidden.tape.told
+    if not told.module_entered:
+        return run(hidden)
+    for tell in told.module_entered:
+        tell((hidden,), parameters)
+    try:
+        return run(hidden)
+    finally:  # a recomputation may stop inside
+        for tell in told.module_over:
+            tell()
+
+
 class RMSNorm:
     """Transformers' RMSNorm, as its Python code composes it (modeling_llama.py, LlamaRMSNorm.forward)."""
 
@@ -201,7 +215,7 @@ class RMSNorm:
     def __call__(self, hidden: Tensor) -> Tensor:
         if self.kernel is not None:
             return self.kernel(hidden, self.weight)
-        return self.composed(hidden)
+        return entered(self.composed, hidden, self.weight)
 
     def composed(self, hidden: Tensor) -> Tensor:
         """The norm as the model's code has it."""
