@@ -32,7 +32,7 @@ def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, prec
         if not getattr(raw, key):
             continue
         if word == BADAM and key == "frozen":
-            fields.refuse(KEY, f"{given} trains the whole of its block and nothing else, whatever is frozen", hint=ALONE)
+            fields.refuse(KEY, f"{given} trains all of its block and nothing else, whatever is frozen", hint=ALONE)
         else:
             fields.refuse(KEY, f"{given} is not modelled with {what}", hint=ALONE)
     if raw.sharding not in {None, "none"} or raw.data_parallel_size > 1 or raw.split is not None:

@@ -74,7 +74,7 @@ class Attention(LlamaAttention):
         return l2_norm
 
     def __call__(
-        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor | None, rotary: Any
+        self, hidden: Tensor, mask: Tensor | None, _position_ids: Tensor | None, rotary: Any
     ) -> tuple[Tensor, Tensor | None]:
         recipe = self.recipe
         shape = recipe.shape
@@ -94,7 +94,7 @@ class Attention(LlamaAttention):
         else:
             query, _kept = self.tempered(query)
         query, key = transpose(query, 1, 2), transpose(key, 1, 2)
-        output, weights = recomputable(recipe, self.core, query, key, value, mask, holds=position_ids)
+        output, weights = recomputable(recipe, self.core, query, key, value, mask)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)
         return output, weights
@@ -197,7 +197,7 @@ class Block:
         residual = hidden
         hidden = self.input_layernorm(hidden)
         rotary = self.rotary if self.turns else None
-        _attention_states, _weights = self.self_attn(hidden, self.mask, self.position_ids, rotary)
+        _attention_states, _weights = self.self_attn(hidden, self.mask, None, rotary)  # it is given no position ids
         hidden = add(residual, _attention_states)
         residual = hidden
         hidden = self.post_attention_layernorm(hidden)
