@@ -140,6 +140,10 @@ class Kernels:
         """An RMSNorm of that name, of its input and its weight."""
         return None
 
+    def layer_norm(self, name: str) -> Callable[[Tensor, Parameter, Parameter | None], Tensor] | None:
+        """A LayerNorm of that name, of its input, its weight and its bias."""
+        return None
+
 
 class Accumulation:
     """The role of gradients that exist before backward. The class as it stands says that there are none."""

@@ -185,9 +185,10 @@ class LayerNorm:
         with tape.building(NORMS):
             self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
             self.bias = tape.parameter(f"{name}.bias", (width,), dtype) if bias else None
+        self.kernel = tape.role(Kernels).layer_norm(name) or layer_norm
 
     def __call__(self, x: Tensor) -> Tensor:
-        return layer_norm(x, self.weight, self.bias)
+        return self.kernel(x, self.weight, self.bias)
 
 
 def entered(run: Callable[[Tensor], Tensor], hidden: Tensor, *parameters: Parameter) -> Tensor:
