@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from vramplan.replay.autograd import checkpoint
@@ -213,6 +213,23 @@ def unlike_the_one_before(times: int, size: int, at: int, kind: Callable[[int], 
     return [i for i in range(1, times) if kinds[i] != kinds[i - 1]]
 
 
+class Segmented:
+    """The function of a checkpoint, and the blocks that it runs."""
+
+    def __init__(self, run: Callable[..., Any], blocks: Mapping[int, Any]) -> None:
+        self.run, self.blocks = run, blocks
+
+    def __call__(self, *given: Any) -> Any:
+        """What it gives."""
+        return self.run(*given)
+
+    def holds(self) -> Iterator[Tensor]:
+        """What the blocks have beside their own: tensors that an original hands to a block by name."""
+        for block in self.blocks.values():
+            for one in vars(getattr(block, "block", block)).values():
+                yield from (each for each in (one if type(one) is tuple else (one,)) if type(each) is Tensor)
+
+
 def segment_of(
     tape: Tape,
     size: int,
@@ -246,7 +263,7 @@ def segment_of(
         makes.clear()
         return result if size == 1 else hidden
 
-    return run
+    return Segmented(run, blocks)
 
 
 def in_its_part(tape: Tape, make: Callable[[int], Any], first: int = 0) -> Callable[[int], Any]:
