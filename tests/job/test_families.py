@@ -223,6 +223,33 @@ def test_math_is_for_those_that_have_nothing_else() -> None:
     assert "attention: math is modelled only where nothing else can run" in message
 
 
+GROUPED = {"attention_heads": 4, "key_value_heads": 2}
+
+
+@pytest.mark.parametrize(
+    ("fields", "keys", "kernel"),
+    [
+        (GROUPED, {"gpu": "t4"}, "math"),
+        (GROUPED, {"gpu": "v100", "precision": "amp-fp16"}, "math"),
+        (GROUPED, {"gpu": "h100", "precision": "fp32"}, "math"),
+        (GROUPED, {"gpu": "h100", "precision": "amp-bf16"}, "flash"),
+        (GROUPED, {"gpu": "t4", "padding": "right"}, "efficient"),  # a mask, with which keys are repeated
+        (GROUPED, {"gpu": "t4", "runtime": "unsloth"}, "efficient"),
+        ({"attention_heads": 4, "key_value_heads": 4}, {"gpu": "t4"}, "efficient"),
+    ],
+)
+def test_fewer_key_value_heads_without_a_mask_have_no_fused_kernel_but_flash(
+    fields: dict[str, Any], keys: dict[str, Any], kernel: str
+) -> None:
+    """Seen on an H100, which finds no other kernel in fp32 (tests/measured/h100.yaml)."""
+    asked = job(small("llama", **fields), **keys)
+    assert asked.attention == kernel
+    (said,) = [one for one in asked.assumptions if one.key == "attention"]
+    assert ("hands on as they are" in (said.why or "")) == (kernel == "math")
+    if kernel == "math":
+        assert job(small("llama", **fields), **keys, attention="math").attention == "math"
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

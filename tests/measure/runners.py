@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vramplan.measure.apart import Reply, Request
+from vramplan.measure.processes import Run
 from vramplan.results.measure import Figures
 
 ENVIRONMENT = {
@@ -34,7 +35,7 @@ class Runner:
     def names(self) -> list[str]:
         return [str(request.job["name"]) for request in self.asked]
 
-    def __call__(self, request: Request) -> Reply:
+    def __call__(self, request: Request, run: Run | None = None) -> Reply:
         self.asked.append(request)
         made = None if self.then is None else self.then(request)
         return Reply(made or self.figures, ENVIRONMENT)

@@ -14,7 +14,7 @@ from tests.measure.test_command import JOB, cases
 from vramplan.answers.fit import describe
 from vramplan.errors import InputError
 from vramplan.job import build_job
-from vramplan.measure import apart
+from vramplan.measure import apart, processes
 from vramplan.measure.allocator import VARIABLES, environment_for, said, simulated
 from vramplan.planner.decision import decide
 from vramplan.values.allocator import DEFAULT
@@ -121,7 +121,7 @@ def test_only_a_real_run_has_the_allocator_of_its_job(monkeypatch: pytest.Monkey
         found.append(env.get(FIRST))
         raise InterruptedError
 
-    monkeypatch.setattr(apart.subprocess, "run", process)
+    monkeypatch.setattr(processes.subprocess, "run", process)
     monkeypatch.setattr(apart, "used_bytes", lambda: None)
     for how in ("gpu", "trace"):
         with pytest.raises(InterruptedError):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from vramplan.errors import InputError
-from vramplan.measure import apart
+from vramplan.measure import apart, processes
 from vramplan.measure.apart import Request, run_apart
 from vramplan.results.measure import Figures
 
@@ -27,7 +27,7 @@ def ends(monkeypatch: pytest.MonkeyPatch, code: int, said: bytes = b"", reply: A
             Path(words[-1]).write_text(json.dumps(reply), "utf-8")
         return subprocess.CompletedProcess(words, code, b"", said)
 
-    monkeypatch.setattr(apart.subprocess, "run", process)
+    monkeypatch.setattr(processes.subprocess, "run", process)
     return asked
 
 

@@ -220,11 +220,17 @@ def test_options_that_would_be_ignored_are_refused(tmp_path: Path, runner: Calla
     assert made.names in ([], ["job 0"])
 
 
+def test_a_trace_has_no_compiled_step(tmp_path: Path, runner: Callable[..., Runner]) -> None:
+    made, jobs = runner(), grid(tmp_path, {"compile": True})
+    assert "compile" in refused("measure", "--grid", jobs, "--trace", "-o", tmp_path / "m.yaml").err
+    assert made.names == []
+    assert run("measure", "--grid", jobs, "-o", tmp_path / "m.yaml").code == 0
+    assert made.asked[0].job["compile"] is True
+
+
 @pytest.mark.parametrize(
     ("change", "key"),
     [
-        ({"adapter": {"kind": "lora", "rank": 4}, "quantization": "nf4"}, "quantization"),
-        ({"compile": True}, "compile"),
         ({"precision": "mixed-bf16"}, "precision"),
         ({"runtime": "litgpt"}, "runtime"),
         ({"loss": "dpo"}, "loss"),

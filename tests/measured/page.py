@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tests.measured import margins
+from tests.measured import margins, own
 from tests.measured.compare import DIED, PEAKS, all_rows, rows, summary, unseen_rows
 from tests.measured.fitted import counted, counted_bands, is_fitted
 from tests.measured.misses import FAR, MISSES, UNSEEN
@@ -59,12 +59,12 @@ def page() -> str:
     parts = [INTRODUCTION]
     for file in PEAKS:
         parts += [*_cases(file), *_steps(file)]
-    return "\n".join([*parts, *_died()])
+    return "\n".join([*parts, *_died(), *own.section()])
 
 
 def accuracy() -> str:
     """What docs/accuracy-published.md says of published runs."""
-    return "\n".join([*_errors(), *_estimates(), *_bands(), *_margins(), *_labels(), TOOLS, *_misses()])
+    return "\n".join([*_errors(), *own.summary(), *_estimates(), *_bands(), *_margins(), *_labels(), TOOLS, *_misses()])
 
 
 METRICS = {

@@ -60,16 +60,17 @@ def test_one_device_of_torchtitan_has_the_allocator_of_its_launcher() -> None:
 
 
 def test_an_estimate_that_fits_and_does_not_is_seen_by_fit_and_by_a_gate(tmp_path: Path) -> None:
-    """LLaMA 3.2 1B on 12 GB: 1.04 times what the tensors need is within, and what the allocator reserves is not."""
-    keys = {"model": "llama-3.2-1b", "gpu": "rtx-3060", "micro_batch_size": 1, "gradient_accumulation_steps": 1}
+    """Qwen2.5 1.5B on 16 GB: 1.04 times what the tensors need is within, and what the allocator reserves is not."""
+    keys: dict[str, Any] = {"model": "qwen2.5-1.5b", "gpu": "rtx-a4000", "micro_batch_size": 1}
+    keys |= {"gradient_accumulation_steps": 1, "activation_checkpointing": "full"}
     estimated = fit(**keys, allocator="estimate")
-    assert (estimated.verdict, estimated.headroom_bytes > 0) == ("tight", True)
+    assert (estimated.verdict, estimated.headroom_bytes > 0) == ("fits", True)
     assert fit(**keys).verdict == "does-not-fit"
     file = tmp_path / "jobs.yaml"
     lines = "".join(f", {key}: {value}" for key, value in keys.items())
     file.write_text(f"version: 1\njobs:\n  - {{name: a{lines}}}\n  - {{name: b{lines}, allocator: estimate}}\n")
     rows = run("check", str(file), "--format", "json").document["results"]
-    assert [row["verdict"] for row in rows] == ["does-not-fit", "tight"]
+    assert [row["verdict"] for row in rows] == ["does-not-fit", "fits"]
 
 
 def test_validate_estimates_where_it_is_told_to(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from vramplan import fit
@@ -125,9 +127,15 @@ def test_half_of_the_last_wave_of_a_product_is_idle() -> None:
 
 
 @pytest.mark.closed_form
-@pytest.mark.parametrize(("precision", "turned"), [("amp-fp16", True), ("tf32", True), ("fp32", False)])
-def test_images_with_their_channels_first_are_turned_around_each_convolution(precision: str, turned: bool) -> None:
-    keys = {"model": "resnet-50", "gpu": "a100", "precision": precision, "micro_batch_size": 32}
+@pytest.mark.parametrize(
+    ("precision", "gpu", "turned"),
+    # in fp32 convolutions run on tensor cores too, where there are some for TF32: cudnn.allow_tf32 is true by default
+    [("amp-fp16", "a100", True), ("tf32", "a100", True), ("fp32", "a100", True), ("fp32", "v100", False)],
+)
+def test_images_with_their_channels_first_are_turned_around_each_convolution(
+    precision: str, gpu: str, turned: bool
+) -> None:
+    keys = {"model": "resnet-50", "gpu": gpu, "precision": precision, "micro_batch_size": 32}
     first, last = fit(**keys), fit(**keys, channels_last=True)
     assert first.peak == last.peak
     assert first.time is not None
@@ -136,6 +144,37 @@ def test_images_with_their_channels_first_are_turned_around_each_convolution(pre
     assert turned or first.time == last.time
     with pytest.raises(Exception, match="takes no images"):
         fit(model="gpt2", gpu="a100", channels_last=True)
+
+
+@pytest.mark.closed_form
+def test_products_over_an_odd_vocabulary_have_slow_kernels_where_they_were_measured() -> None:
+    def seconds(vocabulary: int, gpu: str) -> float:
+        shape = {
+            "family": "gpt2",
+            "layers": 1,
+            "hidden_size": 768,
+            "attention_heads": 12,
+            "vocabulary_size": vocabulary,
+        }
+        keys = {"micro_batch_size": 8, "gradient_accumulation_steps": 1, "sequence_length": 1024}
+        time = fit(model=shape, gpu=gpu, precision="pure-bf16", activation_checkpointing="none", **keys).time
+        assert time is not None
+        return time.step_seconds
+
+    assert seconds(50257, "h100") > seconds(50258, "h100") > seconds(50304, "h100")
+    assert abs(seconds(50257, "a100") / seconds(50304, "a100") - 1) < 0.01
+
+
+@pytest.mark.closed_form
+def test_batch_norm_in_bf16_is_pytorchs_own_and_slow() -> None:
+    def seconds(precision: str, **keys: Any) -> float:
+        time = fit(model="resnet-50", gpu="h100", precision=precision, micro_batch_size=64, **keys).time
+        assert time is not None
+        return time.step_seconds
+
+    assert seconds("amp-bf16") > 1.3 * seconds("amp-fp16")
+    last = {"channels_last": True}
+    assert seconds("amp-bf16", **last) < 1.1 * seconds("amp-fp16", **last)
 
 
 @pytest.mark.closed_form

@@ -86,7 +86,7 @@ def _kernels(priced: Iterable[Priced], rates: Rates, steps: int, whole: float) -
 
 def _bound(one: Priced, rates: Rates) -> str:
     each = one.seconds / one.kernel.times
-    moving = one.moved_bytes / one.kernel.times / rates.bytes_per_s
+    moving = one.moved_bytes / one.kernel.times / rates.moving(one.kernel)
     if one.kernel.kind != BYTES and each > moving * 1.001:
         return COMPUTE
     return MEMORY if each <= moving * 1.001 else LAUNCH

@@ -119,11 +119,22 @@ def devices_of(job: AnyJob) -> int:
     return job.data_parallel_size * (1 if split is None else split.devices)
 
 
+def counted_bytes(result: FitResult) -> int:
+    """What `max_memory_allocated()` counts: tensors, and where the allocator is simulated whole blocks.
+
+    Those of the workspaces of libraries are among them, and what was not split off a block that is a little larger.
+    """
+    simulated = result.allocator
+    if simulated is None or simulated.out_of_memory is not None:
+        return result.peak.allocated_bytes
+    return max(result.peak.allocated_bytes, simulated.allocated_bytes)
+
+
 def predicted_bytes(result: FitResult, metric: str | None, measured_bytes: int) -> int:
     """The figure of ours that a metric is comparable with."""
     peak = result.peak
     if metric == "allocated":
-        return peak.allocated_bytes
+        return counted_bytes(result)
     if metric == "reserved":
         return peak.reserved_bytes
     if metric == "device":

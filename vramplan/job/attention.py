@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.job import on_demand
+from vramplan.job.behaviour import under
 from vramplan.replay.models import (
     calls_flash,
     flash_takes_windows,
+    hands_groups_on,
     has_own_core,
     no_eager_attention,
     no_flash_attention,
@@ -37,6 +39,16 @@ SOFTCAPPED = (
     "the flash-attn package bounds scores itself since 2.6 (softcap), and takes windows as an argument; composed, and "
     "never traced"
 )
+GROUPED = (
+    "{}, and the memory-efficient kernel takes no fewer key-value heads than heads, which Transformers hands on as "
+    "they are where there is no mask: what is left are products and a softmax in fp32; batches that are padded have a "
+    "mask and run the kernel"
+)
+"""Seen on an H100 with PyTorch 2.11 and transformers 5.17, which find no other kernel (tests/measured/h100.yaml).
+
+Source: transformers, integrations/sdpa_attention.py, use_gqa_in_sdpa (since 4.54), and its issue 48633, on a T4;
+pytorch, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, can_use_mem_efficient_attention.
+"""
 LARGEST_FLASH_HEAD = 256  # elements; PyTorch's flash kernels take no larger head
 
 
@@ -64,8 +76,11 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
     only = None if model is None else only_kernel_of(model)
     if model is not None and only is not None:
         return on_demand.only_kernel(resolver.fields, given, model, *only, resolver.assumptions)
+    grouped = model is not None and _is_grouped_without_mask(resolver, model)
+    if given == "math" and grouped and _flash_obstacle(model, gpu, precision) is not None:
+        return given
     if given == "math":
-        message = "math is modelled only where nothing else can run: falcon with one key-value head"
+        message = "math is modelled only where nothing else can run: fewer key-value heads than heads, and no flash"
         resolver.fields.refuse("attention", message, hint="use efficient")
         return given
     if given == "eager" and model is not None:
@@ -100,6 +115,8 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
     chosen = "flash" if obstacle is None else "efficient"
     if obstacle is not None and model is not None and has_own_core(model.family):
         chosen = "eager"  # its own core is the other one that it has
+    elif obstacle is not None and model is not None and _is_grouped_without_mask(resolver, model):
+        chosen, why = "math", GROUPED.format(obstacle)
     resolver.assume("attention", chosen, f"sdpa: {why}")
     return chosen
 
@@ -124,6 +141,20 @@ def within_window(
         resolver.assume("attention", "flash", WINDOWED.format(window))
         return model._replace(sliding_window=None), attention
     return model, on_demand.with_windows(model, sequence_length, resolver.assumptions)
+
+
+def _is_grouped_without_mask(resolver: Resolver, model: ModelShape) -> bool:
+    """Whether the code of Transformers hands fewer key-value heads than heads on to PyTorch, without a mask."""
+    raw = resolver.raw
+    if (
+        model.engine is not None
+        or under(resolver.runtime).has_own_attention
+        or raw.padding not in (None, "none")
+        or raw.packing
+        or model.task != "lm"
+    ):
+        return False
+    return model.key_value_heads < model.attention_heads and hands_groups_on(model.family)
 
 
 def _of_package(model: ModelShape) -> str | None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -16,6 +14,7 @@ from typing import Any
 from vramplan.catalog.local import find
 from vramplan.errors import InputError, Problem
 from vramplan.measure.allocator import environment_for
+from vramplan.measure.processes import Run, at_once
 from vramplan.results.measure import GPU, TRACE, Figures
 from vramplan.tuples import NamedTuple
 
@@ -47,22 +46,16 @@ def check_installed() -> None:
         raise InputError([Problem(f"needs {' and '.join(missing)}", "measure", hint)])
 
 
-def run_apart(request: Request) -> Reply:
-    """Run a job. Raises InputError if the process says what it cannot do, or ends without an answer."""
+def run_apart(request: Request, run: Run = at_once) -> Reply:
+    """Run a job. Raises InputError if the process says what it cannot do, or ends without an answer.
+
+    `run` is the process of two files, the request's and the reply's, in the environment that it is given.
+    """
     used = used_bytes() if request.how == GPU else None
     with tempfile.TemporaryDirectory(prefix="vramplan-") as folder:
         asked, answered = Path(folder, "request.json"), Path(folder, "reply.json")
         asked.write_text(json.dumps(request._asdict()), "utf-8")
-        words = [sys.executable, "-m", "vramplan.measure.child", str(asked), str(answered)]
-        wanted = bool(os.environ.get("VRAMPLAN_TRACEBACK"))
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=None if wanted else subprocess.PIPE,
-            env={**_environment(request), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"},
-            check=False,
-        )
+        done = run(str(asked), str(answered), _environment(request))
         if not answered.exists():
             raise InputError([_died(done.returncode, (done.stderr or b"").decode("utf-8", "replace").splitlines())])
         reply: dict[str, Any] = json.loads(answered.read_text("utf-8"))
@@ -73,7 +66,7 @@ def run_apart(request: Request) -> Reply:
 
 def _environment(request: Request) -> Mapping[str, str]:
     """Of a real run with the job's allocator; a trace has none."""
-    return environment_for(request.job.get("allocator")) if request.how == GPU else os.environ
+    return environment_for(request.job.get("allocator")) if request.how == GPU else dict(os.environ)
 
 
 def _reply(reply: Mapping[str, Any], used_before: int | None) -> Reply:

@@ -1,4 +1,7 @@
-"""The process that runs one job: `python -m vramplan.measure.child REQUEST REPLY`, two files of JSON."""
+"""The process that runs one job: `python -m vramplan.measure.child REQUEST REPLY`, two files of JSON.
+
+With `--wait` it imports what a job needs, and then reads the two names, a list of JSON, from its standard input.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,23 @@ from vramplan.job import build_job
 from vramplan.measure import objectives, optimizers, quantized
 from vramplan.measure.adapters import check_peft
 from vramplan.measure.allocator import said
+from vramplan.measure.network import HEADS
+from vramplan.measure.processes import WAIT
 from vramplan.results.measure import TRACE
 from vramplan.values.job import Job
+
+
+def wait() -> None:
+    """Import what most jobs need, and run the one that is asked for next; none if nobody asks."""
+    import torch
+    import transformers
+
+    for name in HEADS.values():
+        assert hasattr(transformers, f"AutoModelFor{name}")  # imports it: the classes are imported when they are named
+    assert torch.optim
+    asked = sys.stdin.readline()
+    if asked:
+        main(*json.loads(asked))
 
 
 def main(request: str, reply: str) -> None:
@@ -90,4 +108,4 @@ def _environment(job: Job) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    wait() if sys.argv[1:] == [WAIT] else main(*sys.argv[1:])

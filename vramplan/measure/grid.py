@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vramplan.answers.fit import describe
+from vramplan.answers.validation import counted_bytes
 from vramplan.errors import InputError, Problem, UsageError
 from vramplan.job import JobEntry, job_to_dict
 from vramplan.measure.allocator import simulated
@@ -67,7 +68,8 @@ def _predicted(job: Job, how: str) -> tuple[Job, Predicted]:
     check(decision.judged, how)
     result = describe(decision, with_remedies=False)
     peak = result.peak
-    return decision.judged, Predicted(result.verdict, peak.allocated_bytes, peak.reserved_bytes, peak.device_bytes)
+    counted = counted_bytes(result)
+    return decision.judged, Predicted(result.verdict, counted, peak.reserved_bytes, peak.device_bytes)
 
 
 def _run(

@@ -24,7 +24,10 @@ HEADS = {
 """The tasks that are run, and how the class of Transformers with that head is called."""
 
 _NULL_SAYS = ("sliding_window",)  # null is a value of its own, not the default
-_UNCOMPARED = ("name", "declared_parameters", "published_family", "engine")
+_UNCOMPARED = (
+    *("name", "declared_parameters", "published_family", "engine", "unknown_type"),
+    *("recipe_global_batch_size", "dtype"),  # of the published training and of its checkpoint
+)
 _DROPOUTS = ("embedding_dropout", "attention_dropout", "hidden_dropout", "activation_dropout")
 
 
@@ -62,12 +65,12 @@ def configuration(job: Job) -> Any:
     return config
 
 
-def build(job: Job, config: Any) -> Any:
-    """The model of the configuration, on the device that is the default, in fp32."""
-    how = {"attn_implementation": "eager" if job.attention == "eager" else "sdpa"}
+def build(job: Job, config: Any, dtype: Any = None) -> Any:
+    """The model of the configuration, on the device that is the default: its weights in `dtype`, or in fp32."""
+    how: dict[str, Any] = {"attn_implementation": "eager" if job.attention == "eager" else "sdpa"}
     if not job.model.attention_heads:
         how = {}  # convolutions alone
-    return _auto(job.model).from_config(config, **how)
+    return _auto(job.model).from_config(config, **how, **({} if dtype is None else {"dtype": dtype}))
 
 
 def tie(job: Job, model: Any) -> None:

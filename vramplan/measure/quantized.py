@@ -19,6 +19,9 @@ from vramplan.values.job import Job
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO3
 
 KINDS = ("nf4", "nf4-double", "int8")
+SPREAD = 0.002
+"""Of random weights: with 0.02, which is usual, whole columns of the feed-forward layer's activations are outliers of
+8-bit products, and each layer keeps those once more."""
 OUTLIERS = 6.0  # from which on a column of activations is no 8-bit number (BitsAndBytesConfig, llm_int8_threshold)
 CUT = (ZERO3, FSDP, FSDP_GRAD_OP)  # weights into parts
 BACKENDS = ("default", "cuda")  # of operators; the second one wins
@@ -102,6 +105,28 @@ def quantize(job: Job, model: Any, compute: Any) -> None:
             codes, state = functional.quantize_4bit(whole, **how)
             module.weight = torch.nn.Parameter(codes, requires_grad=False)
             module.weight.quant_state = module.quant_state = state
+        del whole
+
+
+def quantize_on_gpu(job: Job, model: Any, compute: Any) -> None:
+    """Quantize random weights on the GPU, layer by layer, as loading does it from those of a file.
+
+    Source: transformers 5.23, integrations/bitsandbytes.py, Bnb4bitQuantize and Bnb8bitQuantize.
+    """
+    import torch
+
+    nn = import_module("bitsandbytes.nn")
+    for _, module in layers(model):
+        whole = torch.empty(module.out_features, module.in_features, dtype=compute or torch.float32, device="cuda")
+        whole.normal_(std=SPREAD)
+        if job.quantization == "int8":
+            weight = nn.Int8Params(whole.cpu().half(), requires_grad=False, has_fp16_weights=False)
+        else:
+            how = {"quant_type": "nf4", "compress_statistics": job.quantization == "nf4-double", "module": module}
+            weight = nn.Params4bit(whole, requires_grad=False, **how)
+        module.weight = weight.to("cuda")
+        if module.bias is not None:
+            module.bias = torch.nn.Parameter(torch.zeros_like(module.bias, device="cuda"))
         del whole
 
 

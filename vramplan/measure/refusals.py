@@ -32,12 +32,12 @@ def _refused(job: Job, how: str) -> list[tuple[str, str, str]]:
     word = strategy.partition(":")[0]
     known = strategy == "none" or word in (*SELECTIVE, "layers") or blocks_per_segment(strategy, model.layers)
     switches = {
-        "compile": job.compile,
+        "compile": job.compile and how != GPU,
         "packing": job.packing and job.attention == "flash",
         "padding": job.padding != "none" and job.attention == "flash",
         "eval_batch_size": job.eval_batch_size is not None,
         "generation_batch_size": job.generation_batch_size is not None,
-        "quantization": job.quantization is not None and (how == GPU or job.quantization not in KINDS),
+        "quantization": job.quantization not in (None, *KINDS),
         "gradient_dtype": job.fp32_gradients,
         "offload": bool(job.offload),
         "parallel": job.data_parallel_size > 1 or job.split is not None or job.sharding is not None,
@@ -51,8 +51,9 @@ def _refused(job: Job, how: str) -> list[tuple[str, str, str]]:
         found.append(("precision", job.precision, f"{', '.join(precisions)}; {own}"))
     if job.optimizer.partition(":")[0] not in OPTIMIZERS:
         found.append(("optimizer", job.optimizer, f"{', '.join(OPTIMIZERS)}; {own}"))
-    if job.attention not in ATTENTIONS:
-        found.append(("attention", job.attention, ", ".join(ATTENTIONS)))
+    attentions = (*ATTENTIONS, "math") if how == GPU else ATTENTIONS
+    if job.attention not in attentions:
+        found.append(("attention", job.attention, ", ".join(attentions)))
     if job.loss.partition(":")[0] not in LOSSES:
         found.append(("loss", job.loss, f"{', '.join(LOSSES)}; {own}"))
     if not known:

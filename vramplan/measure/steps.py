@@ -17,7 +17,7 @@ from vramplan.measure.network import build, configuration, tie
 from vramplan.measure.objectives import outputs_of, smoothed_inside, smooths_outside, trainer_smoothing
 from vramplan.measure.optimizers import LOMO, RATE, optimizer_of
 from vramplan.measure.parts import freeze, turn
-from vramplan.measure.quantized import KINDS, by_value, operators, quantize, replaced
+from vramplan.measure.quantized import KINDS, by_value, operators, quantize, quantize_on_gpu, replaced
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import NEXT_FORWARD, Job
@@ -48,12 +48,19 @@ def dtype_of(job: Job) -> Any:
 
 
 def prepare(job: Job, device: str) -> Loop:
-    """Everything that lives longer than a step, made on the device: random weights, random tokens."""
+    """Everything that lives longer than a step, made on the device: random weights, random tokens.
+
+    Weights of 16 bits are made as such: a copy in fp32 that came first would leave its holes in the allocator.
+    """
     import torch
 
     config = configuration(job)
     with torch.device(device):
-        model = adapted(job, liger.replaced(job, _cast(job, build(job, config))))
+        model = liger.replaced(job, _cast(job, build(job, config, _weights_of(job))))
+        if job.quantization is not None:
+            model = replaced(job, model, dtype_of(job))
+            quantize_on_gpu(job, model, dtype_of(job))
+        model = adapted(job, model)
     return _loop(job, model, device, MICRO_STEPS)
 
 
@@ -78,9 +85,14 @@ def _on_device(job: Job, skeleton: Any) -> Any:
     return model
 
 
+def _weights_of(job: Job) -> Any:
+    """The element type in which the weights of the model are loaded; None of fp32."""
+    return dtype_of(job) if job.half_weights or job.precision.startswith(("pure-", "mixed-")) else None
+
+
 def _cast(job: Job, model: Any) -> Any:
-    whole = job.half_weights or job.precision.startswith(("pure-", "mixed-"))
-    return model.to(dtype_of(job)) if whole else model
+    dtype = _weights_of(job)
+    return model if dtype is None else model.to(dtype)
 
 
 def _loop(job: Job, model: Any, device: str, most: int, copy: Any = None) -> Loop:
@@ -200,7 +212,11 @@ def attention_of(job: Job) -> Iterator[None]:
         return
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    kernels = {"flash": SDPBackend.FLASH_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION}
+    kernels = {
+        "flash": SDPBackend.FLASH_ATTENTION,
+        "efficient": SDPBackend.EFFICIENT_ATTENTION,
+        "math": SDPBackend.MATH,
+    }
     with sdpa_kernel([kernels[job.attention]]):
         yield
 
@@ -220,7 +236,10 @@ def on_gpu(job: Job, steps: int) -> dict[str, Any]:
     try:
         with attention_of(job), contextlib.ExitStack() as stack:
             loop = prepare(job, "cuda")
+            cuda.empty_cache()  # what the random numbers of the weights took
             stack.enter_context(cores(job, loop.model))
+            if job.compile:
+                loop = loop._replace(model=torch.compile(loop.model))
             figures["micro_steps"] = loop.micro_steps
             one_step(loop, enter)
             turn(job, loop.model)

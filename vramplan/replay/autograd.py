@@ -216,17 +216,21 @@ def _sum(tape: Tape, buffers: list[Tensor | None], i: int, other: Tensor) -> Ten
     """Two gradients that meet are added: in place if nobody else holds the first, else out of place.
 
     Dropping the first before allocating the sum is the same in both cases, unless it is an expanded view, which is
-    smaller than the sum.
+    smaller than the sum. Whose block the sum takes is noted for the caching allocator.
     Source: torch/csrc/autograd/input_buffer.cpp, InputBuffer::accumulate.
     """
     old = buffers[i]
     assert old is not None
     tape.meets(old, other)
     shape, strides, dtype, batched = old.shape, old.strides, old.dtype, old.batched
+    stored = [None if one.storage is None else one.storage.index for one in (old, other)]
     buffers[i] = None
     if strides is None or 0 not in strides:
         del old
-    return tape.new("add", shape, dtype, batched, None if strides is None else dense_like(shape, strides))
+    total = tape.new("add", shape, dtype, batched, None if strides is None else dense_like(shape, strides))
+    assert total.storage is not None
+    tape.summed[total.storage.index] = stored[0], stored[1]
+    return total
 
 
 def _receive(tape: Tape, parameter: Parameter, gradient: Tensor, ready: list[Parameter]) -> None:

@@ -10,7 +10,7 @@ Views launch nothing: an operator that gives no tensor, and counts nothing, is o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from vramplan.replay.layouts import DType, Shape
@@ -65,6 +65,7 @@ class Kernel(NamedTuple):
     shapes: tuple[Shape, ...]  # of its operands, at the representative micro-batch
     times: int
     samples: int = 0  # where each sample has a kernel of its own, how many of them `times` counts
+    aligned: int = 0  # of a product in 16 bits: at multiples of how many elements rows begin, up to ALIGNED_ELEMENTS
 
     def at(self, figure: int, batch: int) -> int:
         """A figure of one run, for all runs of a micro-batch."""
@@ -219,6 +220,7 @@ def _kernel(seen: tuple[Any, ...], operands: Sequence[Operand], batch: int, *, b
         tuple(operand[0] for operand in operands[:3]) if by_place else (),
         0,
         samples,
+        _alignment(operator, operands) if _kind(operator, flops, head) == PRODUCT else 0,
     )
 
 
@@ -241,6 +243,22 @@ def _dtype(operator: str, operands: Sequence[Operand]) -> str:
         if any(size % ALIGNED_ELEMENTS for size in ends):
             return UNALIGNED
     return floats[0] if floats else "float32"
+
+
+def _alignment(operator: str, operands: Sequence[Operand]) -> int:
+    """At multiples of how many elements the rows of a product's matrices begin: 1, 2, 4 or 8; 0 where it says nothing.
+
+    Matrices of weights lie along either of their dimensions, those of tokens along the last one.
+    """
+    widths = [
+        size
+        for shape, dtype, batched, _ in operands
+        if len(shape) > 1 and "float" in dtype.name and dtype.itemsize == 2
+        for size in (shape[-1:] if batched else shape[-2:])
+    ]
+    if operator in BATCHED or not widths:
+        return 0
+    return gcd(ALIGNED_ELEMENTS, *widths)
 
 
 def _written(noted: Noted, start: int, stop: int) -> tuple[Poly, int]:

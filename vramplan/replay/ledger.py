@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from vramplan.replay.layouts import ALLOCATOR_BLOCK_BYTES, SQUARED, round_up
 
@@ -13,6 +14,10 @@ if sys.implementation.name != "cpython":  # pragma: no cover
 _blank = object.__new__
 
 Path = tuple[tuple[int, int], ...]  # the repeated units around an event: (identity, copies), outermost first
+
+
+def _times(each: int, batch: int) -> int:
+    return rounded(each * batch)
 
 
 class Storage:
@@ -52,6 +57,7 @@ class Ledger:
         self.not_affine: set[int] = set()  # those of them that no line approximates
         self.elsewhere: set[int] = set()  # allocated on another stream than the model runs on
         self.unjoined: set[int] = set()  # they take no freed block, where none before them was as large
+        self.summed: dict[int, tuple[int | None, int | None]] = {}  # sums of gradients: the two that met
         self.relabelled: set[int] = set()  # born by changing their component, not by allocation
         self.category = "activations"  # of storages that are born now
         self.phases: list[tuple[int, str]] = []  # from this event on, this phase
@@ -89,8 +95,18 @@ class Ledger:
         self.sized[index] = lambda batch: rounded(each * batch * batch)
         self.not_affine.add(index)
 
+    def scratch(self, operator: str, per_sample: Sequence[int]) -> None:
+        """Several tensors that one kernel's code makes, by their bytes per sample; the last one goes first."""
+        alive = [self.scratch_of(operator, partial(_times, each), each) for each in per_sample]
+        while alive:
+            alive.pop()
+
     def workspace(self, operator: str, size: Callable[[int], int], per_sample: int | None = None) -> None:
-        """Scratch of one kernel: `size` gives its bytes (already rounded) at a micro-batch; it dies at once.
+        """Scratch of one kernel, which dies at once; the arguments are those of `scratch_of`."""
+        self.scratch_of(operator, size, per_sample)
+
+    def scratch_of(self, operator: str, size: Callable[[int], int], per_sample: int | None = None) -> Storage:
+        """Scratch of one kernel: `size` gives its bytes (already rounded) at a micro-batch.
 
         `per_sample` is given where the size is affine but for its rounding.
         """
@@ -103,7 +119,7 @@ class Ledger:
                 self.not_affine.add(index)
         self.operators.append(operator)
         self.categories.append("workspace")
-        Storage(self.events, index)
+        return Storage(self.events, index)
 
     def resize(
         self,

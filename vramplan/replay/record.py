@@ -81,6 +81,7 @@ class Record:
         self.marks = list(tape.marks)
         self.numbers = list(tape.numbers)
         self.relabelled = frozenset(tape.relabelled)
+        self.summed = dict(tape.summed)
         self.elsewhere = frozenset(tape.elsewhere)
         self.unjoined = frozenset(tape.unjoined)
         # a storage that stands for what the iteration before has left, and the storages that this one leaves
@@ -157,14 +158,19 @@ class Record:
         """What an allocator is asked for, phase by phase, of a record that plays every block.
 
         A storage that was counted under another component from some moment on is one, under the name that it was born
-        with.
+        with. So is a gradient that another one is added to in place: the first of the two if nobody else holds it, or
+        the second.
         """
         names: dict[int, int] = {}
         renamed: set[int] = set()
         for before, after in pairwise(self.events):
-            if after in self.relabelled and after >= 0 > before:
-                names[after] = names.get(~before, ~before)
-                renamed.add(~before)
+            if after >= 0 > before:
+                if after in self.relabelled or self._is_added_to(after, ~before, 0):
+                    names[after] = names.get(~before, ~before)
+                    renamed.add(~before)
+            elif before >= 0 > after and before not in names and self._is_added_to(before, ~after, 1):
+                names[before] = names.get(~after, ~after)
+                renamed.add(~after)
         found: Requests = []
         for (position, name), bound in zip(self.phases, [*(at for at, _ in self.phases[1:]), None], strict=True):
             events = self.events[position:bound]
@@ -176,6 +182,13 @@ class Record:
                 ]
             found.append((name, events))
         return found
+
+    def _is_added_to(self, total: int, gradient: int, place: int) -> bool:
+        """Whether a sum of two gradients takes the block of the one of a place: it is not a part of a larger one."""
+        met = self.summed.get(total)
+        if met is None or met[place] != gradient:
+            return False
+        return self.fixed[total] == self.fixed[gradient] and self.per_sample[total] == self.per_sample[gradient]
 
     @cached_property
     def events_of_every_copy(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 from vramplan.replay.checkpoints import RECOMPUTED, Frame
 from vramplan.replay.frames import code_of_the_model, is_model_code, local, names_of, rule_at, running
+from vramplan.replay.ledger import Storage
 from vramplan.replay.notes import BUFFERS, KEPT, Birth, Keep, Ref, Step, Weight
 from vramplan.replay.recorder import Backward, Path, Saved, Tape
 from vramplan.replay.rules import rooms
@@ -88,10 +89,10 @@ class TracedTape(Tape):
         self.births[-1].copies = copies
         return tensor
 
-    def workspace(self, operator: str, size: Callable[[int], int], per_sample: int | None = None) -> None:
+    def scratch_of(self, operator: str, size: Callable[[int], int], per_sample: int | None = None) -> Storage:
         """Scratch of one kernel."""
         self._pending = (None, None, True, operator)
-        super().workspace(operator, size, per_sample)
+        return super().scratch_of(operator, size, per_sample)
 
     def resize(
         self,

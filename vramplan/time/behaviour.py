@@ -10,6 +10,7 @@ ROOM = "time"
 
 FLASH1, FLASH2, CUDNN = "flash-attention-1", "flash-attention-2", "cudnn"
 """Kernels of fused attention whose rates were published."""
+EFFICIENT = "memory-efficient"
 
 FP32, OWN = "fp32", "own"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramplan.replay.kernels import ATTENTION, BACKWARD, CONVOLUTION, FP8, PRODUCT, UNALIGNED, Kernel
 from vramplan.time import fitted
-from vramplan.time.behaviour import CUDNN, FLASH1, FLASH2, timing_of
+from vramplan.time.behaviour import CUDNN, EFFICIENT, FLASH1, FLASH2, timing_of
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 from vramplan.values.machine import Gpu
@@ -62,6 +62,24 @@ NEWER_INSTRUCTIONS = {"hopper": 0.51, "blackwell": 0.51}
 
 On an H100 FlashAttention-2 reaches 370 of 989 TFLOP/s (arXiv:2407.08608, figure 5): 37 % in place of 73 %.
 """
+EFFICIENT_SHARES = {"hopper": 0.06, "": ATTENTION_SHARES[FLASH1][0][0]}
+"""Share of the dense 16-bit rate that the memory-efficient kernel reaches, which multiplies as on Ampere.
+
+An H100 (tests/measured/h100.yaml) takes 28 ms more for a step of BERT-large than with FlashAttention, 6 ms for GPT-2:
+50 to 65 TFLOP/s. Where nobody measured it, it is taken for as fast as the first FlashAttention.
+"""
+UNALIGNED_SHARES = {"hopper": {1: 0.124, 2: 0.256}}
+"""Share of the dense rate of products whose rows begin at multiples of 1 or 2 elements of 16 bits, as those of the head
+over 50,257 or 30,522 tokens do: cuBLAS has other kernels for them. Of other cards none is known: as if aligned.
+
+Measured on an H100: cutlass_75_tensorop_s1688gemm_align1 under GPT-2, cutlass_80_tensorop_s16816gemm_align2 under BERT.
+"""
+OWN_BATCH_NORM = 0.137
+"""Share of the bandwidth of the data sheet that PyTorch's own batch norm reaches, which has one block of threads for
+each channel. It runs in bf16, which cuDNN's is not asked for, where channels come first.
+
+Measured on an H100 under ResNet-50: 28.5 GB in 61.7 ms. Source of the choice: aten/src/ATen/native/Normalization.cpp.
+"""
 SMALL_HEAD = 96  # elements of a head, from which on the rates of heads of 128 are taken
 
 EIGHT_BIT_PRECISIONS = ("fp8", "fsdp-fp8")
@@ -80,6 +98,7 @@ class Rates(NamedTuple):
     idle_elements: float  # of the result of a product, that could be made while its last wave of tiles is
     plain: str  # the element type whose products run without tensor cores, on smaller tiles
     transposed: frozenset[str]  # element types whose convolutions turn operands and results, as images lie otherwise
+    convolution_fp32: float  # FLOP/s of convolutions in fp32
     gpu: Gpu
 
     @property
@@ -89,17 +108,32 @@ class Rates(NamedTuple):
 
     def seconds(self, kernel: Kernel, flops: int, moved_bytes: float, written_bytes: int) -> float:
         """One run of a kernel: the slowest of its operations, its bytes and its launches."""
-        waiting = max(moved_bytes / self.bytes_per_s, kernel.launches * fitted.LAUNCH_SECONDS)
+        waiting = max(moved_bytes / self.moving(kernel), kernel.launches * fitted.LAUNCH_SECONDS)
         if not flops:
             return waiting
         if kernel.kind == ATTENTION:
             return max(flops / self.attention(kernel), waiting)
-        computing = flops / self.products.get(kernel.dtype, self.products["float32"])
+        computing = flops / self.product(kernel)
         if kernel.kind == CONVOLUTION:
             turning = TRANSPOSES * moved_bytes / self.bytes_per_s if kernel.dtype in self.transposed else 0.0
             return max(computing, waiting) + turning
         assert kernel.kind == PRODUCT
         return max(computing * self.idle(kernel, written_bytes), waiting)
+
+    def moving(self, kernel: Kernel) -> float:
+        """Bytes that a kernel reads and writes in a second."""
+        if kernel.operator == "native_batch_norm" and kernel.dtype == "bfloat16" and self.transposed:
+            return self.bytes_per_s * OWN_BATCH_NORM / fitted.BANDWIDTH
+        return self.bytes_per_s
+
+    def product(self, kernel: Kernel) -> float:
+        """FLOP/s of the full waves of a product or convolution."""
+        if kernel.kind == CONVOLUTION and kernel.dtype == "float32":
+            return self.convolution_fp32
+        share = UNALIGNED_SHARES.get(self.gpu.architecture or "", {}).get(kernel.aligned)
+        if share is not None and kernel.dtype in ("float16", "bfloat16"):
+            return share * self.half_flop_per_s
+        return self.products.get(kernel.dtype, self.products["float32"])
 
     def idle(self, kernel: Kernel, written_bytes: int) -> float:
         """The time of a product over that in which its tiles would fill all waves."""
@@ -113,7 +147,11 @@ class Rates(NamedTuple):
         """FLOP/s of a fused attention kernel, of all scores that it makes."""
         backward, large = kernel.direction == BACKWARD, kernel.head_size > SMALL_HEAD
         if "float32" in kernel.dtype:
-            return self.products["float32"] * ATTENTION_SHARES[self.flash][large][backward]
+            shares = ATTENTION_SHARES[FLASH2 if self.flash == EFFICIENT else self.flash]
+            return self.products["float32"] * shares[large][backward]
+        if self.flash == EFFICIENT:
+            share = EFFICIENT_SHARES.get(self.gpu.architecture or "", EFFICIENT_SHARES[""])
+            return share * self.half_flop_per_s
         published = dict(self.gpu.attention_flop_per_s).get(self.flash)
         if published is not None:
             rate = published[2 * large + backward]
@@ -148,17 +186,20 @@ def rates_of(job: Job) -> Rates | None:
     if gpu.fp8_flop_per_s is not None:
         products[FP8] = gpu.fp8_flop_per_s * best
     tile = LARGE_TILE if gpu.compute_capability in LARGE_TILES else SMALL_TILE
-    turned = frozenset({"float16", "bfloat16", "float32"} if tensor and job.tf32 else {"float16", "bfloat16"})
+    turned = frozenset({"float16", "bfloat16", *(("float32",) if tensor else ())})
+    derated = fitted.products_on(gpu.architecture)
     return Rates(
         peak_flop_per_s=peak,
-        products={name: rate * fitted.products_on(gpu.architecture) for name, rate in products.items()},
+        products={name: rate * derated for name, rate in products.items()},
         product_dtype=dtype if dtype in products else "float32",
         half_flop_per_s=half or peak,
         bytes_per_s=gpu.memory_bandwidth_bytes_per_s * fitted.BANDWIDTH,
-        flash=timing_of(job).flash,
+        flash=EFFICIENT if job.attention == "efficient" else timing_of(job).flash,
         idle_elements=IDLE_WAVE * (gpu.multiprocessors or 0) * tile,
         plain="" if tensor and job.tf32 else "float32",
         transposed=frozenset() if job.channels_last else turned,
+        # torch.backends.cudnn.allow_tf32 is true by default, unlike that of products (PyTorch, CUDA semantics)
+        convolution_fp32=(plain if tensor is None else tensor * best) * derated,
         gpu=gpu,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from vramplan.exit_codes import ExitCode
 from vramplan.job import read_job_file
 from vramplan.measure import apart
 from vramplan.measure.grid import check_output, measure_grid, measure_job
+from vramplan.measure.processes import Ahead
 from vramplan.results.measure import ERROR, GPU, TRACE, Measurement
 
 
@@ -47,22 +49,23 @@ def _rows(given: dict[str, Any], grid: str | None, trace: bool, steps: int, outp
         "steps": steps,
         "output": output,
         "profiles": profiles,
-        "runner": apart.run_apart,
     }
     if grid is None:
         apart.check_installed()
         job = _job(given, folders, trace)
-        return [measure_job(job, **how)]
+        return [measure_job(job, **how, runner=apart.run_apart)]
     typed = as_job(given)
     if typed:
         raise UsageError(f"the jobs are in {grid}", key=next(iter(typed)), hint="put the key under defaults there")
     entries = read_job_file(grid, folders)
     apart.check_installed()
     rows = []
-    for row in measure_grid(entries, **how):
-        for problem in row.problems:
-            say(f"error: {row.name}: {problem}")
-        rows.append(row)
+    with Ahead() as ahead:
+        runner = apart.run_apart if trace else partial(apart.run_apart, run=ahead)
+        for row in measure_grid(entries, **how, runner=runner):
+            for problem in row.problems:
+                say(f"error: {row.name}: {problem}")
+            rows.append(row)
     return rows
 
 

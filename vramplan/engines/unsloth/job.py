@@ -16,6 +16,8 @@ UPPER = "the operators of Transformers are replayed, not Unsloth's own kernels: 
 class UnslothJob(JobBehaviour):
     """Says that the figures are an upper estimate."""
 
+    has_own_attention = True  # models/llama.py: xformers, or keys and values that are expanded
+
     def check(self, resolver: Resolver, job: Job) -> Job:
         """The job with a note of what is not replayed."""
         return job._replace(warnings=(*job.warnings, UPPER))

@@ -36,7 +36,8 @@ def _kernels(base: Job) -> Iterator[Candidate]:
         yield Candidate({"optimizer_implementation": "fused"}, NOTHING, "none: same arithmetic in one kernel")
     if base.attention in ("eager", "math") and base.model.attention_heads:
         words = "none: faster, no attention weights to look at"
-        for kernel in ("efficient", "flash", "sdpa"):
+        grouped = base.attention == "math" and base.model.key_value_heads < base.model.attention_heads
+        for kernel in ("flash", "sdpa") if grouped else ("efficient", "flash", "sdpa"):
             yield Candidate({"attention": kernel}, NOTHING, words, "attention")
     if base.hold_outputs:
         words = "none: drop the logits before backward"

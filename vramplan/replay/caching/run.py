@@ -12,13 +12,15 @@ from itertools import chain
 
 from vramplan.replay.caching.allocator import MAIN_STREAM, CachingAllocator, Exceeded, OutOfMemory
 from vramplan.replay.caching.blocks import Block
-from vramplan.replay.record import Record
+from vramplan.replay.record import Record, Requests
 from vramplan.tuples import NamedTuple
 from vramplan.values.allocator import DEFAULT, MIN_BLOCK_BYTES, UNLIMITED, Settings
 
 MOST_ITERATIONS = 5  # if each still reserves more than the one before
 GATHERING, REDUCING = "gather", "reduce"  # streams of FSDP; source: _fsdp_param_group.py, FSDPCommContext
 GATHERED = ("all_gather", "_foreach_copy_")  # what is allocated on the first of them
+PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm"})  # of cuBLAS
+THREADS = ("forward", "backward")  # the phases that the program's thread and that of the device begin to multiply in
 
 
 class Failure(NamedTuple):
@@ -64,7 +66,7 @@ def reserve(
     `record` plays every block, and is valid for the micro-batch (`replay(..., unrolled=True)`). `first` is the same of
     a micro-step that finds no gradients, where the iteration accumulates them; without it they are there at once.
     `limit_bytes` is what the device can give the allocator; None for as much as it asks for. `workspaces` are those of
-    libraries, which the first products make and which stay.
+    libraries, one of each thread: behind its result the first product of the thread makes it, and it stays.
     """
     return Run(record, micro_batch_size, settings, limit_bytes, first, workspaces).reservation()
 
@@ -92,6 +94,10 @@ class Run:
         self.sizes = _rounded(record, micro_batch_size, settings)
         self.left: list[Block] = []  # outputs that the program holds, and what hangs on their graph
         self.first_sizes = [] if first is None else _rounded(first, micro_batch_size, settings)
+        if first is None:
+            self.kept, self.first_requests = _with_workspaces(record, self.sizes, workspaces)
+        else:
+            self.kept, self.first_requests = _with_workspaces(first, self.first_sizes, workspaces)
         self._course = self._whole()
         self._end: Reservation | None = None
 
@@ -187,7 +193,7 @@ class Run:
                 size = state.at(self.micro) // state.copies
                 if size:
                     allocator.malloc(size, stream)
-        for size in self.workspaces:
+        for size in self.workspaces[len(self.kept) :]:  # of a thread that multiplies by another library
             allocator.malloc(size)
         whole = sum(state.at(self.micro) for state in record.states if state.category == "optimizer")
         others = whole - sum(sum(sizes) for sizes in record.state_bytes)
@@ -204,15 +210,21 @@ class Run:
     def _iterate(self) -> Iterator[None]:
         record, first = self.record, self.first
         gradients: list[Block] = []
+        begins = self.first_requests if self.iteration == 1 else None
         if first is not None:
-            gradients = yield from self._play(first, self.first_sizes, {}, until="step")
-        rest = yield from self._play(record, self.sizes, self.streams, makes_states=self.iteration == 1)
+            gradients = yield from self._play(first, begins or first.requests, self.first_sizes, {}, until="step")
+            begins = None
+        makes_states = self.iteration == 1
+        rest = yield from self._play(
+            record, begins or record.requests, self.sizes, self.streams, makes_states=makes_states
+        )
         for block in (*rest, *gradients):
             self.allocator.free(block)
 
     def _play(
         self,
         record: Record,
+        requests: Requests,
         sizes: list[int],
         streams: dict[int, str],
         *,
@@ -225,7 +237,7 @@ class Run:
         before, leaves = record.carried or (None, frozenset())
         left: list[Block] = []
         born = 0
-        for name, events in record.requests:
+        for name, events in requests:
             if name == until:
                 break
             self.phase = name
@@ -262,8 +274,10 @@ class Run:
                         yield
                         course = chain((born,), course)
             except OutOfMemory:
-                self.operator = record.operators[born]
+                self.operator = record.operators[born] if born < len(record.operators) else "workspace"
                 raise
+        for one in self.kept:
+            alive.pop(one, None)
         left += [alive.pop(one) for one in leaves if one in alive]
         return list(alive.values())
 
@@ -274,6 +288,28 @@ def _rounded(record: Record, micro_batch_size: int, settings: Settings) -> list[
     if not settings.divisions:  # sizes are whole blocks already
         return [size or MIN_BLOCK_BYTES for size in record.sizes(micro_batch_size)]
     return [rounded(size) for size in record.sizes(micro_batch_size)]
+
+
+def _with_workspaces(record: Record, sizes: list[int], workspaces: tuple[int, ...]) -> tuple[list[int], Requests]:
+    """The requests of the first micro-step, with the workspaces that it makes, and their numbers.
+
+    Their sizes are added to `sizes`. Source: aten/src/ATen/native/cuda/Blas.cpp, addmm_out_cuda_impl, which makes the
+    result before it asks for a handle.
+    """
+    made: list[int] = []
+    requests = list(record.requests)
+    for size, thread in zip(workspaces, THREADS, strict=False):
+        place = next((at for at, (name, _) in enumerate(requests) if name == thread), None)
+        if place is None:
+            break
+        events = requests[place][1]
+        first = next((at for at, one in enumerate(events) if one >= 0 and record.operators[one] in PRODUCTS), None)
+        if first is None:
+            break
+        made.append(len(sizes))
+        sizes.append(size)
+        requests[place] = thread, [*events[: first + 1], made[-1], *events[first + 1 :]]
+    return made, requests
 
 
 def _stream_of(record: Record, index: int) -> str:

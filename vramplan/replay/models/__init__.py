@@ -179,6 +179,11 @@ def has_own_core(name: str) -> bool:
     return _own(name, "own_core", False) is True
 
 
+def hands_groups_on(name: str) -> bool:
+    """Whether fewer key-value heads than heads go to PyTorch's attention as they are where there is no mask."""
+    return _own(name, "hands_groups_on", False) is True
+
+
 def drops_tokens(name: str) -> bool:
     """Whether the family's experts take a bounded number of tokens, and drop the others: `drops_tokens = True`."""
     return _own(name, "drops_tokens", False) is True

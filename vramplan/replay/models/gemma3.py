@@ -95,6 +95,7 @@ class Gemma3(Positions):
     compiled_graphs = 1
     head_losses = HEAD_LOSSES
     takes_padding = True
+    hands_groups_on = True  # `use_gqa_in_sdpa`
     takes_packing = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

@@ -117,6 +117,7 @@ class Glm(Positions):
     compiled_graphs = 1
     head_losses = HEAD_LOSSES
     takes_padding = True
+    hands_groups_on = True  # `use_gqa_in_sdpa`
     takes_packing = True
     block = Block
 

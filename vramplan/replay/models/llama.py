@@ -267,6 +267,7 @@ class Llama:
     own_units = (EMBEDDINGS, HEAD)
     takes_padding = True
     takes_packing = True
+    hands_groups_on = True  # `use_gqa_in_sdpa`
     positions: Tensor | None = None  # of packed sequences, which the caller gives
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

@@ -30,6 +30,10 @@ def scaled_dot_product(
     q, k, v = autocast_half(q), autocast_half(k), autocast_half(v)
     if mask is not None:
         return masked_attention(q, k, v, mask, dropout_p)
+    if backend == "math":
+        from vramplan.replay.operators.masked_attention import unfused_attention
+
+        return unfused_attention(q, k, v, None, dropout_p)
     del dropout_p  # fused kernels redraw the dropout in backward from a seed: it costs no memory
     head = q.shape[3]
     if backend == "flash":
@@ -100,7 +104,7 @@ def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     Saves `lse`: it turns the scores back into probabilities.
     Saves `seed`: the dropout mask is drawn again from it.
     Saves `offset`: the dropout mask is drawn again from it.
-    Backward: dq, dk, dv; workspace: an fp32 accumulator of dq, softmax_d, and under grouped queries dk and dv per query
+    Backward: dq, dk, dv; workspace: softmax_d, an fp32 accumulator of dq, and under grouped queries dk and dv per query
     head.
     Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, mha_fwd and mha_bwd; arXiv:2205.14135,
     algorithm 4.
@@ -112,20 +116,16 @@ def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     itemsize = q.dtype.itemsize
 
     rows = round_up(length, FLASH_ROWS)
-    parts = [rows * heads * round_up(width, FLASH_WIDTH) * 4, heads * rows * 4]
+    parts = [heads * rows * 4, rows * heads * round_up(width, FLASH_WIDTH) * 4]
     if kv_heads != heads:
         parts += [kv_length * heads * width * itemsize] * 2
-    per_sample_bytes = per_sample * sum(parts)
-
-    def workspace_bytes(samples: int) -> int:
-        return sum(rounded(per_sample * samples * part) for part in parts)
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
         scores = 2 * batch * heads * length * kv_length * width
         tape.work(5 * scores, scores, width)  # five products: scores again, dv, dp, dq, dk
         grads = tuple(tape.like("flash_attention_backward", x) for x in saved[:3])
-        tape.workspace("flash_attention_backward", workspace_bytes, per_sample_bytes)
+        tape.scratch("flash_attention_backward", [per_sample * part for part in parts])
         return grads
 
     node = tape.record("flash_attention", (q, k, v), backward, (q, k, v))

@@ -291,8 +291,8 @@ def dropout(x: Tensor, p: float) -> Tensor:
         return x
     tape = x.tape
     node = tape.record("native_dropout", (x,), _DROPOUT)
+    mask = tape.like("native_dropout", x, BOOL)  # the kernel's code makes it before the result
     out = tape.like("native_dropout", x, None, node)
-    mask = tape.like("native_dropout", x, BOOL)
     tape.save(node, mask)
     return out
 

@@ -6,6 +6,7 @@ takes fewer key-value heads than heads without `enable_gqa`: then it is matrix p
 
 from __future__ import annotations
 
+from vramplan.replay.operators.attention import repeat_interleave
 from vramplan.replay.operators.basic import dropout, matmul, mul_scalar
 from vramplan.replay.operators.views import Grads, autocast_half, expand, to, transpose
 from vramplan.replay.recorder import Saved
@@ -52,9 +53,11 @@ def broadcast_matmul(a: Tensor, b: Tensor) -> Tensor:
     return matmul(a, expand(b, (*a.shape[:2], *b.shape[2:])))
 
 
-def unfused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout_p: float) -> Tensor:
+def unfused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float) -> Tensor:
     """`scaled_dot_product_attention` without a kernel of its own: products, mask and softmax, in fp32 whatever q is.
 
+    Without a mask it is causal, makes the triangle itself, and repeats keys and values for the queries of their group.
+    With one there is a single key-value head, which the product expands.
     Its locals live until it returns; so does a copy of the probabilities in the dtype of q, its second result.
     Source: aten/src/ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math.
     """
@@ -62,13 +65,33 @@ def unfused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout_p: 
     autocast, tape.autocast = tape.autocast, None  # the operator as a whole is what autocast casts for
     query_acc, key_acc, value_acc = to(q, FP32), to(k, FP32), to(v, FP32)
     query = mul_scalar(query_acc)
-    scores = broadcast_matmul(query, mul_scalar(transpose(key_acc, -2, -1)))  # the mask is added in place
+    key, value = key_acc, value_acc
+    if mask is None:
+        _triangle = triangle(q)
+        groups = q.shape[1] // k.shape[1]
+        key, value = repeat_interleave(key_acc, groups), repeat_interleave(value_acc, groups)
+    scores = broadcast_matmul(query, mul_scalar(transpose(key, -2, -1)))  # the mask is added in place
     scores = safe_softmax(scores)
     scores = dropout(scores, dropout_p)
     _weights = to(scores, dtype)
-    output = to(broadcast_matmul(scores, value_acc), dtype)
+    output = to(broadcast_matmul(scores, value), dtype)
     tape.autocast = autocast
     return output
+
+
+def triangle(q: Tensor) -> Tensor:
+    """The scores of earlier tokens alone, as numbers [S, S] in fp32 that are added: new; what it is made of goes.
+
+    Source: aten/src/ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math, is_causal.
+    """
+    tape, shape = q.tape, (q.shape[2], q.shape[2])
+    ones = tape.new("ones", shape, BOOL, False)
+    lower = tape.new("tril", shape, BOOL, False)
+    del ones
+    _infinity, _zero = (tape.new("scalar_tensor", (), FP32, False) for _ in range(2))
+    added = tape.new("where", shape, FP32, False)
+    del lower
+    return added
 
 
 def safe_softmax(x: Tensor) -> Tensor:
