@@ -52,9 +52,7 @@ PATCHES = {
     "qwen3_vl": Patch((NORM, ROPE), UNPATCHED, turns_images=True, stops=True),
     "qwen2_vl": Patch((NORM, GLU), OTHERWISE_TURNED, layer_norms=("norm1", "norm2"), stops=True),
     "qwen2_5_vl": Patch((NORM, GLU), OTHERWISE_TURNED, left=("ln_q",), stops=True),
-    "gemma3": Patch(
-        activation=TANH, in_place=NOWHERE, layer_norms=("layer_norm1", "layer_norm2", "post_layernorm")
-    ),
+    "gemma3": Patch(activation=TANH, in_place=NOWHERE, layer_norms=("layer_norm1", "layer_norm2", "post_layernorm")),
 }
 """By the model type of Transformers."""
 

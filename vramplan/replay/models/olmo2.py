@@ -85,7 +85,10 @@ class Block:
         self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
         self.post_feedforward_layernorm = RMSNorm(tape, "post_feedforward_layernorm", width, dtype)
         self.mask = mask
-        self.cos, self.sin = (None, None) if rotary is None else rotary
+        self.cos: Tensor | None = None
+        self.sin: Tensor | None = None
+        if rotary is not None:
+            self.cos, self.sin = rotary
         self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
 
     def __call__(self, hidden: Tensor) -> Tensor:
