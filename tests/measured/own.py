@@ -76,7 +76,7 @@ def section() -> Iterator[str]:
         "H100 of 80 GB with PyTorch 2.11 and transformers 5.17 on 2026-11-26.\n"
         "*Allocated*, *reserved* and *device* are peaks; a step is the median of three, on a card that had been idle, "
         "and its prediction is without the time of data loading and logging, which this loop has not.\n"
-        "What cuDNN takes for convolutions is in what was measured of ViT, CLIP and ResNet, and in no prediction.\n"
+        "What sums over many rows take for a moment is in what was measured of ViT and CLIP, and in no prediction.\n"
     )
     yield "| Job | Allocated GiB | Error | Reserved GiB | Error | Device error | Step | Error |"
     yield "|---|---|---|---|---|---|---|---|"

@@ -21,7 +21,8 @@ CONVOLVED = ("vit", "resnet", "clip")
 SCRATCH = 135 * MIB  # of cuDNN's convolutions and of sums over many rows beside them, which the replay has not
 TAILS = 36 * MIB  # of blocks that are not split: a case with as many as 700 blocks is off by so much
 FRAGMENTS, FAR = 0.011, 0.025
-CUDNN_RESERVES = 0.125  # of ResNet what the scratch of its convolutions adds to the segments
+CUDNN_RESERVES = 0.06  # of ResNet what the number of parts decides that cuDNN sums
+FRAGMENTED = 0.11  # of one job, whose blocks fall otherwise
 
 
 def convolves(job: Job) -> bool:
@@ -50,7 +51,8 @@ def test_what_is_reserved_is_that_of_the_simulated_allocator() -> None:
     assert sum(error <= 0.001 for error in others) >= 0.6 * len(others)
     assert sum(error <= FRAGMENTS for error in others) >= 0.85 * len(others)
     assert sum(error <= FAR for error in others) >= 0.97 * len(others)
-    assert all(abs(error) <= CUDNN_RESERVES for error in errors.values()), errors
+    assert all(abs(error) <= CUDNN_RESERVES for name, error in errors.items() if "resnet" in name), errors
+    assert all(abs(error) <= FRAGMENTED for error in errors.values()), errors
 
 
 def test_what_the_device_shows_is_that_and_the_context() -> None:

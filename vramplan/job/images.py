@@ -21,7 +21,7 @@ def image_size_of(resolver: Resolver, model: ModelShape | None) -> int | None:
     if model is None:
         return given
     if model.depths is not None:
-        why = "cuDNN picks kernels, and scratch for them, as it runs: a little more than this is allocated"
+        why = "cuDNN picks kernels, and scratch for them, as it runs; a simulated allocator has the copies of layouts"
         resolver.assumptions.append(Assumption("cudnn_workspace", "left out", why))
     if not model.takes_images:
         if given is not None:

@@ -26,7 +26,7 @@ from vramplan.planner.budget import (
     static_footprint,
 )
 from vramplan.planner.replays import Replays, kept
-from vramplan.planner.setups import setup_of, setup_of_stage
+from vramplan.planner.setups import setup_of, setup_of_stage, turns_images
 from vramplan.replay.envelope import Envelope, envelope_of
 from vramplan.replay.models import takes_one
 from vramplan.replay.models.modules import Segment
@@ -260,7 +260,8 @@ class Judge:
             room = self.usable_bytes - self.outside_bytes
             each = self.workspace_bytes // MULTIPLYING_THREADS
             workspaces = (each,) * MULTIPLYING_THREADS if each else ()
-            found = self._simulations[key] = self.replays.simulation(setup, micro, settings, room, workspaces)
+            turned = turns_images(self.job)
+            found = self._simulations[key] = self.replays.simulation(setup, micro, settings, room, workspaces, turned)
         return found
 
     def verdict(self, peak: Footprint) -> str:

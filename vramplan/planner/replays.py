@@ -54,7 +54,13 @@ class Replays:
         return self.record(setup, min(micro, 2))
 
     def simulation(
-        self, setup: Setup, micro: int, settings: Settings, room_bytes: int, workspaces: tuple[int, ...]
+        self,
+        setup: Setup,
+        micro: int,
+        settings: Settings,
+        room_bytes: int,
+        workspaces: tuple[int, ...],
+        is_turned: bool = False,
     ) -> Simulation:
         """A run of the same through the caching allocator."""
         from vramplan.planner.reserving import (
@@ -66,13 +72,15 @@ class Replays:
             one = stands_for(setup, micro)
             return _once(self._direct, (setup, one), MOST_DIRECT, lambda: records_of(setup, one))
 
-        unmet = _once(self._unmet, (setup, micro, workspaces), MOST_SIMULATIONS, dict)  # of the run on any device
-        key = (setup, micro, settings, room_bytes, workspaces)
+        unmet = _once(
+            self._unmet, (setup, micro, workspaces, is_turned), MOST_SIMULATIONS, dict
+        )  # of the run on any device
+        key = (setup, micro, settings, room_bytes, workspaces, is_turned)
         return _once(
             self._simulations,
             key,
             MOST_SIMULATIONS,
-            lambda: Simulation(micro, settings, room_bytes, workspaces, records, unmet, self._waiting),
+            lambda: Simulation(micro, settings, room_bytes, workspaces, is_turned, records, unmet, self._waiting),
         )
 
 

@@ -36,11 +36,12 @@ class Simulation:
         settings: Settings,
         room_bytes: int,
         workspaces: tuple[int, ...],
+        is_turned: bool,
         records: Callable[[], Records],
         unmet: dict[Settings, Reservation],
         waiting: OrderedDict[Simulation, Run],
     ) -> None:
-        self.micro, self.settings, self.workspaces = micro, settings, workspaces
+        self.micro, self.settings, self.workspaces, self.is_turned = micro, settings, workspaces, is_turned
         self.limit_bytes = max(0, room_bytes)
         self.records, self.unmet = records, unmet
         self.waiting = waiting
@@ -111,7 +112,7 @@ class Simulation:
 
     def _begun(self, settings: Settings, limit_bytes: int | None) -> Run:
         record, first = self.records()
-        return Run(record, self.micro, settings, limit_bytes, first, self.workspaces)
+        return Run(record, self.micro, settings, limit_bytes, first, self.workspaces, self.is_turned)
 
     def _kept(self, settings: Settings, found: Reservation) -> Reservation:
         met_none = found.failure is None and not found.retries and settings.max_split_size_bytes == UNLIMITED

@@ -12,6 +12,7 @@ from vramplan.replay.models import compiles_blocks, masks_padding, no_checkpoint
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES, SMOOTHED
 from vramplan.replay.setup import Setup
 from vramplan.values.job import NEXT_FORWARD, Job, shares_weights, trains_all
+from vramplan.values.machine import WITH_TENSOR_CORES, WITH_TF32
 from vramplan.values.parallel import is_fsdp
 
 if TYPE_CHECKING:
@@ -75,6 +76,15 @@ def iteration_of(job: Job) -> Setup:
     """What jobs have in common whose iterations differ in nothing but the micro-batch: no card changes a replay."""
     strategy = job.activation_checkpointing
     return setup_of(job, "none" if strategy is None or strategy == OPTIMAL else strategy, accumulates=False)
+
+
+def turns_images(job: Job) -> bool:
+    """Whether convolutions run on tensor cores, for which images lie with their channels last, and they lie otherwise.
+
+    In fp32 that is in TF32, which cuDNN may use unless it is told not to (torch.backends.cudnn.allow_tf32).
+    """
+    able = WITH_TF32 if job.precision == "fp32" else WITH_TENSOR_CORES
+    return not job.channels_last and job.gpu.architecture in able
 
 
 def _is_padded(job: Job) -> bool:

@@ -229,7 +229,7 @@ def _sum(tape: Tape, buffers: list[Tensor | None], i: int, other: Tensor) -> Ten
         del old
     total = tape.new("add", shape, dtype, batched, None if strides is None else dense_like(shape, strides))
     assert total.storage is not None
-    tape.summed[total.storage.index] = stored[0], stored[1]
+    tape.unseen.summed[total.storage.index] = stored[0], stored[1]
     return total
 
 

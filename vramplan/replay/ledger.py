@@ -34,6 +34,20 @@ class Storage:
         self.events.append(~self.index)
 
 
+class Unseen:
+    """What a caching allocator sees and no storage shows.
+
+    `summed` has the two gradients that met of each sum. `turned` has, of what a convolution makes, the bytes of the
+    copies in another layout that its kernel takes meanwhile: fixed ones, and those for each sample.
+    """
+
+    __slots__ = ("summed", "turned")
+
+    def __init__(self) -> None:
+        self.summed: dict[int, tuple[int | None, int | None]] = {}
+        self.turned: dict[int, tuple[int, int]] = {}
+
+
 class Ledger:
     """The events of one iteration, the size of each storage, and the phases and repeated units that they belong to.
 
@@ -57,7 +71,7 @@ class Ledger:
         self.not_affine: set[int] = set()  # those of them that no line approximates
         self.elsewhere: set[int] = set()  # allocated on another stream than the model runs on
         self.unjoined: set[int] = set()  # they take no freed block, where none before them was as large
-        self.summed: dict[int, tuple[int | None, int | None]] = {}  # sums of gradients: the two that met
+        self.unseen = Unseen()
         self.relabelled: set[int] = set()  # born by changing their component, not by allocation
         self.category = "activations"  # of storages that are born now
         self.phases: list[tuple[int, str]] = []  # from this event on, this phase

@@ -81,7 +81,8 @@ class Record:
         self.marks = list(tape.marks)
         self.numbers = list(tape.numbers)
         self.relabelled = frozenset(tape.relabelled)
-        self.summed = dict(tape.summed)
+        self.summed = dict(tape.unseen.summed)
+        self.turned = dict(tape.unseen.turned)
         self.elsewhere = frozenset(tape.elsewhere)
         self.unjoined = frozenset(tape.unjoined)
         # a storage that stands for what the iteration before has left, and the storages that this one leaves

@@ -7,10 +7,9 @@ from vramplan.time import fitted
 from vramplan.time.behaviour import CUDNN, EFFICIENT, FLASH1, FLASH2, timing_of
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
-from vramplan.values.machine import Gpu
+from vramplan.values.machine import WITH_TF32, Gpu
 
 TF32_SHARE = 0.5  # of the dense bf16 rate, on every card of NVIDIA since Ampere (Ampere GA100 and GA102 whitepapers)
-TF32_SINCE = ("ampere", "ada", "hopper", "blackwell")
 BEST_PRODUCT = {"amd": 0.51, "": 0.80}
 """Share of the dense rate that the best product reaches, where nobody measured the card: the least of measured ones.
 
@@ -167,7 +166,7 @@ def rates_of(job: Job) -> Rates | None:
     half = gpu.bf16_flop_per_s if job.precision.endswith("bf16") else gpu.fp16_flop_per_s
     half = half or gpu.fp16_flop_per_s or gpu.bf16_flop_per_s
     single = gpu.fp32_flop_per_s
-    tensor = half * TF32_SHARE if half and gpu.architecture in TF32_SINCE else None
+    tensor = half * TF32_SHARE if half and gpu.architecture in WITH_TF32 else None
     peak = half
     if job.precision in EIGHT_BIT_PRECISIONS:
         peak = gpu.fp8_flop_per_s

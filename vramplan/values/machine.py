@@ -12,6 +12,11 @@ PCIE_MOST = 130e9
 """Bytes per second of both ways of the fastest PCIe; a faster link is NVLink or Infinity Fabric."""
 
 
+WITH_TF32 = ("ampere", "ada", "hopper", "blackwell")
+WITH_TENSOR_CORES = ("volta", "turing", *WITH_TF32)
+"""Generations of NVIDIA's GPUs that multiply in TF32, and in 16 bits (NVIDIA, CUDA C++ Programming Guide, 16.1)."""
+
+
 class LinkShares(NamedTuple):
     """What collectives reach of the rate of a link, one way, and copies between a GPU and its host."""
 

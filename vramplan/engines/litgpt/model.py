@@ -19,7 +19,7 @@ from vramplan.replay.models.modules import ACTIVATIONS, LayerNorm, Linear, Outpu
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.part_names import NORMS as NORMS_PART
 from vramplan.replay.observers import Sharding, Trained
-from vramplan.replay.operators.attention import repeat_interleave, scaled_dot_product
+from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import (
     add,
     add_scalar,
@@ -35,7 +35,7 @@ from vramplan.replay.operators.basic import (
 )
 from vramplan.replay.operators.indexing import split_with_sizes
 from vramplan.replay.operators.loss_parts import sum_all
-from vramplan.replay.operators.views import cat, narrow, split, to, transpose, view
+from vramplan.replay.operators.views import cat, narrow, repeat_interleave, split, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.adapters import DTYPES, OWN, is_target
 from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Tensor

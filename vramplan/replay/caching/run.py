@@ -12,6 +12,7 @@ from itertools import chain
 
 from vramplan.replay.caching.allocator import MAIN_STREAM, CachingAllocator, Exceeded, OutOfMemory
 from vramplan.replay.caching.blocks import Block
+from vramplan.replay.ledger import rounded
 from vramplan.replay.record import Record, Requests
 from vramplan.tuples import NamedTuple
 from vramplan.values.allocator import DEFAULT, MIN_BLOCK_BYTES, UNLIMITED, Settings
@@ -60,6 +61,7 @@ def reserve(
     limit_bytes: int | None = None,
     first: Record | None = None,
     workspaces: tuple[int, ...] = (),
+    is_turned: bool = False,
 ) -> Reservation:
     """Run iterations until none reserves more than all before it.
 
@@ -67,8 +69,9 @@ def reserve(
     a micro-step that finds no gradients, where the iteration accumulates them; without it they are there at once.
     `limit_bytes` is what the device can give the allocator; None for as much as it asks for. `workspaces` are those of
     libraries, one of each thread: behind its result the first product of the thread makes it, and it stays.
+    `is_turned`: convolutions copy operands and results into another layout.
     """
-    return Run(record, micro_batch_size, settings, limit_bytes, first, workspaces).reservation()
+    return Run(record, micro_batch_size, settings, limit_bytes, first, workspaces, is_turned).reservation()
 
 
 class Run:
@@ -82,6 +85,7 @@ class Run:
         limit_bytes: int | None,
         first: Record | None,
         workspaces: tuple[int, ...],
+        is_turned: bool = False,
     ) -> None:
         """The arguments are those of `reserve`."""
         self.record, self.micro, self.first, self.workspaces = record, micro_batch_size, first, workspaces
@@ -94,10 +98,15 @@ class Run:
         self.sizes = _rounded(record, micro_batch_size, settings)
         self.left: list[Block] = []  # outputs that the program holds, and what hangs on their graph
         self.first_sizes = [] if first is None else _rounded(first, micro_batch_size, settings)
+        turned = record.turned if is_turned else {}
+        self.requests = _with_copies(record, micro_batch_size, self.sizes) if turned else record.requests
         if first is None:
-            self.kept, self.first_requests = _with_workspaces(record, self.sizes, workspaces)
+            begins = record, self.requests, self.sizes
         else:
-            self.kept, self.first_requests = _with_workspaces(first, self.first_sizes, workspaces)
+            own = _with_copies(first, micro_batch_size, self.first_sizes) if turned else first.requests
+            begins = first, own, self.first_sizes
+        self.begins = begins[1]
+        self.kept, self.first_requests = _with_workspaces(*begins, workspaces)
         self._course = self._whole()
         self._end: Reservation | None = None
 
@@ -210,14 +219,12 @@ class Run:
     def _iterate(self) -> Iterator[None]:
         record, first = self.record, self.first
         gradients: list[Block] = []
-        begins = self.first_requests if self.iteration == 1 else None
-        if first is not None:
-            gradients = yield from self._play(first, begins or first.requests, self.first_sizes, {}, until="step")
-            begins = None
         makes_states = self.iteration == 1
-        rest = yield from self._play(
-            record, begins or record.requests, self.sizes, self.streams, makes_states=makes_states
-        )
+        begins = self.first_requests if makes_states else self.begins
+        if first is not None:
+            gradients = yield from self._play(first, begins, self.first_sizes, {}, until="step")
+            begins = self.requests
+        rest = yield from self._play(record, begins, self.sizes, self.streams, makes_states=makes_states)
         for block in (*rest, *gradients):
             self.allocator.free(block)
 
@@ -290,20 +297,43 @@ def _rounded(record: Record, micro_batch_size: int, settings: Settings) -> list[
     return [rounded(size) for size in record.sizes(micro_batch_size)]
 
 
-def _with_workspaces(record: Record, sizes: list[int], workspaces: tuple[int, ...]) -> tuple[list[int], Requests]:
+def _with_copies(record: Record, micro_batch_size: int, sizes: list[int]) -> Requests:
+    """The requests, and behind what each convolution makes the copies that its kernel takes meanwhile.
+
+    Their sizes are added to `sizes`.
+    """
+    numbers: dict[int, int] = {}
+    for index, (fixed, each) in record.turned.items():
+        numbers[index] = len(sizes)
+        sizes.append(rounded(fixed + each * micro_batch_size))
+    found: Requests = []
+    for name, events in record.requests:
+        more: list[int] = []
+        for event in events:
+            more.append(event)
+            if event in numbers:
+                more += numbers[event], ~numbers[event]
+        found.append((name, more))
+    return found
+
+
+def _with_workspaces(
+    record: Record, begins: Requests, sizes: list[int], workspaces: tuple[int, ...]
+) -> tuple[list[int], Requests]:
     """The requests of the first micro-step, with the workspaces that it makes, and their numbers.
 
     Their sizes are added to `sizes`. Source: aten/src/ATen/native/cuda/Blas.cpp, addmm_out_cuda_impl, which makes the
     result before it asks for a handle.
     """
     made: list[int] = []
-    requests = list(record.requests)
+    operators, count = record.operators, len(record.operators)
+    requests = list(begins)
     for size, thread in zip(workspaces, THREADS, strict=False):
         place = next((at for at, (name, _) in enumerate(requests) if name == thread), None)
         if place is None:
             break
         events = requests[place][1]
-        first = next((at for at, one in enumerate(events) if one >= 0 and record.operators[one] in PRODUCTS), None)
+        first = next((at for at, one in enumerate(events) if 0 <= one < count and operators[one] in PRODUCTS), None)
         if first is None:
             break
         made.append(len(sizes))

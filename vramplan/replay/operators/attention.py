@@ -6,9 +6,15 @@ operators, so they are agreement with the reading of a source, not with a measur
 
 from __future__ import annotations
 
-from vramplan.replay.operators.views import Grads, autocast_half, clone, expand, narrow, pad_last, view
+from vramplan.replay.operators.views import (
+    Grads,
+    autocast_half,
+    narrow,
+    pad_last,
+    repeat_interleave,
+)
 from vramplan.replay.recorder import Saved, Tape, rounded
-from vramplan.replay.tensors import FP32, INT64, Tensor, contiguous_strides, dense_like, normalised, round_up
+from vramplan.replay.tensors import FP32, INT64, Tensor, dense_like, normalised, round_up
 
 FLASH_ROWS, FLASH_WIDTH = 128, 32  # flash_api.cpp, mha_bwd: seqlen_q rounded to 128, head size to 32
 FLASH_HEAD_MULTIPLE = 8  # sdp_utils.cpp / attention.cu: heads are padded to a multiple of 8 elements
@@ -62,36 +68,6 @@ def masked_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout_p: f
         return unfused_attention(q, k, v, additive_mask(autocast_half(mask), q.dtype), dropout_p)
     # no name for the mask of numbers: where its rows are padded, it goes before the kernel runs
     return efficient(q, k, v, aligned_mask(additive_mask(autocast_half(mask), q.dtype), scores))
-
-
-def repeat_interleave(x: Tensor, times: int) -> Tensor:
-    """`x.repeat_interleave(times, dim=1)`: always a copy, also of one head.
-
-    Backward: 1 new, the sum over the copies.
-    Source: aten/src/ATen/native/Repeat.cpp, repeat_interleave_symint.
-    """
-    batch, heads, length, width = x.shape
-    strides = x.strides or contiguous_strides(x.shape)
-    shape5 = (batch, heads, 1, length, width)
-    five = view_unsqueezed(x, shape5, (*strides[:2], strides[1], *strides[2:]))
-    wide = expand(five, (batch, heads, times, length, width))
-    return view(clone(wide), (batch, heads * times, length, width))
-
-
-def view_unsqueezed(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
-    """`x[:, :, None]`: a view with one more dimension of size 1, nothing new.
-
-    Backward: the gradient without that dimension, nothing new.
-    Source: tools/autograd/derivatives.yaml, unsqueeze.
-    """
-
-    def backward(grad: Tensor, saved: Saved) -> Grads:
-        old = grad.strides or contiguous_strides(grad.shape)
-        squeezed = (*grad.shape[:2], *grad.shape[3:])
-        return (grad.alias(squeezed, normalised(squeezed, (*old[:2], *old[3:])), None),)
-
-    node = None if x.node is None else x.tape.record("unsqueeze", (x,), backward)
-    return x.alias(shape, normalised(shape, strides), node)
 
 
 def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -285,3 +285,33 @@ def pad_last(x: Tensor, amount: int) -> Tensor:
 
     node = x.tape.record("constant_pad_nd", (x,), backward)
     return x.tape.new("constant_pad_nd", (*before[:-1], before[-1] + amount), x.dtype, x.batched, None, node)
+
+
+def repeat_interleave(x: Tensor, times: int) -> Tensor:
+    """`x.repeat_interleave(times, dim=1)`: always a copy, also of one head.
+
+    Backward: 1 new, the sum over the copies.
+    Source: aten/src/ATen/native/Repeat.cpp, repeat_interleave_symint.
+    """
+    batch, heads, length, width = x.shape
+    strides = x.strides or contiguous_strides(x.shape)
+    shape5 = (batch, heads, 1, length, width)
+    five = view_unsqueezed(x, shape5, (*strides[:2], strides[1], *strides[2:]))
+    wide = expand(five, (batch, heads, times, length, width))
+    return view(clone(wide), (batch, heads * times, length, width))
+
+
+def view_unsqueezed(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
+    """`x[:, :, None]`: a view with one more dimension of size 1, nothing new.
+
+    Backward: the gradient without that dimension, nothing new.
+    Source: tools/autograd/derivatives.yaml, unsqueeze.
+    """
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        old = grad.strides or contiguous_strides(grad.shape)
+        squeezed = (*grad.shape[:2], *grad.shape[3:])
+        return (grad.alias(squeezed, normalised(squeezed, (*old[:2], *old[3:])), None),)
+
+    node = None if x.node is None else x.tape.record("unsqueeze", (x,), backward)
+    return x.alias(shape, normalised(shape, strides), node)
