@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.replay.models.part_names import HEAD, NORMS
+from vramplan.replay.module_runs import entered
 from vramplan.replay.observers import Kernels, Sharding, Trained
 from vramplan.replay.operators.basic import (
     add,
@@ -189,20 +190,6 @@ class LayerNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.kernel(x, self.weight, self.bias)
-
-
-def entered(run: Callable[[Tensor], Tensor], hidden: Tensor, *parameters: Parameter) -> Tensor:
-    """What a module of several operators gives; whoever follows modules is told when it begins and when it is over."""
-    told = hidden.tape.told
-    if not told.module_entered:
-        return run(hidden)
-    for tell in told.module_entered:
-        tell((hidden,), parameters)
-    try:
-        return run(hidden)
-    finally:  # a recomputation may stop inside
-        for tell in told.module_over:
-            tell()
 
 
 class RMSNorm:
