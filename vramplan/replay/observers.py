@@ -241,3 +241,17 @@ class Sharding(Observer):
     def after_model(self, loss: Tensor) -> Tensor:
         """The model has returned its loss, or its logits. Returns the tensor that the step goes on with."""
         return loss
+
+
+def entered(run: Callable[[Tensor], Tensor], hidden: Tensor, *parameters: Parameter) -> Tensor:
+    """What a module of several operators gives; whoever follows modules is told when it begins and when it is over."""
+    told = hidden.tape.told
+    if not told.module_entered:
+        return run(hidden)
+    for tell in told.module_entered:
+        tell((hidden,), parameters)
+    try:
+        return run(hidden)
+    finally:  # a recomputation may stop inside
+        for tell in told.module_over:
+            tell()

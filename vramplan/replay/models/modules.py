@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.replay.models.part_names import HEAD, NORMS
-from vramplan.replay.module_runs import entered
-from vramplan.replay.observers import Kernels, Sharding, Trained
+from vramplan.replay.observers import Kernels, Sharding, Trained, entered
 from vramplan.replay.operators.basic import (
     add,
     add_scalar,

@@ -24,7 +24,7 @@ from vramplan.replay.models.modules import (
 from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.stacks import shift_right, split_at, text_pair
-from vramplan.replay.module_runs import entered
+from vramplan.replay.observers import entered
 from vramplan.replay.operators.basic import (
     add,
     add_scalar,
