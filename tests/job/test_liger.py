@@ -26,10 +26,11 @@ STORED: dict[str, Any] = {"micro_batch_size": 2, "activation_checkpointing": "no
         ({"model": "deepseek-v2-lite"}, ("rms-norm",), "liger_kernels glu of deepseek_v2"),
         (
             {"model": "qwen2.5-vl-7b"},
-            (),
-            "of qwen2_5_vl: the model's own code is counted, as the kernels that Liger has",
+            ("rms-norm", "glu"),
+            "stops at a qwen2_5_vl of Transformers 5.23",
         ),
         ({"model": "qwen3-vl-8b", "liger_kernels": ["rope"]}, ("rope",), "stops at a qwen3_vl of Transformers 5.23"),
+        ({"model": "gemma-3-4b"}, ("rms-norm", "glu"), None),
         ({"compile": True}, (), "liger_kernels is not modelled in a compiled model"),
         ({"loss": "dpo"}, (), "liger_kernels is not modelled beside a reference model"),
         ({"loss": "dpo", "dpo_reference": "precomputed"}, ("rms-norm", "glu"), None),

@@ -87,7 +87,7 @@ ROWS = {
     "hosted": 38,
     "masks": 63,
     "images": 135,
-    "liger": 99,
+    "liger": 111,
     "turns": 35,
     "tiled": 27,
 }

@@ -7,6 +7,7 @@ is told to the counter.
 from __future__ import annotations
 
 import contextlib
+import os
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -132,7 +133,10 @@ def _sharded(job: Job, model: Any, stack: contextlib.ExitStack) -> Any:
     if job.adapter is not None:
         from peft.utils.other import fsdp_auto_wrap_policy
 
-        how["auto_wrap_policy"] = fsdp_auto_wrap_policy(model)
+        # else the policy takes BERT's embeddings for a block too, and the tied head then has a table of its own
+        classes = ",".join(sorted({type(one).__name__ for one in blocks(model)}))
+        with patch.dict(os.environ, {"FSDP_TRANSFORMER_CLS_TO_WRAP": classes}):
+            how["auto_wrap_policy"] = fsdp_auto_wrap_policy(model)
     else:
         units = {id(one) for one in blocks(model)}
         how["auto_wrap_policy"] = partial(lambda_auto_wrap_policy, lambda_fn=lambda one: id(one) in units)

@@ -21,7 +21,7 @@ def types_with(quantization: str | None, model: ModelShape) -> Callable[[], tupl
     """
     if quantization == GPTQ:
         return gptq_quantizable
-    return adaptable if model.task == "lm" else quantizable
+    return adaptable if model.task in ("lm", "image") else quantizable
 
 
 def told_of(quantization: str | None, model: ModelShape | None) -> list[Assumption]:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 KEY, ALONE = "trained_blocks", "leave one of the two out"
 BADAM = "badam"
-STEPPED = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")
+STEPPED = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "lion", "adamw-8bit")
 BESIDE = {"frozen": "parts that are frozen", "adapter": "an adapter", "quantization": "quantized weights"}
-SWITCHES = {"optimizer_in_backward": "a step in backward", "ema": "an average of the weights"}
+SWITCHES = {"optimizer_in_backward": "a step in backward"}
 
 
 def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, precision: str) -> tuple[str, ...]:
@@ -29,7 +29,11 @@ def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, prec
     assert given is not None
     word, _, number = given.partition(":")
     for key, what in {**BESIDE, **SWITCHES}.items():
-        if getattr(raw, key):
+        if not getattr(raw, key):
+            continue
+        if word == BADAM and key == "frozen":
+            fields.refuse(KEY, f"{given} trains all of its block and nothing else, whatever is frozen", hint=ALONE)
+        else:
             fields.refuse(KEY, f"{given} is not modelled with {what}", hint=ALONE)
     if raw.sharding not in {None, "none"} or raw.data_parallel_size > 1 or raw.split is not None:
         fields.refuse(KEY, f"{given} is modelled on one device", hint="leave parallel out")

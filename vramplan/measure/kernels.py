@@ -11,6 +11,7 @@ from math import sqrt
 from typing import Any
 
 from vramplan.measure.known import true_of
+from vramplan.replay.optimizers.galore import LARGEST_BATCHED_SIDE
 from vramplan.replay.recorder import rounded
 from vramplan.replay.tensors import round_up
 
@@ -91,7 +92,20 @@ def scratch_rules() -> dict[Any, Callable[..., int]]:
         aten.embedding_dense_backward.default: embedding_backward,
         aten._foreach_norm.Scalar: foreach_norm,
         aten.index.Tensor: masked_places,
+        aten._linalg_svd.default: copied_matrix,
     }
+
+
+def copied_matrix(matrix: Any, *_: Any) -> int:
+    """What a singular value decomposition has beside its results: a copy, and whether it converged.
+
+    Of a matrix up to 32 x 32 that is not square the longer factor is whole first.
+    Source: aten/src/ATen/native/cuda/linalg/BatchLinearAlgebraLib.cpp, svd_cusolver and svd_cusolver_gesvdjBatched.
+    """
+    rows, columns = matrix.shape[-2:]
+    longest, itemsize = max(rows, columns), matrix.element_size()
+    whole = longest * longest if longest <= LARGEST_BATCHED_SIDE and rows != columns else 0
+    return rounded(matrix.numel() * itemsize) + rounded(1) + rounded(whole * itemsize)
 
 
 def fused_on_cuda() -> Any:

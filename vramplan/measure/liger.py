@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -21,11 +22,16 @@ KERNELS = {
     ),
     "swiglu": ("_swiglu_forward_kernel", "_swiglu_backward_kernel"),
     "geglu": ("_geglu_tanh_forward_kernel", "_geglu_tanh_backward_kernel"),
+    "layer_norm": ("_layer_norm_forward_kernel", "_layer_norm_backward_kernel"),
     "rope": ("_triton_rope",),
 }
 """Triton's, by the file of liger_kernel/ops: each writes into its arguments."""
 
-OUTPUTS = ("LigerQwen3VLCausalLMOutputWithPast",)
+OUTPUTS = (
+    "LigerQwen3VLCausalLMOutputWithPast",
+    "LigerQwen2VLCausalLMOutputWithPast",
+    "LigerQwen2_5_VLCausalLMOutputWithPast",
+)
 MODULES = "transformers.models."
 BEFORE: dict[Any, dict[str, Any]] = {}
 """What the modules of models had before something in them was replaced."""
@@ -43,6 +49,8 @@ def replaced(job: Job, model: Any) -> Any:
     asked, kind = job.liger_kernels, job.model.transformers_model_type
     gated = "swiglu" if PATCHES[kind].activation == "silu" else "geglu"
     words = {"rope": ROPE in asked, "rms_norm": NORM in asked, gated: GLU in asked}
+    if "layer_norm" in signature(patches[kind]).parameters:
+        words["layer_norm"] = NORM in asked
     patches[kind](**words, fused_linear_cross_entropy=False, model=model)
     return model
 

@@ -114,7 +114,7 @@ def backward(tape: Tape, loss: Tensor, *, received: bool = False) -> Tensor:
     walk(tape, loss, root, since=0)
     tape.enter(())
     for walked in tape.told.graph_walked:
-        walked(tape.held)
+        walked([*tape.held, *tape.leaves])
     for kept in tape.held:
         if type(kept) is Parameter:
             kept.node = kept.grad = kept.storage = None  # it is its own accumulator: a cycle

@@ -8,7 +8,9 @@ from vramplan.replay.observers import Accumulation, Resident
 from vramplan.replay.record import State
 from vramplan.replay.recorder import rounded
 from vramplan.replay.techniques import Technique
-from vramplan.replay.tensors import FP32, Parameter
+from vramplan.replay.tensors import FP32, Parameter, Tensor
+
+EARLIER = "gradients of earlier micro-steps"
 
 
 def gradient_bytes(parameter: Parameter, in_fp32: bool) -> int:
@@ -46,3 +48,34 @@ class ResidentGradients(Technique):
             return []
         reached = [one for one in self.tape.parameters if not one.idle]
         return gradient_states(reached, self.setup.fp32_gradients)
+
+
+class GoingGradients(ResidentGradients):
+    """Gradients of earlier micro-steps that the optimizer lets go of one by one, before its step is over.
+
+    One storage stands for them until then: which weights there are is known when the model has run.
+    """
+
+    _earlier: Tensor | None = None
+
+    def before_forward(self) -> None:
+        """They are there."""
+        self._earlier = self.tape.new(EARLIER, (), FP32, False, category="gradients")
+
+    def before_step(self) -> None:
+        """Each is its own from now on."""
+        tape, earlier = self.tape, self._earlier
+        assert earlier is not None
+        assert earlier.storage is not None
+        trained = [one for one in tape.parameters if one.node is not None]
+        size = sum(gradient_bytes(one, self.setup.fp32_gradients) * one.copies for one in trained)
+        tape.resize(earlier.storage.index, size)
+        self._earlier = None
+        del earlier
+        for one in trained:
+            if one.grad is None:
+                one.grad = tape.new(EARLIER, one.shape, one.dtype, False, category="gradients")
+
+    def states(self, buffers: Sequence[int]) -> list[State]:
+        """None that stays."""
+        return []

@@ -26,6 +26,8 @@ class Told:
     making: Methods = ()
     made: Methods = ()
     made_linear: Methods = ()
+    module_entered: Methods = ()
+    module_over: Methods = ()
     recorded: Methods = ()
     launched: Methods = ()
     packing: Methods = ()

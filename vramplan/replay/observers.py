@@ -38,6 +38,12 @@ class Observer:
     def made_linear(self, layer: Any) -> None:
         """A linear layer was made."""
 
+    def module_entered(self, inputs: tuple[Tensor, ...], parameters: tuple[Parameter, ...]) -> None:
+        """A module of several operators, which has these parameters of its own, is about to run on these inputs."""
+
+    def module_over(self) -> None:
+        """The operators of that module have run."""
+
     def recorded(self, inputs: Sequence[Tensor | None], fn: Backward) -> Backward:
         """An operator is about to run. Returns its backward function, or a function around it."""
         return fn
@@ -132,6 +138,10 @@ class Kernels:
 
     def norm(self, name: str) -> Callable[[Tensor, Parameter], Tensor] | None:
         """An RMSNorm of that name, of its input and its weight."""
+        return None
+
+    def layer_norm(self, name: str) -> Callable[[Tensor, Parameter, Parameter | None], Tensor] | None:
+        """A LayerNorm of that name, of its input, its weight and its bias."""
         return None
 
 
@@ -235,3 +245,17 @@ class Sharding(Observer):
     def after_model(self, loss: Tensor) -> Tensor:
         """The model has returned its loss, or its logits. Returns the tensor that the step goes on with."""
         return loss
+
+
+def entered(run: Callable[[Tensor], Tensor], hidden: Tensor, *parameters: Parameter) -> Tensor:
+    """What a module of several operators gives; whoever follows modules is told when it begins and when it is over."""
+    told = hidden.tape.told
+    if not told.module_entered:
+        return run(hidden)
+    for tell in told.module_entered:
+        tell((hidden,), parameters)
+    try:
+        return run(hidden)
+    finally:  # a recomputation may stop inside
+        for tell in told.module_over:
+            tell()

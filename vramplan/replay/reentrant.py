@@ -28,10 +28,22 @@ class RunsReentrantly(Observer):
         parameters = self.tape.parameters
         before = len(parameters)
         out = reentrant_checkpoint(function, *inputs)
+        self.hold(function)
         result: Any = out
         if (result[0] if type(result) is tuple else result).node is None:
             self.outside += parameters[before:]
         return out
+
+    def hold(self, function: Callable[..., Any]) -> None:
+        """The node has the function, and that has what its blocks were handed by name, until the outputs go.
+
+        Source: torch/utils/checkpoint.py, CheckpointFunction.forward (ctx.run_function).
+        """
+        known = {id(one) for one in self.tape.held}
+        for one in getattr(function, "holds", tuple)():
+            if one.storage is not None and id(one) not in known:
+                known.add(id(one))
+                self.tape.held.append(one)
 
     def passed_by_name(self, tensor: Tensor) -> None:
         """The function that backward runs again holds it."""

@@ -10,6 +10,7 @@ partitioned_param_coordinator.py, fetch_sub_module.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 LEAVES = ("mixtral", "qwen_moe")
@@ -57,3 +58,11 @@ class Inside:
         self.left = {*module}.difference(members)
         self.module = module if self.left else ()
         return True
+
+
+class Entry:
+    """One run of a module of several operators: its parameters, and whether one of its inputs needs a gradient."""
+
+    def __init__(self, members: Members, inputs: Sequence[Any]) -> None:
+        self.members = members
+        self.is_told = any(one.storage is not None and one.node is not None for one in inputs)

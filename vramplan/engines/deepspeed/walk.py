@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from vramplan.engines.deepspeed.modules import LEAVES, Inside, Modules
+from vramplan.engines.deepspeed.modules import LEAVES, Entry, Inside, Modules
 from vramplan.engines.deepspeed.order import Order, Place
 from vramplan.engines.deepspeed.repeats import repeated, shortened
 from vramplan.replay.asked import AsksInputs
@@ -205,21 +205,41 @@ class _Modules(_Noted):
         super().__init__(tape)
         self.several, self.inside = Modules(family), Inside()
         self.modules = self.several.found
+        self.entry: Entry | None = None  # the module of several operators that runs
+        self.in_backward: Entry | None = None
 
     def made(self, parameter: Parameter) -> None:
         """A parameter was made."""
         super().made(parameter)
         self.several.made(parameter)
 
+    def module_entered(self, inputs: tuple[Any, ...], parameters: tuple[Parameter, ...]) -> None:
+        """A norm."""
+        self.entry = Entry(parameters, inputs)
+        self._come(parameters)
+
+    def module_over(self) -> None:
+        """It has run."""
+        self.entry = None
+
     def recorded(self, inputs: Sequence[Any], fn: Any) -> Any:
         """An operator has parameters, now and when its backward runs."""
+        entry = self.entry
+        if entry is not None:
+            return Used(entry.members, fn, lambda those, entered: self._come_back(entry, those, entered))
         members = members_of(inputs)
         if not members:
             return fn
         self._come(members)
         return Used(members, fn, lambda those, entered: None if entered else self._come(those))
 
+    def _come_back(self, entry: Entry, members: tuple[Parameter, ...], entered: bool) -> None:
+        if not entered and self.in_backward is not entry:
+            self._come(members)
+        self.in_backward = entry
+
     def _come(self, members: tuple[Parameter, ...]) -> None:
+        self.in_backward = None
         module = next((tuple(one) for one in self.modules if members[0] in one), members)
         if self.inside.come(members, module):
             self.uses.append(module)
@@ -227,7 +247,7 @@ class _Modules(_Noted):
     def recomputing(self, node: Node) -> None:
         """The module whose backward makes a checkpoint run again is come to before those inside."""
         if type(node.fn) is Used:
-            self._come(node.fn.members)
+            node.fn.come(node.fn.members, False)
             node.fn.is_entered = True
 
     def table_reached(self, table: Parameter) -> None:

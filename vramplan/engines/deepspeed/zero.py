@@ -63,6 +63,10 @@ class Zero(Shards):
         self.own: Tensor | None = None  # averaged gradients of the parameters of the part
         self.earlier: Tensor | None = None  # those of earlier micro-steps
         self.accumulated: dict[Parameter, Tensor] = {}  # whole gradients of earlier micro-steps
+        self.later: list[int] = []  # elements of those whose parameters are made behind the blocks
+        self.of_later: Tensor | None = None  # what stands for them
+        self.in_block = False
+        self.outside: list[Parameter] = []  # what is trained in no block, as it was made
         self.padding: Tensor | None = None
         self.losses: list[Tensor] = []
         if policy.accumulating and not policy.partitions_gradients:
@@ -76,7 +80,15 @@ class Zero(Shards):
     def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
         """Blocks stay what they are."""
         self.walks += 1
-        return make
+
+        def build(number: int) -> Any:
+            self.in_block = True
+            try:
+                return make(number)
+            finally:
+                self.in_block = False
+
+        return build
 
     def apart(self) -> list[int]:
         """The blocks of this walk in whose backward a bucket is averaged, or that bring the first gradient."""
@@ -88,7 +100,11 @@ class Zero(Shards):
 
     def made(self, parameter: Parameter) -> None:
         """Stage 1: earlier micro-steps left a gradient of it."""
+        if parameter.node is not None and not self.in_block:
+            self.outside.append(parameter)
         if self.tape.role(Accumulation).resident and parameter.node is not None:
+            if self.later and not self.in_block:
+                self._stand_for(self.later[1:])
             made = self.tape.new("add_", parameter.shape, parameter.dtype, False, category="gradients")
             self.accumulated[parameter] = made
 
@@ -98,10 +114,23 @@ class Zero(Shards):
             self.made(one)
         if not self.policy.accumulating:
             return
+        if self.tape.role(Accumulation).resident:
+            self._stand_for([self.order.sizes[one] for one in self._numbers_outside()[len(self.outside) :]])
         if self.policy.partitions_gradients:
             self.earlier = self._own_gradients()
         else:
             self._make_buckets()
+
+    def _numbers_outside(self) -> list[int]:
+        return [one for one in self.order.made if self.order.places[one] is None]
+
+    def _stand_for(self, later: list[int]) -> None:
+        """Gradients whose parameters the replay makes when forward comes to them are there all the same."""
+        self.later, self.of_later = later, None
+        if later:
+            itemsize = self.policy.dtype.itemsize
+            size = sum(rounded(one * itemsize) for one in later)
+            self.of_later = self.tape.new("add_", (size,), BYTE, False, category="gradients")
 
     def before_backward(self, loss: Tensor) -> Tensor:
         """The loss over the number of micro-steps, and scaled.
@@ -111,6 +140,7 @@ class Zero(Shards):
         mean = mul_scalar(loss)
         scaled = mul_scalar(mean)
         self.losses = [loss, mean, scaled]
+        self._stand_for([])
         return scaled
 
     # ----------------------------------------------------------------------------------------------- gradients
@@ -225,12 +255,15 @@ class Zero(Shards):
     def _average_all(self) -> None:
         """Whole gradients go into the bucket one by one; each is freed when it is there."""
         sizes = [rounded(one * self.policy.dtype.itemsize) for one in self.order.sizes]
+        for number, one in zip(self._numbers_outside(), self.outside, strict=False):
+            if one.grad is not None and one.grad.storage is not None:  # which may be a view of something larger
+                sizes[number] = self.tape.size_of(one.grad.storage)
         bounds = [0, *self.flushes]
         groups = [self.arrivals[low:high] for low, high in pairwise(bounds)]
         amounts = [sum(sizes[one] for one in group) for group in groups]
         held = self._let_go()
         if amounts:
-            amounts[-1] += held - sum(amounts)  # a gradient may be a view of something larger
+            amounts[-1] += held - sum(amounts)  # those of blocks may be, too
         waiting = [self._booked(amount) for amount in amounts]
         waiting.reverse()
         for group, flush in zip(groups, self.flushes.values(), strict=True):
@@ -328,6 +361,7 @@ class Zero(Shards):
     def drop(self) -> None:
         """Nothing more will be asked."""
         self.accumulated.clear()
+        self.outside.clear()
 
     def annotate(self, record: Record) -> None:
         """Which device holds most, from when on."""

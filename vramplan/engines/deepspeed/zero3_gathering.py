@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from vramplan.engines.deepspeed.modules import Inside
+from vramplan.engines.deepspeed.modules import Entry, Inside
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.walk import Used, members_of
 from vramplan.engines.deepspeed.zero import COMMUNICATION
@@ -97,6 +97,8 @@ class Gathering(Observer):
         self.leaving: tuple[int, ...] = ()  # the parameters of the module that runs
         self.module_of = {one: module for module in order.modules for one in module}
         self.inside = Inside()
+        self.entry: Entry | None = None  # the module of several operators that runs
+        self.in_backward: Entry | None = None
         self.recomputed: set[int] = set()  # those not trained that a checkpoint has gathered again
         self.is_over = False  # the module whose backward made the checkpoint run again
         self.numbers: dict[int, int] = {}
@@ -106,8 +108,20 @@ class Gathering(Observer):
         self.after: dict[int, int] = {}
         self.pairs = frozenset(pairwise(order.arrivals))
 
+    def module_entered(self, inputs: tuple[Tensor, ...], parameters: tuple[Parameter, ...]) -> None:
+        """A norm: its weight is gathered before its first operator, which may not be the one that needs it."""
+        self.entry = Entry(tuple([self._number(one) for one in parameters]), inputs)
+        self._reach(self.entry.members)
+
+    def module_over(self) -> None:
+        """It has run."""
+        self.entry = None
+
     def recorded(self, inputs: Sequence[Tensor | None], fn: Any) -> Any:
         """An operator is about to run: its module's parameters have to be there, now and in its backward."""
+        entry = self.entry
+        if entry is not None:
+            return self._of_entry(entry, fn)
         found = members_of(inputs)
         members = tuple([self._number(one) for one in found]) if found else ()
         self._reach(members)
@@ -137,11 +151,29 @@ class Gathering(Observer):
 
         return Used(members, backward_fn, self._come)
 
+    def _of_entry(self, entry: Entry, fn: Any) -> Used:
+        """An operator of a module that backward comes to once, with the last of its operators."""
+
+        def backward_fn(grad: Any, saved: Any) -> Any:
+            if not entry.is_told:
+                self.leaving = ()
+            if self.recomputed:
+                self.is_over = True
+            return fn(grad, self.tape.unpacked(saved))
+
+        def come(members: tuple[int, ...], entered: bool) -> None:
+            if entered or self.in_backward is not entry:
+                self._come(members, entered)
+            self.in_backward = entry
+
+        return Used(entry.members, backward_fn, come)
+
     def _come(self, members: tuple[int, ...], entered: bool = False) -> None:
         """Backward comes to a module, or back to the one that a checkpoint ran again for.
 
         Recomputation stops inside that module, which is therefore not over.
         """
+        self.in_backward = None
         if entered and members:
             self.leaving = self.module_of.get(members[0], members)
             return
@@ -169,7 +201,7 @@ class Gathering(Observer):
         Source: partitioned_param_coordinator.py, update_recompute_parameters.
         """
         if type(node.fn) is Used:
-            self._come(node.fn.members)
+            node.fn.come(node.fn.members, False)
             node.fn.is_entered = True
         self.leaving = ()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from vramplan.replay.autograd import checkpoint
@@ -14,6 +14,8 @@ from vramplan.replay.tensors import Tensor
 
 Block = Callable[[Any], Any]
 NOTHING: Mapping[str, Any] = {}
+Handed = Mapping[str, "Tensor | None"] | Callable[[int], Mapping[str, "Tensor | None"]]  # by the number of the block
+FLOATS = ("cos", "sin")  # attributes of a block that FSDP2 casts on their way to it
 Carried = TypeVar("Carried", bound="Tensor | tuple[Any, ...]")  # the hidden state, or a tuple that begins with it
 
 
@@ -31,7 +33,7 @@ def run_blocks(
     start: int = 0,
     numbered_from: int = 0,
     carries: bool = False,
-    handed: Mapping[str, Tensor | None] = NOTHING,
+    handed: Handed = NOTHING,
     hands_to_all: bool = False,
 ) -> Tensor: ...
 
@@ -50,7 +52,7 @@ def run_blocks(
     start: int = 0,
     numbered_from: int = 0,
     carries: bool = False,
-    handed: Mapping[str, Tensor | None] = NOTHING,
+    handed: Handed = NOTHING,
     hands_to_all: bool = False,
 ) -> Carried: ...
 
@@ -68,7 +70,7 @@ def run_blocks(
     start: int = 0,
     numbered_from: int = 0,
     carries: bool = False,
-    handed: Mapping[str, Tensor | None] = NOTHING,
+    handed: Handed = NOTHING,
     hands_to_all: bool = False,
 ) -> Any:
     """Send the hidden state through all blocks, checkpointing the segments that ask for it.
@@ -79,8 +81,9 @@ def run_blocks(
     make-ups, `make_up(i)`, which differ in their modules and share nothing that the others do not. Blocks may return a
     tuple that begins with the hidden state; where the original keeps it in a variable until the next block has
     returned, `outputs` is that variable. `handed` are tensors that the original hands to a block as positional
-    arguments, by the attributes that blocks have them in. Where each block is a checkpoint, as a switch of Transformers
-    makes it, that keeps them like its input, and with `hands_to_all` so does one of several blocks.
+    arguments, by the attributes that blocks have them in, or a function that gives those of a block. Where each block
+    is a checkpoint, as a switch of Transformers makes it, that keeps them like its input, and with `hands_to_all` so
+    does one of several blocks.
 
     `start` is the number of the first block in the answer, where other blocks ran before, and `numbered_from` that in
     its own stack, where a stack runs in several parts. With `carries` a block is
@@ -108,8 +111,9 @@ def run_blocks(
     sharding = tape.role(Sharding)
     # whether a checkpoint is inside of the hooks of what shares the states
     inside = sharding.hooks_stay_outside and bool(tape.told.checkpointed) and each_is_a_checkpoint(segments)
+    handed_to = handed if callable(handed) else lambda _: handed
     if inside:
-        make = sharding.around_checkpoints(make, tuple(name for name, one in handed.items() if one is not None))
+        make = sharding.around_checkpoints(make, tuple(name for name, one in handed_to(0).items() if one is not None))
     make = sharding.units(make)
     firsts += sharding.apart()
     apart = firsts + breaks
@@ -131,7 +135,8 @@ def run_blocks(
                 holders += unlike_the_one_before(times, size, at, kind)
             run = tape.repeat(times, first=opens, last=closes, start=start + at, stride=size, apart=holders)
             for first, _ in run:
-                given = {name: sharding.taken(one) for name, one in handed.items() if one is not None and hands}
+                beside = handed_to(at + first * size) if hands else NOTHING
+                given = {name: sharding.taken(one) for name, one in beside.items() if one is not None}
                 names = tuple(given)
                 segment = segment_of(tape, size, make, at + first * size, apart, carries=carries, names=names)
                 result = checkpoint(tape, segment, hidden, *given.values(), keeps=selects)
@@ -141,6 +146,19 @@ def run_blocks(
                     outputs[:] = (result,)
         at += times * size
     return hidden
+
+
+class GivenRotary:
+    """Cosines and sines in fp32, on their way to blocks that have them as `cos` and `sin`.
+
+    Hooks that cast them stand outside of the checkpoint of a block, which then holds its own copies.
+    """
+
+    def __init__(self, tape: Tape, segments: Sequence[Segment], rotary: tuple[Tensor, Tensor]) -> None:
+        casts = tape.role(Sharding).inputs_dtype is not None and each_is_a_checkpoint(segments)
+        self.handed: Mapping[str, Tensor] = dict(zip(FLOATS, rotary, strict=True)) if casts else {}
+        # blocks that are built around a checkpoint hand on what they have
+        self.own = None if casts and not tape.told.checkpointed else rotary
 
 
 def with_attributes(block: Any, names: Sequence[str], values: Sequence[Tensor], hidden: Any) -> Any:
@@ -195,6 +213,23 @@ def unlike_the_one_before(times: int, size: int, at: int, kind: Callable[[int], 
     return [i for i in range(1, times) if kinds[i] != kinds[i - 1]]
 
 
+class Segmented:
+    """The function of a checkpoint, and the blocks that it runs."""
+
+    def __init__(self, run: Callable[..., Any], blocks: Mapping[int, Any]) -> None:
+        self.run, self.blocks = run, blocks
+
+    def __call__(self, *given: Any) -> Any:
+        """What it gives."""
+        return self.run(*given)
+
+    def holds(self) -> Iterator[Tensor]:
+        """What the blocks have beside their own: tensors that an original hands to a block by name."""
+        for block in self.blocks.values():
+            for one in vars(getattr(block, "block", block)).values():
+                yield from (each for each in (one if type(one) is tuple else (one,)) if type(each) is Tensor)
+
+
 def segment_of(
     tape: Tape,
     size: int,
@@ -228,7 +263,7 @@ def segment_of(
         makes.clear()
         return result if size == 1 else hidden
 
-    return run
+    return Segmented(run, blocks)
 
 
 def in_its_part(tape: Tape, make: Callable[[int], Any], first: int = 0) -> Callable[[int], Any]:

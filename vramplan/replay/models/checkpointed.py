@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vramplan.replay.autograd import checkpoint
-from vramplan.replay.models.blocks import with_attributes
+from vramplan.replay.models.blocks import Segmented, with_attributes
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
 
@@ -32,7 +32,7 @@ class Checkpointed:
         def run(hidden: Any, *handed: Tensor) -> Any:
             return with_attributes(inner, names, handed, hidden)
 
-        return checkpoint(self.tape, run, hidden, *(getattr(self, name) for name in names))
+        return checkpoint(self.tape, Segmented(run, {0: inner}), hidden, *(getattr(self, name) for name in names))
 
 
 def checkpointed_blocks(tape: Tape, make: Callable[[int], Any], names: Sequence[str]) -> Callable[[int], Checkpointed]:

@@ -20,6 +20,7 @@ class Patch(NamedTuple):
     why: str = ""  # it has no others
     in_place: tuple[str, ...] | None = None  # norms that write their gradient over the incoming; None: all of them
     left: tuple[str, ...] = ()  # norms that stay the model's own
+    layer_norms: tuple[str, ...] = ()  # of its vision encoder, which become Liger's with the others
     activation: str = "silu"  # of its gated layers
     turns_images: bool = False  # whether its vision encoder has rotary positions of Liger's too
     stops: bool = False  # whether it asks Transformers 5.23 for a class that is no longer there, and stops
@@ -34,8 +35,7 @@ OWN_EXPERTS = "the kernel that Liger has for all experts together is not modelle
 NEIGHBOURS = "Liger has no rotary positions that turn neighbours"
 UNPATCHED = "Liger's patch of it replaces no gated layer"
 CLAMPED = "Liger has no gated activation that is clamped"
-IMAGES = "the kernels that Liger has for it, norms of its vision encoder among them, are not modelled"
-STOPPED = f"{IMAGES}; liger-kernel 0.8.5 stops at it in Transformers 5.23"
+OTHERWISE_TURNED = "the rotary positions that Liger replaces are no longer those of its text in Transformers 5.23"
 COMPLEX = "the kernel that Liger has for complex rotations is not modelled"
 
 PATCHES = {
@@ -50,8 +50,9 @@ PATCHES = {
     **dict.fromkeys(("deepseek_v2", "deepseek_v3"), Patch((NORM,), OWN_EXPERTS)),
     "llama4_text": Patch((NORM, GLU), COMPLEX, generates=True),
     "qwen3_vl": Patch((NORM, ROPE), UNPATCHED, turns_images=True, stops=True),
-    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), Patch((), STOPPED)),
-    "gemma3": Patch((), IMAGES),
+    "qwen2_vl": Patch((NORM, GLU), OTHERWISE_TURNED, layer_norms=("norm1", "norm2"), stops=True),
+    "qwen2_5_vl": Patch((NORM, GLU), OTHERWISE_TURNED, left=("ln_q",), stops=True),
+    "gemma3": Patch(activation=TANH, in_place=NOWHERE, layer_norms=("layer_norm1", "layer_norm2", "post_layernorm")),
 }
 """By the model type of Transformers."""
 

@@ -36,18 +36,19 @@ from vramplan.replay.operators.experts import sigmoid, top_k
 from vramplan.replay.operators.repeats import as_real, product_by_expert, repeat_rows, scatter_rows, sum_first
 from vramplan.replay.operators.views import contiguous, split, to, transpose, view
 from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques.packing import packed_mask
 from vramplan.replay.tensors import BOOL, FP32, INT64, Tensor
 
 
-def rotary_embedding(hidden: Tensor, head_size: int) -> Tensor:
-    """Llama4TextRotaryEmbedding.forward: complex numbers [1, S, d/2], as [1, S, d] in fp32."""
-    tape, length = hidden.tape, hidden.shape[1]
-    whole, half = (1, length, head_size), (1, length, head_size // 2)
-    positions = tape.new("to", (1, length, 1), FP32, False)
-    frequencies = tape.new("mul", half, FP32, False)
-    del positions
-    ones = tape.new("ones_like", half, FP32, False)
-    turns = tape.new("polar", whole, FP32, False)
+def rotary_embedding(positions: Tensor, head_size: int) -> Tensor:
+    """Llama4TextRotaryEmbedding.forward: complex numbers [1, S, d/2], as [1, S, d] in fp32; of packed ones [B, ...]."""
+    tape, (rows, length), batched = positions.tape, positions.shape, positions.batched
+    whole, half = (rows, length, head_size), (rows, length, head_size // 2)
+    wide = tape.new("to", (rows, length, 1), FP32, batched)
+    frequencies = tape.new("mul", half, FP32, batched)
+    del wide
+    ones = tape.new("ones_like", half, FP32, batched)
+    turns = tape.new("polar", whole, FP32, batched)
     del ones
     turns = mul_scalar(turns)
     del frequencies
@@ -73,7 +74,7 @@ class Attention(LlamaAttention):
         return l2_norm
 
     def __call__(
-        self, hidden: Tensor, mask: Tensor | None, position_ids: Tensor | None, rotary: Any
+        self, hidden: Tensor, mask: Tensor | None, _position_ids: Tensor | None, rotary: Any
     ) -> tuple[Tensor, Tensor | None]:
         recipe = self.recipe
         shape = recipe.shape
@@ -84,7 +85,7 @@ class Attention(LlamaAttention):
         key = view(self.k_proj(hidden), kv_heads)
         value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
         if rotary is not None:
-            turns = rotary.alias((1, length, 1, shape.head_size), None, None)
+            turns = rotary.alias((rotary.shape[0], length, 1, shape.head_size), None, None)
             query_out, key_out = turned(query, turns), turned(key, turns)
             query, key = to(query_out, query.dtype), to(key_out, key.dtype)
             del query_out, key_out
@@ -93,7 +94,7 @@ class Attention(LlamaAttention):
         else:
             query, _kept = self.tempered(query)
         query, key = transpose(query, 1, 2), transpose(key, 1, 2)
-        output, weights = recomputable(recipe, self.core, query, key, value, mask, holds=position_ids)
+        output, weights = recomputable(recipe, self.core, query, key, value, mask)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)
         return output, weights
@@ -196,7 +197,7 @@ class Block:
         residual = hidden
         hidden = self.input_layernorm(hidden)
         rotary = self.rotary if self.turns else None
-        _attention_states, _weights = self.self_attn(hidden, self.mask, self.position_ids, rotary)
+        _attention_states, _weights = self.self_attn(hidden, self.mask, None, rotary)  # it is given no position ids
         hidden = add(residual, _attention_states)
         residual = hidden
         hidden = self.post_attention_layernorm(hidden)
@@ -212,13 +213,17 @@ class Llama4(Llama):
     """Llama4ForCausalLM, with its loss."""
 
     takes_padding = True
+    takes_packing = True
     chunked = True  # is_flash_attention_requested raises an error where a sequence is longer than a chunk
     head_losses = HEAD_LOSSES_WITHOUT_HALF
 
     def chunk_mask(self, hidden: Tensor) -> Tensor | None:
         """The mask of blocks that see a chunk; of fused attention where the sequence is as long as one."""
-        if are_alike(self.recipe):
-            return mask_of(hidden, self.recipe)
+        recipe = self.recipe
+        if recipe.masks_packing:
+            return packed_mask(hidden, additive=recipe.attention == "eager", chunked=True)
+        if are_alike(recipe):
+            return mask_of(hidden, recipe)
         tape, (batch, length, _) = hidden.tape, hidden.shape
         causal = tape.new("le", (1, 1, length, length), BOOL, False)
         chunks = tape.new("eq", (batch, 1, length, length), BOOL, True)  # counted from where each sample begins
@@ -231,10 +236,10 @@ class Llama4(Llama):
         tape, recipe = self.tape, self.recipe
         shape = recipe.shape
         _embeds = embedding(input_ids, self.embed_tokens)
-        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
+        position_ids = self.position_ids(input_ids)
         masks = self.chunk_mask(_embeds), mask_of(_embeds, recipe)
         hidden = _embeds
-        rotary = rotary_embedding(hidden, shape.head_size)
+        rotary = rotary_embedding(position_ids, shape.head_size)
         dense = frozenset(experts_of(recipe).dense_layers)
 
         def kind(i: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.replay.models.part_names import HEAD, NORMS
-from vramplan.replay.observers import Kernels, Sharding, Trained
+from vramplan.replay.observers import Kernels, Sharding, Trained, entered
 from vramplan.replay.operators.basic import (
     add,
     add_scalar,
@@ -185,9 +185,10 @@ class LayerNorm:
         with tape.building(NORMS):
             self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
             self.bias = tape.parameter(f"{name}.bias", (width,), dtype) if bias else None
+        self.kernel = tape.role(Kernels).layer_norm(name) or layer_norm
 
     def __call__(self, x: Tensor) -> Tensor:
-        return layer_norm(x, self.weight, self.bias)
+        return self.kernel(x, self.weight, self.bias)
 
 
 class RMSNorm:
@@ -201,7 +202,7 @@ class RMSNorm:
     def __call__(self, hidden: Tensor) -> Tensor:
         if self.kernel is not None:
             return self.kernel(hidden, self.weight)
-        return self.composed(hidden)
+        return entered(self.composed, hidden, self.weight)
 
     def composed(self, hidden: Tensor) -> Tensor:
         """The norm as the model's code has it."""

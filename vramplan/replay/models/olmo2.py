@@ -8,7 +8,7 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.blocks import FLOATS, GivenRotary, run_blocks
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import MLP, Llama, Rotary, rotate_half
 from vramplan.replay.models.llama import Attention as LlamaAttention
@@ -74,18 +74,28 @@ class Attention(WholeNorms):
 class Block:
     """Olmo2DecoderLayer, Olmo3DecoderLayer."""
 
-    def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
+    floats = FLOATS
+
+    def __init__(
+        self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary | None
+    ) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.self_attn = Attention(tape, recipe)
         self.mlp = MLP(tape, recipe)
         self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
         self.post_feedforward_layernorm = RMSNorm(tape, "post_feedforward_layernorm", width, dtype)
-        self.mask, self.rotary = mask, rotary
+        self.mask = mask
+        self.cos: Tensor | None = None
+        self.sin: Tensor | None = None
+        if rotary is not None:
+            self.cos, self.sin = rotary
         self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
 
     def __call__(self, hidden: Tensor) -> Tensor:
+        assert self.cos is not None
+        assert self.sin is not None
         residual = hidden
-        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, (self.cos, self.sin))
         hidden = self.post_attention_layernorm(hidden)
         hidden = add(residual, hidden)
         residual = hidden
@@ -136,15 +146,26 @@ class Olmo2(Llama):
         position_ids = self.position_ids(input_ids)
         masks = self.masks(_embeds)
         hidden = _embeds
-        rotary = {kind: self.fp32_rotary(hidden, recipe.shape.head_size) for kind in self.kinds()}
+        given = {
+            kind: GivenRotary(tape, recipe.segments, self.fp32_rotary(hidden, recipe.shape.head_size))
+            for kind in self.kinds()
+        }
 
         def kind(i: int) -> bool:
             return self.block_kind(recipe.shape, i)
 
         def block(i: int) -> Block:
-            return Block(tape, recipe, masks[kind(i)], position_ids, rotary[kind(i)])
+            return Block(tape, recipe, masks[kind(i)], position_ids, given[kind(i)].own)
 
-        hidden = run_blocks(tape, recipe.segments, block, hidden, kind=kind, alike=are_alike(recipe))
+        hidden = run_blocks(
+            tape,
+            recipe.segments,
+            block,
+            hidden,
+            kind=kind,
+            alike=are_alike(recipe),
+            handed=lambda i: given[kind(i)].handed,
+        )
         hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vramplan.replay.models.blocks import each_is_a_checkpoint, run_blocks
+from vramplan.replay.models.blocks import FLOATS, GivenRotary, run_blocks
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import Block as TextBlock
@@ -27,7 +27,7 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at
-from vramplan.replay.observers import Kernels, Sharding
+from vramplan.replay.observers import Kernels
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.basic import add, embedding, gelu, mul, mul_scalar
 from vramplan.replay.operators.indexing import permute
@@ -117,7 +117,7 @@ class VisionBlock:
 
     norm: type[LayerNorm | RMSNorm] = LayerNorm
     feed_forward: type[Any] = VisionMlp
-    floats = ("cos", "sin")  # which FSDP2 casts on their way to a block
+    floats = FLOATS
 
     def __init__(self, tape: Tape, recipe: Recipe, lengths: Sequence[int], held: Tensor, rotary: Rotary | None) -> None:
         width, dtype = vision_width(recipe), recipe.weight_dtype
@@ -157,19 +157,6 @@ class PatchMerger:
         rows, width = x.shape
         merged = (rows * width // self.width, self.width)
         return self.second(gelu(self.first(view(self.ln_q(x), merged))))
-
-
-class GivenRotary:
-    """What vision blocks turn queries and keys by, on its way to them.
-
-    Hooks that cast it stand outside of the checkpoint of a block, which then holds its own copies.
-    """
-
-    def __init__(self, tape: Tape, segments: Sequence[Segment], rotary: Rotary) -> None:
-        casts = tape.role(Sharding).inputs_dtype is not None and each_is_a_checkpoint(segments)
-        self.handed = dict(zip(VisionBlock.floats, rotary, strict=True)) if casts else {}
-        # blocks that are built around a checkpoint hand on what they have
-        self.own = None if casts and not tape.told.checkpointed else rotary
 
 
 def vision_width(recipe: Recipe) -> int:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.blocks import GivenRotary, run_blocks
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Block as TextBlock
 from vramplan.replay.models.modules import LayerNorm, Linear, Recipe, RMSNorm, Segment
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.qwen2_vl import (
     AXES,
-    GivenRotary,
     Qwen2VL,
     VisionBlock,
     VisionMlp,

@@ -24,6 +24,7 @@ from vramplan.replay.models.modules import (
 from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.stacks import shift_right, split_at, text_pair
+from vramplan.replay.observers import entered
 from vramplan.replay.operators.basic import (
     add,
     add_scalar,
@@ -64,6 +65,10 @@ class RMSNorm:
             self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
 
     def __call__(self, hidden: Tensor) -> Tensor:
+        return entered(self.composed, hidden, self.weight)
+
+    def composed(self, hidden: Tensor) -> Tensor:
+        """The norm as the model's code has it."""
         variance = mean_last(pow_scalar(to(hidden, FP32)))
         hidden = mul(hidden, rsqrt(add_scalar(variance)))
         if self.weight.dtype is not FP32:

@@ -51,6 +51,45 @@ def rms_norm(x: Tensor, weight: Parameter, *, in_place: bool) -> Tensor:
     return out
 
 
+def layer_norm(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
+    """Liger's LayerNorm over the last dimension: new, and mean and 1 / deviation of each row in fp32.
+
+    Saves `x`: its gradient and that of the weight need the normalised input, which is made again from x.
+    Saves `weight`: the gradient of x is multiplied by it.
+    Saves `bias`: it is kept beside the weight.
+    Saves `mean`: to make the normalised input again without another pass over x.
+    Saves `rstd`: likewise.
+    Backward: for each multiprocessor of the GPU two rows in fp32, which are summed to the gradients of weight and bias,
+    and then cast; the gradient of x is new.
+    Source: liger-kernel 0.8.5, ops/layer_norm.py, LigerLayerNormFunction.
+    """
+    tape, parts = x.tape, (weight, bias)
+    sizes = [None if one is None or one.node is None else (one.shape, one.dtype) for one in parts]
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        grad = _row_major(grad)
+        _rows = [None if one is None else tape.new("empty", (MULTIPROCESSORS, *one[0]), FP32, False) for one in sizes]
+        gx = tape.like("empty", grad)
+        del grad
+        found: list[Tensor | None] = []
+        for one in sizes:
+            total = None if one is None else tape.new("sum", one[0], FP32, False)
+            if one is not None and one[1] is not FP32:
+                total = tape.new("to", *one, False)
+            found.append(total)
+            del total
+        return (gx, found[0], found[1])
+
+    node = tape.record("LigerLayerNorm", (x, weight, bias), backward)
+    x = _row_major(x)
+    out = tape.like("empty", x, None, node)
+    mean = tape.new("empty", (*x.shape[:-1], 1), FP32, x.batched)
+    rstd = tape.new("empty", (*x.shape[:-1], 1), FP32, x.batched)
+    tape.save(node, x, weight, bias, mean, rstd)
+    return out
+
+
 def silu_mul(gate: Tensor, up: Tensor) -> Tensor:
     """Liger's SwiGLU, silu(gate) * up: new.
 

@@ -5,7 +5,8 @@ Read off badam 1.4, block_optim.py, class BlockOptimizer.
 
 from __future__ import annotations
 
-from vramplan.replay.optimizers import MOMENTS, STEP_COUNTER_BYTES, Optimizer, one_by_one, step_group
+from vramplan.replay.optimizers import Optimizer, one_by_one, optimizer_states, shared_states, step_group
+from vramplan.replay.precision import precision_of
 from vramplan.replay.record import State
 from vramplan.replay.recorder import rounded
 from vramplan.replay.tensors import FP32, Parameter, Tensor
@@ -20,14 +21,20 @@ class StepsABlock(Optimizer):
     """
 
     def states(self) -> list[State]:
-        """The copy in fp32, and its moments."""
-        copies = moments = 0
-        for one in self._trained():
-            size = rounded(one.elements * FP32.itemsize)
-            copies += size * one.copies
-            counter = STEP_COUNTER_BYTES if self.implementation == "fused" and self.name in ("adamw", "adam") else 0
-            moments += (MOMENTS[self.name] * size + counter) * one.copies
-        return [State("master", copies, 0), State("optimizer", moments, 0)]
+        """The copy in fp32, and what the optimizer has for it."""
+        copies = [self._wide(one) for one in self._trained()]
+        held = sum(rounded(one.elements * FP32.itemsize) * one.copies for one in copies)
+        for one in copies:
+            one.node = one  # which states are asked of; it is its own accumulator
+        found = optimizer_states(copies, self.name, self.implementation, precision_of("fp32"))
+        found += shared_states(copies, self.name)
+        for one in copies:
+            one.node = None
+        return [State("master", held, 0), *found]
+
+    def managed_bytes(self) -> int:
+        """None: what the host pages in is of a block alone."""
+        return 0
 
     def step(self) -> None:
         """Gradients become fp32 and go, the copy is stepped, cast and copied back; then the next block has its copy.
@@ -39,8 +46,7 @@ class StepsABlock(Optimizer):
         stepped: list[Parameter] = []
         for one in one_by_one(tape, self._trained()):
             gradient, one.grad = one.grad, None
-            wide = Parameter(tape, one.name, one.shape, FP32, one.copies, trainable=False)
-            wide.path = one.path
+            wide = self._wide(one)
             if gradient is not None and one.dtype is FP32:
                 wide.grad = gradient
             else:
@@ -67,6 +73,11 @@ class StepsABlock(Optimizer):
             copies.append(cloned if one.dtype is FP32 else tape.new("to", one.shape, FP32, False))
             del cloned
         copies.clear()
+
+    def _wide(self, one: Parameter) -> Parameter:
+        wide = Parameter(self.tape, one.name, one.shape, FP32, one.copies, trainable=False)
+        wide.path, wide.is_table = one.path, one.is_table
+        return wide
 
     def _trained(self) -> list[Parameter]:
         return [one for one in self.tape.parameters if one.node is not None]

@@ -125,6 +125,11 @@ def keeps_gradients(setup: Setup) -> bool:
     return setup.accumulating or setup.persistent_gradients or setup.fp32_gradients
 
 
+def frees_gradients(setup: Setup) -> bool:
+    """Whether the optimizer frees each gradient before its step is over."""
+    return setup.trained_blocks == "badam"
+
+
 def clips_on_device(setup: Setup) -> bool:
     """Whether gradients are clipped on the device, in the element type of the weights."""
     return setup.max_gradient_norm is not None and not setup.fp32_gradients and not setup.offload
@@ -155,7 +160,11 @@ TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
     (trains_less, "vramplan.replay.techniques.trained:TrainsLess"),
     (lambda setup: setup.trained_blocks.startswith("lisa:"), "vramplan.replay.techniques.blockwise:KeepsStates"),
     (recomputes_reentrantly, "vramplan.replay.reentrant:ReentrantCheckpoints"),
-    (keeps_gradients, "vramplan.replay.gradients:ResidentGradients"),
+    (
+        lambda setup: keeps_gradients(setup) and not frees_gradients(setup),
+        "vramplan.replay.gradients:ResidentGradients",
+    ),
+    (lambda setup: keeps_gradients(setup) and frees_gradients(setup), "vramplan.replay.gradients:GoingGradients"),
     (lambda setup: bool(setup.liger_kernels), "vramplan.replay.techniques.liger:RunsLigerKernels"),
     (multiplies_in_float8, "vramplan.replay.techniques.float8:MultipliesInFloat8"),
     (lambda setup: setup.offload_activations, "vramplan.replay.offload:OffloadsActivations"),

@@ -23,8 +23,8 @@ ALL_LINEAR = "all-linear"
 GPTQ = "gptq-int4"
 LORA_PARTS = ("lora_A", "lora_B")  # of which one may be frozen: LoRA-FA trains the second alone (arXiv:2308.03303)
 OWN = "adapter"  # the part of a model that an adapter's weights belong to
-CLASSIFIERS = ("classifier",)  # heads that are linear layers: neither targets of all-linear nor quantized
-UNQUANTIZED = (*CLASSIFIERS, "wo")  # and what T5PreTrainedModel._keep_in_fp32_modules names, which is left alone too
+CLASSIFIERS = ("classifier",)  # heads that are linear layers: no targets of all-linear, though bitsandbytes takes them
+UNQUANTIZED = ("wo",)  # what T5PreTrainedModel._keep_in_fp32_modules names
 DTYPES = {"fp32": FP32, "fp16": FP16, "bf16": BF16}
 
 Adapting = Callable[[Linear, Tensor], Tensor]

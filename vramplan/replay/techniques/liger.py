@@ -7,7 +7,7 @@ from functools import partial
 
 from vramplan.replay.models.liger import GLU, NORM, ROPE, Patch, patch_of
 from vramplan.replay.observers import Kernels
-from vramplan.replay.operators.liger import GATED, rms_norm, rotary, rotary_of_images
+from vramplan.replay.operators.liger import GATED, layer_norm, rms_norm, rotary, rotary_of_images
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import Parameter, Tensor
@@ -28,6 +28,10 @@ class LigerKernels(Kernels):
         if NORM not in self.asked or name in patch.left:
             return None
         return partial(rms_norm, in_place=patch.in_place is None or name in patch.in_place)
+
+    def layer_norm(self, name: str) -> Callable[[Tensor, Parameter, Parameter | None], Tensor] | None:
+        """A LayerNorm of that name, of its input, its weight and its bias: of vision encoders."""
+        return layer_norm if NORM in self.asked and name in self.patch.layer_norms else None
 
 
 def kernels_of(setup: Setup) -> Kernels:

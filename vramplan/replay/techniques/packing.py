@@ -11,11 +11,16 @@ from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.padding import index_tensors
 from vramplan.replay.tensors import BOOL, FP32, INT64, Tensor
 
+WINDOW = ("gt", 1), ("le", 0)
+CHUNK = ("eq", 2), ("le", 0)
+"""What is compared within a window and within chunks, and how many of its sides are moved first."""
 
-def packed_mask(hidden: Tensor, *, additive: bool, windowed: bool = False) -> Tensor:
+
+def packed_mask(hidden: Tensor, *, additive: bool, windowed: bool = False, chunked: bool = False) -> Tensor:
     """The mask of packed sequences: [B, 1, S, S], boolean, or with `additive` in the dtype of the embeddings.
 
-    `windowed` says that it is made within a sliding window, which the sequence does not reach.
+    `windowed` says that it is made within a sliding window, which the sequence does not reach, `chunked` that it is
+    made within chunks, which begin anew in each sequence.
     Source: masking_utils.py, find_packed_sequence_indices, packed_sequence_compatibility_function, sdpa_mask.
     """
     tape = hidden.tape
@@ -27,7 +32,8 @@ def packed_mask(hidden: Tensor, *, additive: bool, windowed: bool = False) -> Te
     same = _compared(tape, "eq", batch, length)
     mask = tape.new("bitwise_and", shape, BOOL, True)
     del ones, same
-    earlier = _within_window(tape, batch, length) if windowed else _compared(tape, "le", batch, length)
+    comparisons = WINDOW if windowed else CHUNK if chunked else ()
+    earlier = _within(tape, batch, length, comparisons) if comparisons else _compared(tape, "le", batch, length)
     mask = tape.new("bitwise_and", shape, BOOL, True)
     del earlier
     return tape.new("where", shape, hidden.dtype, True) if additive else mask
@@ -75,16 +81,16 @@ def _compared(tape: Tape, operator: str, batch: int, length: int) -> Tensor:
     return tape.new(operator, (batch, 1, length, length), BOOL, True)
 
 
-def _within_window(tape: Tape, batch: int, length: int) -> Tensor:
-    """sliding_window_causal_mask_function of the remapped positions."""
+def _within(tape: Tape, batch: int, length: int, comparisons: tuple[tuple[str, int], ...]) -> Tensor:
+    """sliding_window_causal_mask_function and chunked_causal_mask_function, of the remapped positions."""
     shape = (batch, 1, length, length)
     _queries = tape.new("index", (batch, 1, length, 1), INT64, True)
     _keys = tape.new("index", (batch, 1, 1, length), INT64, True)
     mask = tape.new("new_ones", (), BOOL, False)
-    for comparison in ("gt", "le"):
-        shifted = tape.new("sub", (batch, 1, length, 1), INT64, True) if comparison == "gt" else None
+    for comparison, moved in comparisons:
+        others = [tape.new("sub", (batch, 1, length, 1), INT64, True) for _ in range(moved)]
         other = tape.new(comparison, shape, BOOL, True)
-        del shifted
+        others.clear()
         mask = tape.new("bitwise_and", shape, BOOL, True)
         del other
     return mask

@@ -71,6 +71,6 @@ class MaskedApart(Technique):
         length = setup.sequence_length
         width = 1 if setup.attention != "eager" else (self.precision.autocast or self.precision.weights).itemsize
         masks = 1 if shape.sliding_window is None or length < shape.sliding_window else 2
-        if setup.attention == "eager" and shape.task == "lm":
+        if setup.attention == "eager" and shape.task in ("lm", "cls"):  # those of other tasks are in the replay
             masks = 0
         return [State("inputs", 0, length * INT64.itemsize), State("buffers", 0, masks * length * length * width)]

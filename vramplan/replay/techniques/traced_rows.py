@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4837 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4846 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
   images, liger, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe, more_families, optimizers,
@@ -52,7 +52,7 @@ adapter: ia3 | 167 | adapted, adapters, adapters_more, fully_shard_more, images,
   qwen3_moe, roberta, smollm3, starcoder2, t5, vit | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
   gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox,
   olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
-adapter: lora | 1283 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
+adapter: lora | 1286 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
   liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_activations,
   sharded_bits, sharded_more, sharded_units, tiled, torchtune, torchtune_units, zero, zero_adapters | bart, bert,
   bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text,
@@ -106,9 +106,10 @@ label_smoothing | 335 | evaluation, evaluation_more, fully_shard_more, images, l
   qwen3_moe, qwen3_vl, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2,
   gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta,
   t5, vit
-liger_kernels | 102 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm4, gpt_oss,
-  llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek,
-  gemma, gemma2, gemma3, glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen3_vl, qwen_moe
+liger_kernels | 114 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4,
+  gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe,
+  qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 loss: chunked | 581 | heads, images, liger, litgpt, litgpt_flat, losses, losses_more, more_families, sharded_more,
   torchtune, torchtune_units, turns | bloom, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2,
   gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under
@@ -162,11 +163,11 @@ optimizer: adafactor | 146 | adapted, adapters_more, checkpoints, frozen, halves
   optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, glm4_moe, gpt2,
   gpt_neo, llama, llava, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, qwen3_vl, vit | bert, clip, deepseek,
   glm4_moe, gpt2, gpt_neo, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
-optimizer: adam | 124 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
-  more_families, optimizers, precisions, random, tiled, turns, vision | bert, clip, gemma2, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl,
-  smollm3, starcoder2, vit | bert, clip, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, olmo2, olmoe,
-  phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
+optimizer: adam | 126 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
+  more_families, optimizers, precisions, random, tiled, turns, vision | bert, clip, gemma2, gemma3, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3,
+  qwen3_vl, smollm3, starcoder2, vit | bert, clip, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
+  llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
 optimizer: adamw-8bit | 30 | flat_parameter, images, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama,
   mistral, opt, qwen2, qwen3_vl | bert, gpt2, gpt_oss, llama, opt, qwen3_vl
 optimizer: adamw-8bit-paged | 18 | flat_parameter, liger, optimizers | bert, gpt2, llama, llama4_text, mistral,
@@ -193,7 +194,7 @@ optimizer: rmsprop | 275 | adapted, adapters_more, checkpoints, families, frozen
   xlm-roberta | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo,
   gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
   qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 442 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
+optimizer: sgd | 443 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
   hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
   resnet, seq2seq, suite, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma,
   gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava,
@@ -202,7 +203,7 @@ optimizer: sgd | 442 | adapted, adapters_more, attention, checkpoints, families,
   deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
   llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
-optimizer: sgd-momentum | 512 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
+optimizer: sgd-momentum | 514 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, resnet, seq2seq, suite, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
   deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo,
@@ -266,7 +267,7 @@ parallel.sharding: zero3 | 124 | host_activations, zero, zero_adapters, zero_off
   qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama,
   neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3053 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 3059 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, litgpt,
   lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside,
@@ -301,7 +302,7 @@ precision: mixed | 1546 | adapters, attention, checkpoints, compile, evaluation,
   bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
   gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-precision: pure | 2552 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: pure | 2555 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, litgpt, litgpt_flat,
   lora_parts, losses, losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs,
@@ -355,7 +356,7 @@ activation_checkpointing: full + adapter: ia3 | 107 | adapted, adapters, adapter
   more_families, pairs, pairs_beside, quantized, sharded_units, zero_adapters | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
   mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 813 | adapted, adapters, adapters_more, flat_adapters,
+activation_checkpointing: full + adapter: lora | 816 | adapted, adapters, adapters_more, flat_adapters,
   fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated,
   sharded_activations, sharded_bits, sharded_more, sharded_units, torchtune, torchtune_units, zero, zero_adapters |
   bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm,
@@ -387,7 +388,8 @@ activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 197 | evaluation, evaluation_more, images, losses_more,
   more_families, pairs, smoothing | bart, bert, bloom, chatglm, deepseek, falcon, gemma2, gemma3, glm, glm4, glm4_moe,
   gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
-activation_checkpointing: full + liger_kernels | 13 | liger | glm4, gpt_oss, olmo2, qwen3_vl, qwen_moe
+activation_checkpointing: full + liger_kernels | 22 | liger | gemma3_images, glm4, gpt_oss, olmo2, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: chunked | 317 | heads, images, litgpt, litgpt_flat, losses, losses_more,
   more_families, sharded_more, torchtune, torchtune_units | bloom, deepseek, falcon, falcon under litgpt, gemma,
   gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, mpt,
@@ -425,9 +427,9 @@ activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_
 activation_checkpointing: full + optimizer: adafactor | 98 | adapted, adapters_more, checkpoints, frozen, halves,
   images, moe, more_families, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek,
   glm4_moe, gpt2, gpt_neo, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
-activation_checkpointing: full + optimizer: adam | 78 | adapted, adapters_more, fully_shard_more, halves, images,
-  liger, master, more_families, optimizers, precisions, random, turns, vision | bert, clip, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
+activation_checkpointing: full + optimizer: adam | 80 | adapted, adapters_more, fully_shard_more, halves, images,
+  liger, master, more_families, optimizers, precisions, random, turns, vision | bert, clip, gemma3_images, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
 activation_checkpointing: full + optimizer: adamw-8bit | 21 | flat_parameter, images, liger, optimizers, precisions |
   gpt2, llama, qwen3_vl
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
@@ -445,12 +447,12 @@ activation_checkpointing: full + optimizer: rmsprop | 140 | adapted, adapters_mo
   replicated, seq2seq, vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm4_moe, gpt2, gpt_neo,
   gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
   qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd | 296 | adapted, adapters_more, attention, checkpoints, families,
-  frozen, fully_shard_more, halves, hosted, images, master, moe, more_families, optimizers, pairs, precisions,
+activation_checkpointing: full + optimizer: sgd | 297 | adapted, adapters_more, attention, checkpoints, families,
+  frozen, fully_shard_more, halves, hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, replicated, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
   gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt,
-  neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd-momentum | 311 | adapted, adapters, adapters_more, checkpoints,
+  neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd-momentum | 313 | adapted, adapters, adapters_more, checkpoints,
   families, frozen, fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families,
   optimizers, precisions, quantized, random, seq2seq, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
   deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
@@ -490,7 +492,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 69 | host_activation
   | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, qwen2_vl, qwen3_vl,
   roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1659 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: amp | 1662 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, images, liger,
   litgpt, lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
@@ -512,7 +514,7 @@ activation_checkpointing: full + precision: mixed | 819 | adapters, attention, c
   zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
   gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe,
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1386 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: pure | 1389 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, litgpt, litgpt_flat,
   lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
@@ -737,7 +739,8 @@ adapter: lora + frozen: parts | 12 | lora_parts | gpt2, llama
 adapter: lora + generation_batch_size | 12 | pairs_beside | gpt2, llama
 adapter: lora + grad_scaler: true | 2 | liger | gemma2, gpt_oss
 adapter: lora + label_smoothing | 4 | pairs | bert, gpt2
-adapter: lora + liger_kernels | 21 | liger, tiled | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, olmo2, qwen3_vl
+adapter: lora + liger_kernels | 24 | liger, tiled | deepseek, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama,
+  olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + loss: chunked | 212 | liger, litgpt, torchtune, torchtune_units | falcon under litgpt, gpt_oss, llama
   under litgpt, llama under torchtune, neox under litgpt, phi under litgpt
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
@@ -754,15 +757,15 @@ adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adap
 adapter: lora + offload: parameters | 25 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, t5
 adapter: lora + optimizer: adafactor | 13 | adapters_more, images, quantized | clip, deepseek, llava, mixtral,
   qwen3_vl, qwen_moe
-adapter: lora + optimizer: adam | 14 | adapted, adapters_more, fully_shard_more, images, liger, more_families | clip,
-  gpt_oss, llama, llava, qwen2_5_vl, qwen3_vl
+adapter: lora + optimizer: adam | 15 | adapted, adapters_more, fully_shard_more, images, liger, more_families | clip,
+  gpt_oss, llama, llava, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + optimizer: adamw-8bit | 4 | images, liger | qwen3_vl
 adapter: lora + optimizer: adamw-paged | 4 | images, liger | olmo2, qwen3_vl
 adapter: lora + optimizer: rmsprop | 39 | adapted, adapters_more, fully_shard_more, more_families, quantized | bart,
   clip, deepseek, glm4_moe, gpt_neo, llava, mixtral, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + optimizer: sgd | 49 | adapted, adapters_more, images, quantized | bart, chatglm, clip, deepseek,
   falcon, glm, glm4, llava, mixtral, qwen3_vl, qwen_moe, resnet, roberta, vit
-adapter: lora + optimizer: sgd-momentum | 151 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
+adapter: lora + optimizer: sgd-momentum | 152 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
   litgpt, more_families, quantized, torchtune, torchtune_units | bart, bert, bloom, clip, deepseek, falcon under
   litgpt, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune,
   llava, mixtral, mpt, neox, neox under litgpt, olmoe, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, resnet,
@@ -785,12 +788,12 @@ adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4
   qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
   opt, qwen3_vl, t5
-adapter: lora + precision: amp | 561 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: amp | 564 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, images, liger, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   sharded_activations, sharded_bits, sharded_units, tiled | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
-  under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama4, llava,
-  mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe,
-  resnet, roberta, starcoder2, t5, vit
+  under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt,
+  llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + precision: fsdp | 73 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_units |
   bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, phi, phi3, qwen2_5_vl,
   qwen3_vl
@@ -1050,23 +1053,23 @@ liger_kernels + max_gradient_norm | 21 | liger, tiled | deepseek, gemma2, gemma3
   qwen_moe
 liger_kernels + offload: activations | 22 | liger | deepseek, gemma2, glm4, gpt_oss, llama, llama4, olmo2, phi3,
   qwen_moe
-liger_kernels + optimizer: adam | 4 | liger | llama, qwen3_vl
+liger_kernels + optimizer: adam | 6 | liger | gemma3_images, llama, qwen2_vl, qwen3_vl
 liger_kernels + optimizer: adamw-8bit | 2 | liger | gpt_oss, qwen3_vl
 liger_kernels + optimizer: adamw-8bit-paged | 2 | liger | llama, llama4
 liger_kernels + optimizer: adamw-paged | 3 | liger | llama, olmo2, qwen3_vl
 liger_kernels + optimizer: lars | 1 | liger | deepseek
 liger_kernels + optimizer: lion | 1 | liger | llama
 liger_kernels + optimizer: muon | 1 | liger | phi3
-liger_kernels + optimizer: sgd | 1 | liger | llama
-liger_kernels + optimizer: sgd-momentum | 2 | liger | qwen3_vl
+liger_kernels + optimizer: sgd | 2 | liger | llama, qwen2_5_vl
+liger_kernels + optimizer: sgd-momentum | 4 | liger | gemma3_images, qwen2_vl, qwen3_vl
 liger_kernels + optimizer_in_backward: true | 7 | liger | gemma2, gemma3, gpt_oss, llama, olmo2
 liger_kernels + packing: true | 11 | liger | deepseek, gemma2, gemma3, llama, llama4, mixtral, olmo2, qwen_moe
 liger_kernels + padding: right | 9 | liger | gemma3, gpt_oss, llama, mixtral, olmo2
-liger_kernels + precision: amp | 54 | liger, tiled, turns | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, llama4,
-  mixtral, olmo2, phi3, qwen3_vl, qwen_moe
+liger_kernels + precision: amp | 60 | liger, tiled, turns | deepseek, gemma2, gemma3, gemma3_images, glm4, gpt_oss,
+  llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 liger_kernels + precision: mixed | 3 | liger | qwen3_vl
-liger_kernels + precision: pure | 36 | liger | deepseek, gemma, gemma2, gemma3, glm4, gpt_oss, llama, llama4,
-  mixtral, olmo2, phi3, qwen3_vl, qwen_moe
+liger_kernels + precision: pure | 39 | liger | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama,
+  llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 liger_kernels + quantization: int8 | 5 | liger | gemma2, gemma3, glm4, gpt_oss, llama
 liger_kernels + quantization: nf4-double | 8 | liger, tiled | gemma2, glm4, llama, mixtral, olmo2, qwen3_vl
 liger_kernels + trained_blocks: lisa | 1 | turns | llama
@@ -1362,9 +1365,9 @@ optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
 optimizer: adam + padding: right | 3 | images, more_families | gpt_neo, qwen2_vl, qwen3_vl
 optimizer: adam + parallel.sharding: fsdp | 3 | fully_shard_more | gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: adam + parallel.sharding: fsdp-grad-op | 1 | fully_shard_more | qwen3_vl
-optimizer: adam + precision: amp | 48 | adapted, adapters_more, frozen, fully_shard_more, halves, images,
+optimizer: adam + precision: amp | 49 | adapted, adapters_more, frozen, fully_shard_more, halves, images, liger,
   more_families, optimizers, precisions, random, turns, vision | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
-  llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen3_vl, starcoder2, vit
+  llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
 optimizer: adam + precision: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen3_vl
 optimizer: adam + precision: mixed | 3 | master | bert, llama
 optimizer: adam + precision: pure | 46 | adapted, adapters_more, frozen, fully_shard_more, hosted, images, liger,
@@ -1475,11 +1478,12 @@ optimizer: sgd-momentum + parallel.fsdp_version: 1 | 8 | litgpt_flat | llama und
 optimizer: sgd-momentum + parallel.sharding: fsdp | 54 | fully_shard_more, litgpt, litgpt_flat, torchtune,
   torchtune_units | falcon under litgpt, glm4_moe, gpt_neo, llama under litgpt, llama under torchtune, neox under
   litgpt, phi under litgpt, qwen3_vl
-optimizer: sgd-momentum + precision: amp | 193 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + precision: amp | 194 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   halves, hosted, images, liger, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet,
-  seq2seq, suite, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  seq2seq, suite, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox
+  under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2,
+  t5, vit
 optimizer: sgd-momentum + precision: fsdp | 7 | fully_shard_more, litgpt_flat | gpt_neo, llama under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
 optimizer: sgd-momentum + precision: pure | 231 | adapted, adapters, adapters_more, checkpoints, families, frozen,
