@@ -248,8 +248,8 @@ def test_round_trip(keys: dict[str, Any]) -> None:
             "quantization: nf4 is not modelled with t5-base in fp16, of which some layers stay in fp32 (use bf16",
         ),
         (
-            {"model": "vit-base-patch16-224", "adapter": {**LORA, "targets": ["q_proj"]}, "quantization": "nf4"},
-            "quantization: nf4 is not modelled for vit (modelled: ",
+            {"model": "clip-vit-large-patch14", "adapter": {**LORA, "targets": ["q_proj"]}, "quantization": "nf4"},
+            "quantization: nf4 is not modelled for clip (modelled: ",
         ),
         ({"adapter": LORA, "activation_checkpointing": "optimal"}, "optimal is modelled only where every weight"),
     ],

@@ -31,7 +31,7 @@ def component(name: str, **keys: Any) -> int:
         ({"parallel": {"data": 2}}, "lisa:2 is modelled on one device"),
         ({"precision": "mixed-bf16"}, "lisa:2 is not modelled with mixed-bf16"),
         ({"trained_blocks": "lisa:17"}, "lisa:17 trains more blocks than the 16"),
-        ({"trained_blocks": "badam", "optimizer": "adamw-8bit"}, "badam is not modelled with adamw-8bit"),
+        ({"trained_blocks": "badam", "optimizer": "muon"}, "badam is not modelled with muon"),
         ({"model": "t5-base"}, "one stack of blocks"),
         ({"trained_blocks": "lisa"}, "lisa:N"),
     ],

@@ -28,10 +28,11 @@ class RunsReentrantly(Observer):
         parameters = self.tape.parameters
         before = len(parameters)
         out = reentrant_checkpoint(function, *inputs)
-        self.hold(function)
         result: Any = out
         if (result[0] if type(result) is tuple else result).node is None:
             self.outside += parameters[before:]
+        else:
+            self.hold(function)
         return out
 
     def hold(self, function: Callable[..., Any]) -> None:

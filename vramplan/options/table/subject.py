@@ -111,8 +111,8 @@ BATCH_ROWS = (
         FLAG,
         "Images lie in memory with their channels last (memory_format=torch.channels_last).",
         default=False,
-        note="It decides the [time of a step](time.md#images), and the copies that convolutions take; PyTorch has channels "
-        "first unless it is told otherwise.",
+        note="It decides the [time of a step](time.md#images), and the copies that convolutions take; PyTorch has "
+        "channels first unless it is told otherwise.",
         panel=MODEL,
         section=SUBJECT,
     ),

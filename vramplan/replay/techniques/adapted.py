@@ -60,7 +60,6 @@ class Adapted(Trained):
         self.adapter: Adapter = adapter
         self.makes_original = False  # of a module to save, which nobody trains
         self.makes_copy = False  # of what is made already
-        self.originals: dict[tuple[str, ...], Parameter] = {}
         self.frozen = tuple(frozen)  # of LORA_PARTS
         self.has_bits = False  # whether a layer of the model is quantized: of a few families none is
         self.quantization = quantization
@@ -82,8 +81,7 @@ class Adapted(Trained):
         if not self.is_saved(tape, name):
             return False
         self.makes_original = True
-        original = tape.parameter(name, shape, dtype, trainable=False)  # which stays beside the copy
-        self.originals[path_of(tape.part, name)] = original
+        tape.parameter(name, shape, dtype, trainable=False)  # the original, which stays beside the copy
         self.makes_original = False
         return True
 
@@ -97,7 +95,9 @@ class Adapted(Trained):
             copy = tape.parameter(TIED_HEAD, table.shape, table.dtype)
             self.makes_copy = False
             return copy
-        return self.originals.get(path_of(table.part, table.name), table)
+        path = path_of(table.part, table.name)
+        alike = (one for one in tape.parameters if one.node is None and path_of(one.part, one.name) == path)
+        return next(alike, table)
 
     def is_saved(self, tape: Tape, name: str) -> bool:
         """Whether a weight or a layer belongs to a module of which a copy is trained."""
