@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 
+from tests.measured.own import ran
 from tests.measured.rates import PAGE, accuracy, all_rates, by_source, counted, in_range, written
 from vramplan.results.listings.rates import RateSummary
 from vramplan.results.time import CALIBRATED, EXTRAPOLATED
@@ -74,7 +75,7 @@ def test_ranges_hold_whatever_source_is_left_out() -> None:
 
 @pytest.mark.contract
 def test_every_row_that_a_constant_was_fitted_to_is_there() -> None:
-    names = [row.name for row in all_rates()]
+    names = [*(row.name for row in all_rates()), *(own.job.name for own in ran())]
     for one in fitted.FITTED_FROM:
         for pattern in one.fitted_from:
             assert any(fnmatchcase(name, pattern) for name in names), pattern

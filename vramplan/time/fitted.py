@@ -46,6 +46,8 @@ The medians of the rows that the other constants were fitted to; where there are
 texts name.
 """
 
+_BERT, _RESNET = "h100 bert-large-uncased 32 x 512 amp-bf16 flash", "h100 resnet-50 256 images amp-bf16"
+_EFFICIENT = ("h100 gpt2 8 x 1024 amp-bf16 e*", "h100 bert-* amp-fp16 e*")
 _FOUNDRY = ("foundry-a100-*", "foundry-h100-80-*")
 FITTED_FROM = (
     Fitted("PRODUCTS", "products", ("titan-old-*", "foundry-a100-*", "fmsfsdp-*a100*")),
@@ -56,6 +58,9 @@ FITTED_FROM = (
     Fitted("FoundryTiming.loop_seconds", "the loop of llm-foundry", _FOUNDRY),
     Fitted("BOOSTED_PRODUCT", "products of cards with a high boost clock", ("timm-*",)),
     Fitted("Rates.plain", "no idle wave of products without tensor cores", ("hf-bertlarge-*",)),
+    Fitted("UNALIGNED_SHARES", "products over an odd vocabulary", ("h100 gpt2 8 x 1024 amp-bf16 flash", _BERT)),
+    Fitted("OWN_BATCH_NORM", "batch norm in bf16", (_RESNET,)),
+    Fitted("EFFICIENT_SHARES", "the memory-efficient kernel", _EFFICIENT),
     Fitted("CONSTANT_MFU", "the baseline", (*_FOUNDRY, "titan-old-*", "fmsfsdp-*")),
 )
 """Every constant that was chosen in sight of published rates. No other row of tests/measured has moved one."""
