@@ -1,0 +1,369 @@
+"""Statements one after the other: what they set, which branches they take, and the command that they run."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from vramplan.configs.shell.expanding import Argument, Expansion, shown, split_of, without_unknowns
+from vramplan.configs.shell.scanning import Word, statements_of
+
+_ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<value>.*)", re.DOTALL)
+_WRITTEN = re.compile(r"(?:\d|&)?>{1,2}(?P<target>.*)", re.DOTALL)  # of a command that a variable held
+_PLACES = re.compile(r"=\"?\$\{?\d")
+_PROGRAM = re.compile(r"(^|/)[\w.\-]+\.py$")
+_LAUNCHERS = ("torchrun", "python", "python3", "deepspeed", "accelerate", "srun", "uv", "bash", "sh")
+_NODES = ("--num_nodes", "--num-nodes", "--nodes", "--nnodes")
+_GPUS = ("--gpus", "--num_gpus", "--num-gpus", "--gpus_per_node", "--gpus-per-node")
+_MODULES = ("torch.distributed.launch", "torch.distributed.run", "accelerate.commands.launch")
+
+
+@dataclass
+class Script:
+    """What a script runs."""
+
+    launcher: list[Argument] = field(default_factory=list)
+    program: Argument | None = None
+    arguments: list[Argument] = field(default_factory=list)
+    values: dict[str, list[Argument]] = field(default_factory=dict)
+    """Variables as the script leaves them."""
+
+    notes: list[str] = field(default_factory=list)
+    commands: list[list[Argument]] = field(default_factory=list)
+    """All that the script runs, in its order."""
+
+    empty: list[str] = field(default_factory=list)
+    """Variables that nothing sets, where arguments were expected."""
+
+
+def read(text: str, sourced: Callable[[str], str | None] = lambda path: None) -> Script:
+    """Read a script. `sourced`: the text of a file that it sources, None if it is not there."""
+    reader = _Reader(sourced)
+    reader.run_all(statements_of(text))
+    script = reader.script
+    script.values = reader.values
+    if script.program is None:
+        reader.gather()
+    return script
+
+
+def words_of(text: str) -> list[Argument]:
+    """The words of a command line that stands alone."""
+    reader = _Reader(lambda path: None)
+    result: list[Argument] = []
+    for statement in statements_of(text):
+        for word in statement:
+            result += reader.expand(word)
+    return result
+
+
+def _functions(statements: list[list[Word]]) -> tuple[list[list[Word]], dict[str, list[list[Word]]]]:
+    """The statements without the functions that one of them calls with arguments, and those functions."""
+    found: dict[str, list[list[Word]]] = {}
+    kept: list[tuple[list[Word], str]] = []
+    name, depth = "", 0
+    for words in statements:
+        texts = [word.text for word in words]
+        if not name:
+            head = texts[1:] if texts[0] == "function" else texts
+            plain = [text for text in head if text not in ("(", ")")]
+            if (
+                plain
+                and re.fullmatch(r"\w+", plain[0])
+                and plain[1:2] in ([], ["{"])
+                and (texts[0] == "function" or head[1:3] == ["(", ")"])
+            ):
+                name, depth = plain[0], 0
+                found[name] = []
+        if name:
+            kept.append((words, name))
+            depth += texts.count("{")
+            depth -= texts[0] == "}"
+            body = words[texts.index("{") + 1 :] if not found[name] and "{" in texts and texts[0] != "{" else words
+            found[name].append(body)
+            if depth <= 0 and texts[0] == "}":
+                name = ""
+        else:
+            kept.append((words, ""))
+    called: dict[str, int] = {}
+    for words, _ in kept:
+        if words[0].text in found and len(words) > 1 and words[1].text != "(":
+            called[words[0].text] = called.get(words[0].text, 0) + 1
+    once = {at for at, count in called.items() if count == 1}
+    left = [words for words, inside in kept if inside not in once]
+    return left, {at: [words for words in found[at] if words and words[0].text not in "{}"] for at in once}
+
+
+def _placed(word: Word, line: int) -> Word:
+    """A word of another script, at the line that calls it."""
+    items = None if word.items is None else tuple(_placed(item, line) for item in word.items)
+    return word._replace(line=line, items=items)
+
+
+class _Reader(Expansion):
+    """Goes through the statements once, keeps what variables hold, and finds the command."""
+
+    def __init__(self, sourced: Callable[[str], str | None]) -> None:
+        super().__init__()
+        self.script = Script()
+        self.sourced = sourced
+        self.depth = 0
+        self.functions: dict[str, list[list[Word]]] = {}
+
+    # ---- control flow
+
+    def run_all(self, statements: list[list[Word]]) -> None:
+        """Statements in their order, and functions that one place calls with arguments where it calls them."""
+        kept, functions = _functions(statements)
+        self.functions |= functions
+        self.run(kept)
+        for name in functions:
+            self.run(self.functions.pop(name, []))  # its caller was in a branch that is not taken
+
+    def called(self, statements: list[list[Word]], given: list[Argument]) -> None:
+        """Statements with `$1`, `$2` and so on as a caller gives them."""
+        numbered = {str(place): [item] for place, item in enumerate(given, 1)}
+        before = {name: held for name, held in self.values.items() if name.isdecimal() or name == "@"}
+        self.values = {name: held for name, held in self.values.items() if name not in before}
+        self.values |= {**numbered, "@": given}
+        self.run_all(statements)
+        self.values = {name: held for name, held in self.values.items() if not name.isdecimal() and name != "@"}
+        self.values |= before
+
+    def run(self, statements: list[list[Word]]) -> None:
+        """Statements in their order; branches that are not taken are left out."""
+        taken: list[list[bool]] = []  # per open if: is this branch run, was one run
+        cases: list[list[Any]] = []
+        for words in statements:
+            head = words[0].text
+            if head in ("if", "elif"):
+                if head == "if":
+                    taken.append([False, False])
+                elif not taken:
+                    continue
+                outer = all(entry[0] for entry in taken[:-1])
+                run = outer and not taken[-1][1] and self.test(words[1:])
+                taken[-1] = [run, taken[-1][1] or run]
+                continue
+            if head == "else" and taken:
+                taken[-1] = [not taken[-1][1], True]
+                words = words[1:]
+            elif head == "fi" and taken:
+                taken.pop()
+                continue
+            elif head == "then":
+                words = words[1:]
+            elif head == "case" and len(words) > 1:
+                cases.append([self.text_of(words[1]), False, False, []])
+                continue
+            elif head == "esac" and cases:
+                cases.pop()
+                continue
+            if cases and words and any(word.text == ")" for word in words):
+                words = self.pattern(cases[-1], words)
+            if cases and not cases[-1][1]:
+                if len(words) == 1:
+                    cases[-1][3].append(words[0])  # `a|` of `a|b)`: a bar ends a statement
+                continue
+            if not words or not all(entry[0] for entry in taken):
+                continue
+            self.statement(words)
+
+    def pattern(self, case: list[Any], words: list[Word]) -> list[Word]:
+        """A pattern of `case`: whether it is the branch; the words behind it."""
+        at = next(index for index, word in enumerate(words) if word.text == ")")
+        patterns = [part for word in (*case[3], *words[:at]) for part in word.text.strip("()\"'").split("|")]
+        case[3] = []
+        hit = not case[2] and any(part == "*" or part == case[0] for part in patterns)
+        case[1], case[2] = hit, case[2] or hit
+        return words[at + 1 :]
+
+    def test(self, words: list[Word]) -> bool:
+        """Whether a condition holds; a variable that nothing sets is empty in it."""
+        texts: list[str] = []
+        for word in words:
+            if word.text in ("[", "]", "[[", "]]", "then", "test", ";"):
+                continue
+            texts.append(without_unknowns(self.text_of(word)))
+        return self.alternatives(texts)
+
+    def alternatives(self, texts: list[str]) -> bool:
+        for sign, join in (("||", any), ("-o", any), ("&&", all), ("-a", all)):
+            if sign in texts:
+                parts: list[list[str]] = [[]]
+                for text in texts:
+                    if text == sign:
+                        parts.append([])
+                    else:
+                        parts[-1].append(text)
+                return join(self.alternatives(part) for part in parts)
+        if texts and texts[0] == "!":
+            return not self.alternatives(texts[1:])
+        return self.single([text for text in texts if text not in ("(", ")")])
+
+    @staticmethod
+    def single(texts: list[str]) -> bool:
+        if not texts:
+            return False
+        if texts[0] == "-n":
+            return len(texts) > 1 and texts[1] != ""
+        if texts[0] == "-z":
+            return len(texts) < 2 or texts[1] == ""
+        if texts[0].startswith("-") and len(texts) <= 2 and len(texts[0]) == 2:
+            return False  # files: nobody looks
+        if len(texts) == 1:
+            return texts[0] not in ("", "false")
+        if len(texts) == 2:
+            texts = ["", *texts] if texts[0] in ("==", "=", "!=") else [*texts, ""]
+        left, sign, right = texts[0], texts[1], texts[2]
+        if sign in ("==", "="):
+            return re.fullmatch(re.escape(right).replace(r"\*", ".*"), left) is not None
+        if sign == "!=":
+            return left != right
+        numbers = {"-eq": operator.eq, "-ne": operator.ne, "-gt": operator.gt}
+        numbers |= {"-ge": operator.ge, "-lt": operator.lt, "-le": operator.le}
+        if sign in numbers:
+            try:
+                return bool(numbers[sign](int(left or 0), int(right or 0)))
+            except ValueError:
+                return False
+        return False
+
+    # ---- statements
+
+    def statement(self, words: list[Word]) -> None:
+        """An assignment, a sourced file, or a command."""
+        while words and words[0].text in ("export", "declare", "local", "readonly", "do", "{", "}", "then", "time"):
+            words = words[1:]
+            while words and re.fullmatch(r"-[aAgilrx]+", words[0].text):
+                words = words[1:]
+        assigned = 0
+        for word in words:
+            matched = _ASSIGNMENT.match(word.text)
+            if matched is None or matched["name"] == "":
+                break
+            self.assign(word, matched)
+            assigned += 1
+        words = words[assigned:]
+        if not words:
+            return
+        if words[0].text in (".", "source") and len(words) > 1:
+            self.source(self.text_of(words[1]))
+            return
+        if words[0].text in self.functions:
+            given = [argument for word in words[1:] for argument in self.expand(word)]
+            self.called(self.functions.pop(words[0].text), given)
+            return
+        if words[0].text in ("for", "while", "until", "function", "echo", "printf", "mkdir", "cd", "set", "unset"):
+            return
+        self.command(words)
+
+    def assign(self, word: Word, matched: re.Match[str]) -> None:
+        name = matched["name"]
+        if word.items is not None:
+            value = [item for part in word.items for item in self.expand(part)]
+        else:
+            value = [Argument(self.text_of(Word(matched["value"], word.line)), word.line)]
+        if matched["more"] and name in self.values:
+            old = self.values[name]
+            if word.items is None and len(old) == 1:
+                value = [Argument(old[0].text + value[0].text, old[0].line)]
+            else:
+                value = [*old, *value]
+        self.values[name] = value
+
+    def source(self, path: str) -> None:
+        last = shown(path).rsplit("/", 1)[-1]
+        text = self.sourced(last) if self.depth < 5 else None
+        if text is None:
+            self.script.notes.append(f"it sources {last}, which is not here")
+            return
+        self.depth += 1
+        self.run_all(statements_of(text))
+        self.depth -= 1
+
+    def command(self, words: list[Word]) -> None:
+        arguments = [argument for word in words for argument in self.expand(word)]
+        if not arguments:
+            return
+        if self.another(arguments):
+            return
+        first = arguments[0].text.rsplit("/", 1)[-1]
+        if first in ("bash", "sh", "eval", "nohup", "run_cmd", "exec"):
+            arguments = [part for item in arguments[1:] for part in split_of(item)]
+        arguments = self.inside(_without_redirections(arguments))
+        self.script.commands.append(arguments)
+        at = next((index for index, item in enumerate(arguments) if _PROGRAM.search(item.text)), None)
+        if at is None:
+            module = next((i for i, item in enumerate(arguments) if item.text == "-m"), None)
+            if module is None or module + 1 >= len(arguments) or arguments[module + 1].text in _MODULES:
+                return
+            at = module + 1
+        if self.script.program is not None and len(arguments) - at < len(self.script.arguments):
+            return  # a helper beside the training
+        flags = [item for item in arguments[at + 1 :] if item.text.startswith("-")]
+        if self.script.program is None or len(flags) > 3:
+            self.script.launcher = arguments[:at]
+            self.script.program = arguments[at]
+            self.script.arguments = arguments[at + 1 :]
+
+    def another(self, arguments: list[Argument]) -> bool:
+        """`bash run.sh a b`: run the script of that name with these arguments, where it reads them by their place."""
+        given = arguments[1:] if arguments[0].text in ("bash", "sh", "exec", "nohup") else arguments
+        if not given or not given[0].text.endswith(".sh") or len(given) < 2 or self.depth >= 5:
+            return False
+        text = self.sourced(given[0].text.rsplit("/", 1)[-1])
+        if text is None or not _PLACES.search(text) or re.search(r"\$#|\bgetopts\b|\bshift\b", text):
+            return False
+        self.depth += 1
+        self.called([[_placed(word, given[0].line) for word in words] for words in statements_of(text)], given[1:])
+        self.depth -= 1
+        return True
+
+    def inside(self, arguments: list[Argument]) -> list[Argument]:
+        """The command behind `--` of a program that starts others on a cluster, with the processes that it starts."""
+        texts = [item.text for item in arguments]
+        if "--" not in texts:
+            return arguments
+        at = texts.index("--")
+        outer, inner = texts[:at], arguments[at + 1 :]
+        starts = inner[0].text.rsplit("/", 1)[-1] in _LAUNCHERS if inner else False
+        if not starts or not any(_PROGRAM.search(text) for text in outer):
+            return arguments  # the program's own arguments
+        given = dict(pairwise(outer))
+        nodes, each = (next((given[name] for name in names if name in given), "") for names in (_NODES, _GPUS))
+        if nodes.isdecimal() and each.isdecimal():
+            for place, item in enumerate(inner[:-1]):
+                if item.text in ("--num_processes", "--num-processes"):
+                    inner[place + 1] = inner[place + 1]._replace(text=str(int(nodes) * int(each)))
+        return inner
+
+    def gather(self) -> None:
+        """Where no command is seen: the arguments that variables hold, as of a file that another one sources."""
+        seen: set[str] = set()
+        for value in self.values.values():
+            parts = [part for item in value for part in split_of(item)]
+            if not any(part.text.startswith("--") for part in parts):
+                continue
+            text = " ".join(part.text for part in parts)
+            if text not in seen:
+                seen.add(text)
+                self.script.arguments += parts
+
+
+def _without_redirections(arguments: list[Argument]) -> list[Argument]:
+    """The arguments of a command that was the text of a variable, up to a pipe."""
+    kept: list[Argument] = []
+    target = False
+    for item in arguments:
+        if item.text == "|":
+            break
+        found = _WRITTEN.fullmatch(item.text)
+        if found is None and not target:
+            kept.append(item)
+        target = found is not None and not found["target"]
+    return kept

@@ -1,0 +1,210 @@
+"""The words of a script as they stand, statement by statement: quotes, arrays, nested expansions, comments."""
+
+from __future__ import annotations
+
+import re
+
+from vramplan.tuples import NamedTuple
+
+MAX_STATEMENTS = 20_000
+
+_REDIRECTION = re.compile(r"(&?>{1,2}\|?|<{3}|<)[ \t]*(?P<descriptor>&(\d+|-))?")
+
+
+class Word(NamedTuple):
+    """A word as it stands, quotes and all; `items`: of an array."""
+
+    text: str
+    line: int
+    items: tuple[Word, ...] | None = None
+
+
+def statements_of(text: str) -> list[list[Word]]:
+    """The statements of a script as words, and the ends of statements as they are."""
+    result: list[list[Word]] = []
+    for line in _Scanner(text).statements():
+        result.append(line)
+        if len(result) > MAX_STATEMENTS:
+            break
+    return result
+
+
+class _Scanner:
+    """Cuts a script into statements and words; quotes and nesting are kept as they stand."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at, self.line = text, 0, 1
+
+    def statements(self) -> list[list[Word]]:
+        result: list[list[Word]] = []
+        words: list[Word] = []
+        heredoc: str | None = None
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            if self.text.startswith("\\\n", self.at):
+                self.at += 2
+                self.line += 1
+            elif char in " \t\r":
+                self.at += 1
+            elif char in "\n;":
+                self.at += 1
+                if char == "\n":
+                    self.line += 1
+                if words:
+                    result.append(words)
+                words = []
+                if char == "\n" and heredoc:
+                    self._skip_heredoc(heredoc)
+                    heredoc = None
+            elif char == "#":
+                end = self.text.find("\n", self.at)
+                self.at = len(self.text) if end < 0 else end
+            elif self.text.startswith(("&&", "||"), self.at) and not self._in_test(words):
+                self.at += 2
+                if words:
+                    result.append(words)
+                words = []
+            elif self.text.startswith(("&&", "||"), self.at):
+                words.append(Word(self.text[self.at : self.at + 2], self.line))
+                self.at += 2
+            elif char in "|&" and not self.text.startswith(("&>", "|&"), self.at):
+                self.at += 1
+                if words:
+                    result.append(words)
+                words = []
+            elif char in "<>&":
+                found = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?").match(self.text, self.at)
+                if found:
+                    heredoc = found[1]
+                    self.at = found.end()
+                    continue
+                self._redirected(words)
+            elif char in "()":
+                words.append(Word(char, self.line))
+                self.at += 1
+            else:
+                words.append(self._word())
+        if words:
+            result.append(words)
+        return result
+
+    def _redirected(self, words: list[Word]) -> None:
+        """Past `> FILE`, `2>&1`, `&>> FILE` and `< FILE`, which are no arguments."""
+        found = _REDIRECTION.match(self.text, self.at)
+        if found is None or self._in_test(words) or any(word.text == "(" for word in words):
+            self.at += 1
+            return
+        if words and words[-1].text.isdecimal() and self.text[self.at - 1].isdecimal():
+            words.pop()
+        self.at = found.end()
+        if found["descriptor"] is None and self.text[self.at : self.at + 1] not in ("", "\n", "("):
+            self._word()
+
+    @staticmethod
+    def _in_test(words: list[Word]) -> bool:
+        opened = sum(word.text == "[[" for word in words)
+        return opened > sum(word.text == "]]" for word in words)
+
+    def _skip_heredoc(self, end: str) -> None:
+        while self.at < len(self.text):
+            stop = self.text.find("\n", self.at)
+            stop = len(self.text) if stop < 0 else stop
+            line = self.text[self.at : stop].strip()
+            self.at = min(stop + 1, len(self.text))
+            self.line += 1
+            if line == end:
+                return
+
+    def _word(self) -> Word:
+        start, line = self.at, self.line
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            if char == "\\":
+                self.line += self.text[self.at + 1 : self.at + 2] == "\n"
+                if self.text[self.at + 1 : self.at + 2] == "\n":
+                    break
+                self.at += 2
+            elif char == "(":
+                before = self.text[start : self.at]
+                if re.fullmatch(r"[A-Za-z_]\w*\+?=", before):
+                    self.at += 1
+                    return Word(before, line, tuple(self._array()))
+                if before.endswith("$"):
+                    self._nested("(", ")")
+                else:
+                    break
+            elif char == "{" and self.text[self.at - 1 : self.at] == "$":
+                self._nested("{", "}")
+            elif char == "'":
+                self._until("'")
+            elif char == '"':
+                self._double()
+            elif char == "`":
+                self._until("`")
+            elif char in " \t\r\n;|&<>)":
+                break
+            else:
+                self.at += 1
+        if self.text.startswith("\\\n", self.at):
+            self.line -= 1  # counted when it is skipped
+        if self.at == start:
+            self.at += 1  # a sign that begins no word: it stands for itself
+        return Word(self.text[start : self.at], line)
+
+    def _array(self) -> list[Word]:
+        items: list[Word] = []
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            if char == ")":
+                self.at += 1
+                return items
+            if self.text.startswith("\\\n", self.at):
+                self.at += 2
+                self.line += 1
+            elif char in " \t\r\n":
+                self.line += char == "\n"
+                self.at += 1
+            elif char == "#":
+                end = self.text.find("\n", self.at)
+                self.at = len(self.text) if end < 0 else end
+            elif char in ";|&<>(":
+                self.at += 1
+            else:
+                items.append(self._word())
+        return items
+
+    def _until(self, quote: str) -> None:
+        self.at += 1
+        while self.at < len(self.text) and self.text[self.at] != quote:
+            self.line += self.text[self.at] == "\n"
+            self.at += 1
+        self.at += 1
+
+    def _double(self) -> None:
+        self.at += 1
+        while self.at < len(self.text) and self.text[self.at] != '"':
+            if self.text[self.at] == "\\":
+                self.line += self.text[self.at + 1 : self.at + 2] == "\n"
+                self.at += 2
+                continue
+            if self.text.startswith("$(", self.at):
+                self.at += 1
+                self._nested("(", ")")
+                continue
+            if self.text.startswith("${", self.at):
+                self.at += 1
+                self._nested("{", "}")
+                continue
+            self.line += self.text[self.at] == "\n"
+            self.at += 1
+        self.at += 1
+
+    def _nested(self, opening: str, closing: str) -> None:
+        depth = 0
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            self.line += char == "\n"
+            depth += (char == opening) - (char == closing)
+            self.at += 1
+            if depth == 0:
+                return
