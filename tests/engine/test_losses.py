@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups, shape
+from tests.engine.examples import model
+from tests.engine.examples import setup as example_setup
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.replay.envelope import Envelope
 from vramplan.replay.evaluation import evaluation, full_blocks, generation_bytes
@@ -46,6 +48,16 @@ def setup_of(loss: str, *, precision: str = "pure-bf16", length: int = 256, fami
     )
 
 
+CHECKPOINTS_OF_TWO = example_setup(
+    model("bloom", layers=3, hidden_size=48, attention_heads=6, key_value_heads=6, intermediate_size=192)._replace(
+        tied_embeddings=False
+    ),
+    precision="amp-fp16",
+    sequence_length=21,
+    segments=(Segment(1, 2, True), Segment(1, 1, True)),
+)
+
+
 @pytest.mark.sweep(4)
 @settings(deadline=None)  # a busy machine is no defect
 @given(preferences(), st.sampled_from([1, 2, 3, 7, 21]))
@@ -69,13 +81,17 @@ def test_the_envelope_of_pairs_is_below_the_peak_by_rounding_alone(setup: Setup,
 @pytest.mark.sweep(3)
 @settings(deadline=None)
 @given(st.sampled_from(EVALUATED).flatmap(lambda name: setups(model_type=name)), st.sampled_from([1, 2, 5, 8]))
+@example(CHECKPOINTS_OF_TWO, 1)
 def test_an_evaluation_replays_alike_and_needs_no_more_than_a_forward_pass(setup: Setup, batch: int) -> None:
     assume(not setup.loss.startswith("fused"))
     setup = setup._replace(dropout=0.0)
     training = replay(setup, batch=min(batch, 2))
     quick = evaluation(setup, training, batch=min(batch, 2)).peak_bytes(batch)
     assert quick == evaluation(setup, training, batch=batch, direct=True).peak_bytes(batch)
-    assert quick <= training.peaks(batch)["forward"]
+    # a checkpoint of several blocks drops the weights of each attention, which the loop holds for one block more
+    kept = tuple(segment._replace(checkpointed=False, selects=None) for segment in setup.segments)
+    forward = replay(setup._replace(segments=kept), batch=min(batch, 2)).peaks(batch)["forward"]
+    assert quick <= forward
 
 
 @pytest.mark.closed_form
