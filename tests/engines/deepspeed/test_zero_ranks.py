@@ -12,9 +12,11 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.engine.examples import model
+from tests.engine.examples import setup as example_setup
 from tests.engines.deepspeed.test_zero import partitioned, partly_trained
 from tests.oracle.compare import jobs, setup_of
 from vramplan.engines.deepspeed.layout import Layout
@@ -23,7 +25,7 @@ from vramplan.planner.judge import Judge
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.values.job import Job
-from vramplan.values.parallel import MOST_GRADIENTS
+from vramplan.values.parallel import MOST_GRADIENTS, Sharded, Zero
 
 ROWS = json.loads((Path(__file__).parent / "zero_rank_rows.json").read_text())
 COUNT = 35
@@ -94,9 +96,39 @@ def test_it_is_the_largest_of_all_devices(setup: Setup, batch: int, overlaps: bo
     compare_with_all(overlapping(few(setup), overlaps=overlaps), batch)
 
 
+NORMS_ARE_MOST = example_setup(
+    model(
+        "qwen2_5_vl",
+        **dict.fromkeys(("layers", "attention_heads", "key_value_heads", "channels", "vision_layers"), 1),
+        **dict.fromkeys(("vision_attention_heads", "vision_merge", "vision_frames"), 1),
+        **dict.fromkeys(("hidden_size", "patch_size", "vision_hidden_size"), 8),
+        **dict.fromkeys(("intermediate_size", "vision_intermediate_size"), 24),
+        image_size=16,
+        vision_window=48,
+        vision_full_layers=(),
+    ),
+    precision="mixed-fp16",
+    sequence_length=5,
+    image_size=16,
+    frozen=("vision_encoder",),
+    sharding=Sharded(
+        kind="zero1",
+        shards=3,
+        zero=Zero(
+            reduce_bucket_size=3000,
+            overlap_comm=False,
+            prefetch_bucket_size=10000,
+            param_persistence_threshold=0,
+            max_live_parameters=40000,
+        ),
+    ),
+)
+
+
 @pytest.mark.sweep(2)
 @settings(max_examples=15, deadline=None)
 @given(partly_trained(("zero1", "zero2")), st.sampled_from([1, 2, 5]), st.booleans())
+@example(NORMS_ARE_MOST, 1, False)
 def test_it_is_with_less_than_every_weight(setup: Setup, batch: int, overlaps: bool) -> None:
     compare_with_all(overlapping(few(setup), overlaps=overlaps), batch)
 

@@ -147,7 +147,9 @@ class Worst:
             tensors = len(slices) + (self._missing(slices) > 0)
             flat = self._bytes(part) if tensors > 1 else 0
             cast = rounded(part * FP32.itemsize) if self.policy.dtype is not FP32 else 0
-            return self._averaged(rank) + max([*wide, flat + cast + 2 * SCALAR_BYTES])
+            # the norm of all: two tensors of the norms of each, then five numbers
+            norms = len(slices) * SCALAR_BYTES + max(2 * rounded(len(slices) * FP64.itemsize), 5 * SCALAR_BYTES)
+            return self._averaged(rank) + max([*wide, norms, flat + cast + 2 * SCALAR_BYTES])
 
         self.lost.clear()
         return self._held(max(self.ranks, key=size))
