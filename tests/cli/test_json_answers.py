@@ -160,6 +160,7 @@ def test_a_resolved_job_from_options_fed_back_in_gives_the_same_answer(words: li
 @pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=8)
 @given(words=option_lists())
+@example(words=["-m", "smollm-135m", "-g", "v100", "--optimizer", "adamw", "--checkpointing", "selective-op"])
 def test_the_recommended_flags_in_place_of_what_was_given_change_nothing(words: list[str]) -> None:
     first = fit(*words)
     flags = first["recommended"]["flags"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.examples import model, setup
+from vramplan.replay.checkpoints import ALTERNATE_MATMULS, MATMULS
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
@@ -19,10 +20,14 @@ def grouped(of: str, **fields: object) -> Setup:
 
 
 @pytest.mark.contract
+@pytest.mark.parametrize("keeps", ["all", "none", MATMULS, ALTERNATE_MATMULS])
 @pytest.mark.parametrize("precision", ["fp32", "amp-fp16", "pure-bf16"])
 @pytest.mark.parametrize("of", TYPES)
-def test_a_quick_replay_is_that_of_every_block(of: str, precision: str) -> None:
+def test_a_quick_replay_is_that_of_every_block(of: str, precision: str, keeps: str) -> None:
     part = grouped(of, precision=precision)
+    selects = keeps if keeps in (MATMULS, ALTERNATE_MATMULS) else None
+    segments = tuple(one._replace(checkpointed=keeps != "all", selects=selects) for one in part.segments)
+    part = part._replace(segments=segments)
     for batch in (1, 2, 3):
         quick, direct = replay(part, batch=min(batch, 2)), replay(part, batch=batch, direct=True)
         assert quick.peaks(batch) == direct.peaks(batch)

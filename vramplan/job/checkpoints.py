@@ -11,6 +11,7 @@ from vramplan.replay.models import (
     holds_outputs,
     is_hosted,
     ladder_of,
+    only_kernel_of,
     selective_strategies,
 )
 from vramplan.values.model import ModelShape
@@ -56,7 +57,7 @@ def check_selective(fields: Fields, model: ModelShape, strategy: str, attention:
         fields.refuse(
             key, f"{message} the scores that the checkpoint keeps, and in backward divides them again", hint=hint
         )
-    if strategy == "selective-op" and attention == "math":
+    if strategy == "selective-op" and attention == "math" and only_kernel_of(model) is not None:
         message = f"{strategy} is not modelled with the attention of matrix products that {model.name} falls back to"
         fields.refuse(key, message, hint="use sqrt, full or every:K")
 
