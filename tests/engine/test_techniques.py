@@ -39,7 +39,7 @@ PLAIN = Setup(
 )
 OF_A_BLOCK = 12  # weights and biases of two norms and four layers
 WEIGHTS = LAYERS * OF_A_BLOCK + 4  # two tables, the last norm
-MOST_ATTRIBUTES = 33
+MOST_ATTRIBUTES = 32
 
 
 def names_of(setup: Setup) -> list[str]:

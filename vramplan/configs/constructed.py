@@ -15,6 +15,7 @@ from typing import Any
 
 from vramplan.configs.forms import NotConstant, python_tree
 from vramplan.configs.sheet import Written
+from vramplan.configs.shell.numbers import CALCULATED
 from vramplan.errors import InputError, Problem
 
 DEPTH = 24  # calls within calls; a file that calls itself ends here
@@ -32,14 +33,6 @@ COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.GtE: operator.ge,
     ast.In: lambda one, many: one in many,
     ast.NotIn: lambda one, many: one not in many,
-}
-CALCULATED: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
 }
 Beside = Callable[[str], tuple[str, str] | None]
 """The text and the name of a file that is imported, by its dotted name; None where it is not there."""

@@ -49,6 +49,10 @@ GROUPED = (
 Source: transformers, integrations/sdpa_attention.py, use_gqa_in_sdpa (since 4.54), and its issue 48633, on a T4;
 pytorch, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, can_use_mem_efficient_attention.
 """
+NO_KERNEL = (
+    "attention efficient is computed as asked, but Transformers cannot run it here: without a mask it hands fewer "
+    "key-value heads than heads on as they are, and the memory-efficient kernel takes none such (sdpa says what runs)"
+)
 LARGEST_FLASH_HEAD = 256  # elements; PyTorch's flash kernels take no larger head
 
 
@@ -93,6 +97,8 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
         return on_demand.flash_alone(resolver, given, _flash_obstacle(model, gpu, precision))
     if given in {"eager", "efficient"}:
         assert given is not None
+        if given == "efficient" and grouped:
+            resolver.warnings.append(NO_KERNEL)
         return given
     obstacle = _flash_obstacle(model, gpu, precision)
     if resolver.raw.padding == "right" and given != "flash":

@@ -37,13 +37,15 @@ class Storage:
 class Unseen:
     """What a caching allocator sees and no storage shows.
 
-    `summed` has the two gradients that met of each sum. `turned` has, of what a convolution makes, the bytes of the
+    `unjoined` are storages that take no freed block, where none before them was as large. `summed` has the two
+    gradients that met of each sum. `turned` has, of what a convolution makes, the bytes of the
     copies in another layout that its kernel takes meanwhile: fixed ones, and those for each sample.
     """
 
-    __slots__ = ("summed", "turned")
+    __slots__ = ("summed", "turned", "unjoined")
 
     def __init__(self) -> None:
+        self.unjoined: set[int] = set()
         self.summed: dict[int, tuple[int | None, int | None]] = {}
         self.turned: dict[int, tuple[int, int]] = {}
 
@@ -70,7 +72,6 @@ class Ledger:
         self.sized: dict[int, Callable[[int], int]] = {}  # the rare sizes that are functions of the batch, not affine
         self.not_affine: set[int] = set()  # those of them that no line approximates
         self.elsewhere: set[int] = set()  # allocated on another stream than the model runs on
-        self.unjoined: set[int] = set()  # they take no freed block, where none before them was as large
         self.unseen = Unseen()
         self.relabelled: set[int] = set()  # born by changing their component, not by allocation
         self.category = "activations"  # of storages that are born now

@@ -84,7 +84,7 @@ class Record:
         self.summed = dict(tape.unseen.summed)
         self.turned = dict(tape.unseen.turned)
         self.elsewhere = frozenset(tape.elsewhere)
-        self.unjoined = frozenset(tape.unjoined)
+        self.unjoined = frozenset(tape.unseen.unjoined)
         # a storage that stands for what the iteration before has left, and the storages that this one leaves
         self.carried: tuple[int, frozenset[int]] | None = None
         self.looked_at: tuple[tuple[int, int], ...] = ()  # from which event on which of several devices

@@ -211,9 +211,9 @@ def table(
 
         while total() > width and any(columns[p].drop for p in keep):
             keep.remove(max((p for p in keep if columns[p].drop), key=lambda p: columns[p].drop))
-        if total() > width:  # still too wide: shorten the widest column that holds text
-            widest = max((p for p in keep if not columns[p].right), key=lambda p: size[p], default=keep[0])
-            size[widest] = max(size[widest] - (total() - width), 4)
+        texts = sorted((p for p in keep if not columns[p].right), key=lambda p: -size[p]) or keep[:1]
+        for place in texts:  # still too wide: shorten the columns that hold text, the widest first
+            size[place] = max(size[place] - max(total() - width, 0), min(size[place], 4))
         for p in keep:
             if columns[p].fluid:
                 size[p] = min(size[p], width - (total() - min(size[p], 20)))

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
+CALCULATED: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -39,8 +39,8 @@ def _number(node: ast.expr) -> int | float:
         left, right = _number(node.left), _number(node.right)
         if isinstance(node.op, ast.Pow) and abs(left) <= 1000 and 0 <= right <= 20:
             return left**right
-        if type(node.op) in _OPERATORS:
-            value = _OPERATORS[type(node.op)](left, right)
+        if type(node.op) in CALCULATED:
+            value = CALCULATED[type(node.op)](left, right)
             if abs(value) < MAX_NUMBER:
                 return value  # type: ignore[no-any-return]
     raise ValueError("not an expression of numbers")

@@ -73,7 +73,7 @@ def not_joined(tape: Tape, tensor: Tensor) -> None:
     """
     storage = tensor.storage
     assert storage is not None
-    tape.unjoined.add(storage.index)
+    tape.unseen.unjoined.add(storage.index)
 
 
 def reduce_and_step(tape: Tape, precision: Precision, shards: int) -> None:
