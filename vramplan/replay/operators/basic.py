@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from vramplan.replay.observers import Release, Sharding
+from vramplan.replay.observers import Outer, Release, Sharding
 from vramplan.replay.operators.views import Grads, autocast_float, autocast_half, reshape_gradient, same, to, view
 from vramplan.replay.recorder import Saved, rounded
 from vramplan.replay.tensors import (
@@ -586,8 +586,9 @@ def embedding(ids: Tensor, weight: Parameter, *, returned: bool = True) -> Tenso
         tape.workspace("embedding_dense_backward", workspace_bytes)
         return (out,)
 
-    node = tape.record("embedding", (weight,), backward, (ids,))
-    found = tape.new("embedding", (*ids.shape, width), dtype, batched, None, node)
+    with Outer(ids, own=(weight,)):
+        node = tape.record("embedding", (weight,), backward, (ids,))
+        found = tape.new("embedding", (*ids.shape, width), dtype, batched, None, node)
     return tape.looked_up(found, weight) if returned else found
 
 
