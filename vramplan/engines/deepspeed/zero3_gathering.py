@@ -180,7 +180,7 @@ class Gathering(Observer):
         sums: Tensor | None = None
         if len(members) == LINEAR and not self.policy.bias_first and inputs[1] is not None and inputs[1].storage:
             bias, weight = members  # an addmm
-            sums = inputs[0]
+            sums = inputs[0] if self.order.trained[bias] else None
             if (bias, weight) in self.pairs:
                 self.after[bias] = weight
 
