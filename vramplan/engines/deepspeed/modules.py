@@ -69,8 +69,15 @@ class Around:
         return entry
 
     def owns(self, members: Members) -> bool:
-        """Whether an operator with these parameters is one of the innermost module itself."""
-        return bool(members and self.forward) and set(members) <= set(self.forward[-1].own)
+        """Whether an operator with these parameters is one of such a module itself."""
+        return bool(members) and not self.left(members)
+
+    def left(self, members: Members) -> Members:
+        """Of parameters those that no module around has taken, as a change that is folded into a weight takes it.
+
+        Source: torch/nn/utils/parametrize.py, register_parametrization, which moves the weight.
+        """
+        return tuple([one for one in members if not any(one in outer.own for outer in self.forward)])
 
     def come_back(self, entries: tuple[OuterEntry, ...]) -> tuple[list[OuterEntry], list[OuterEntry]]:
         """Backward comes to an operator inside these: those that are over, and those that begin."""

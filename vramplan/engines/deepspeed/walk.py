@@ -220,7 +220,8 @@ class _Modules(_Noted):
     ) -> None:
         """A module with others inside."""
         is_leaf = self.has_leaves and bool(whole)
-        entry = OuterEntry(whole, whole, is_told, is_leaf) if is_leaf else OuterEntry(own, (*own, *read), is_told)
+        own = whole if is_leaf else self.around.left(own)
+        entry = OuterEntry(own, (*own, *read), is_told, is_leaf)
         if self.around.enter(entry):
             self._use(entry.members)
             if is_leaf and whole not in self.leaves:

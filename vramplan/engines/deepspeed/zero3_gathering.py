@@ -131,8 +131,9 @@ class Gathering(Observer):
     ) -> None:
         """A module with others inside: all that it asks for is gathered before any of them runs."""
         is_leaf = bool(self.order.leaves and whole)
-        members = tuple([self._number(one) for one in (whole if is_leaf else (*own, *read))])
-        entry = OuterEntry(whole if is_leaf else own, members, is_told, is_leaf)
+        own = whole if is_leaf else self.around.left(own)
+        members = tuple([self._number(one) for one in (*own, *read)])
+        entry = OuterEntry(own, members, is_told, is_leaf)
         if self.around.enter(entry):
             self._begin_outer(entry)
 
