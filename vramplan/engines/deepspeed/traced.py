@@ -30,6 +30,7 @@ READ = (
 )
 """Keys of techniques that change what a stage of ZeRO reads: beside it they need a traced row, of any stage."""
 
+
 def refused_with_zero(job: Job) -> dict[str, str]:
     """What of a job does not go with ZeRO, by its key; empty where it does."""
     strategy = job.activation_checkpointing or ""
