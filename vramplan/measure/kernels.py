@@ -199,8 +199,8 @@ def attention_by(kernel: str) -> Callable[..., Any]:
         scale = 1 / sqrt(width) if scale is None else scale
         with torch.autocast("cuda", enabled=False):
             if kernel == "math":  # an operator of others, each of which is counted
-                given = (query, key, value, attn_mask, dropout_p, is_causal, None)
-                return aten._scaled_dot_product_attention_math(*given, scale=scale, enable_gqa=enable_gqa)[0]
+                plain = (query, key, value, attn_mask, dropout_p, is_causal, None)
+                return aten._scaled_dot_product_attention_math(*plain, scale=scale, enable_gqa=enable_gqa)[0]
             if kernel == "flash" and query.element_size() == 2 and attn_mask is None:
                 missing = -width % 8
                 if missing:
