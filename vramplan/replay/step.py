@@ -16,7 +16,7 @@ from vramplan.engines import imported
 from vramplan.replay.kernels import Launches
 from vramplan.replay.models import family, iteration_of, kept_of_samples, takes_samples_apart
 from vramplan.replay.observers import Release, Sharding
-from vramplan.replay.operators.basic import mul_scalar
+from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.optimizers import optimizer_of
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recipe import recipe_of
