@@ -33,7 +33,7 @@ TITLES = {
     "vramplan.replay.operators.elementwise": "Elementwise operators",
     "vramplan.replay.operators.products": "Linear layers and products",
     "vramplan.replay.operators.normalised": "Layer norms and softmax",
-    "vramplan.replay.operators.tokens": "Embeddings and the loss",
+    "vramplan.replay.operators.ends": "Embeddings and the loss",
     "vramplan.replay.operators.attention": "Fused attention",
     "vramplan.engines.megatron.context_parallel": "Attention over split sequences, by Transformer Engine",
     "vramplan.engines.megatron.token_dispatcher": "Experts over devices, by Megatron-LM",

@@ -22,7 +22,7 @@ HELPERS = {"broadcast", "same", "neg", "cross_entropy", "rounded"}
     [
         room
         for room in rooms()
-        if room.rpartition(".")[2] in ("elementwise", "products", "normalised", "tokens", "views", "attention")
+        if room.rpartition(".")[2] in ("elementwise", "products", "normalised", "ends", "views", "attention")
     ],
 )
 def test_every_public_function_of_the_operators_is_a_rule(room: str) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vramplan.engines import imported
+from vramplan.engines import on_demand
 
 if TYPE_CHECKING:
     from vramplan.job.accepted import refuse_given_words as refuse_given_words
@@ -120,12 +120,4 @@ MODULES = {
 }
 """The names that there are here, by the file that has each: the imports above again, for a run."""
 
-ADDRESSES = {name: f"{module}:{name}" for module, names in MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    """What the table names; its file is imported now. Raises AttributeError for what the table lacks."""
-    address = ADDRESSES.get(name)
-    if address is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return imported(address)
+__getattr__ = on_demand(__name__, MODULES)

@@ -15,11 +15,11 @@ from typing import Any
 
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job
-from vramplan.measure import objectives, optimizers, quantized
-from vramplan.measure.adapters import check_peft
 from vramplan.measure.allocator import said
+from vramplan.measure.fake_cuda import autocast_believes, pretend
 from vramplan.measure.network import HEADS
 from vramplan.measure.processes import WAIT
+from vramplan.measure.runnable import check_installed
 from vramplan.results.measure import TRACE
 from vramplan.values.job import Job
 
@@ -52,13 +52,8 @@ def main(request: str, reply: str) -> None:
 
 def run(job: Job, how: str, steps: int) -> dict[str, Any]:
     """Figures and environment of a job. Raises InputError where this machine or this job cannot be run."""
-    check_peft(job)
-    optimizers.check_installed(job)
-    objectives.check_installed(job)
-    quantized.check_installed(job)
+    check_installed(job)
     if how == TRACE:
-        from vramplan.measure.fake_cuda import autocast_believes, pretend
-
         pretend()
         autocast_believes()
     from vramplan.measure import steps as loop

@@ -24,7 +24,7 @@ OWN = (
     "vramplan.replay.operators.elementwise",
     "vramplan.replay.operators.products",
     "vramplan.replay.operators.normalised",
-    "vramplan.replay.operators.tokens",
+    "vramplan.replay.operators.ends",
     "vramplan.replay.operators.attention",
     "vramplan.replay.operators.ring_attention",
     "vramplan.replay.operators.convolution",
@@ -77,7 +77,7 @@ FILE = re.compile(r"\b((?:\w+/)*\w+\.py)\b")
 LIBRARIES = ("torch/", "torchtune/")  # files that are named with theirs
 # Files whose rules have the name of what they are about.
 PUBLIC = {"replay.autograd": "engine"} | {
-    f"replay.operators.{file}": "operators" for file in ("elementwise", "products", "normalised", "tokens")
+    f"replay.operators.{file}": "operators" for file in ("elementwise", "products", "normalised", "ends")
 }
 LABELS = ("Saves `", "Backward:", "Source:")
 

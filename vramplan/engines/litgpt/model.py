@@ -31,10 +31,10 @@ from vramplan.replay.operators.elementwise import (
     neg,
     rsqrt,
 )
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.indexing import split_with_sizes
 from vramplan.replay.operators.loss_parts import sum_all
 from vramplan.replay.operators.products import linear
-from vramplan.replay.operators.tokens import embedding
 from vramplan.replay.operators.views import cat, narrow, repeat_interleave, split, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.adapters import DTYPES, OWN, is_target

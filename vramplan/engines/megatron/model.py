@@ -34,10 +34,10 @@ from vramplan.replay.models.modules import LayerNorm, Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, dropout, gelu, mul, mul_scalar, neg
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.indexing import permute, split_with_sizes, unsqueeze
 from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.products import baddbmm
-from vramplan.replay.operators.tokens import embedding
 from vramplan.replay.operators.views import cat, clone, contiguous, expand, narrow, split, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Parameter, Tensor, round_up

@@ -23,10 +23,10 @@ from vramplan.replay.operators.dtensor import (
     scatter_sequence,
 )
 from vramplan.replay.operators.elementwise import add, mul, silu
+from vramplan.replay.operators.ends import cross_entropy, embedding
 from vramplan.replay.operators.fused_norms import compiled_cross_entropy, received, rms_norm, rotate, sent
 from vramplan.replay.operators.indexing import unsqueeze
 from vramplan.replay.operators.ring_attention import ring_flash
-from vramplan.replay.operators.tokens import cross_entropy, embedding
 from vramplan.replay.operators.views import contiguous, expand, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, INT64, DType, Shape, Tensor

@@ -31,12 +31,12 @@ from vramplan.replay.operators.elementwise import (
     pow_scalar,
     rsqrt,
 )
+from vramplan.replay.operators.ends import cross_entropy, embedding
 from vramplan.replay.operators.fused_loss import fused_linear_cross_entropy
 from vramplan.replay.operators.fused_norms import compiled_cross_entropy
 from vramplan.replay.operators.indexing import stack_last
 from vramplan.replay.operators.loss_parts import sum_all
 from vramplan.replay.operators.products import linear
-from vramplan.replay.operators.tokens import cross_entropy, embedding
 from vramplan.replay.operators.views import contiguous, select, split, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.losses import CHUNKED, FUSED, FUSED_BEFORE_AMPERE, chunked_cross_entropy

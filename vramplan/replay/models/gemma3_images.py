@@ -29,9 +29,9 @@ from vramplan.replay.models.stacks import split_at
 from vramplan.replay.models.windows import has_window
 from vramplan.replay.operators.convolution import conv2d
 from vramplan.replay.operators.elementwise import add
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.multimodal import average_pool, masked_scatter, tokens_of_images
 from vramplan.replay.operators.products import linear
-from vramplan.replay.operators.tokens import embedding
 from vramplan.replay.operators.views import contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.padding import index_tensors

@@ -29,11 +29,11 @@ from vramplan.replay.operators.elementwise import (
     pow_scalar,
     rsqrt,
 )
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.experts import sigmoid, top_k
 from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.repeats import as_real, product_by_expert, repeat_rows, scatter_rows, sum_first
-from vramplan.replay.operators.tokens import embedding
 from vramplan.replay.operators.views import contiguous, split, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.packing import packed_mask

@@ -19,9 +19,9 @@ from vramplan.replay.operators.elementwise import (
     silu,
     tanh,
 )
+from vramplan.replay.operators.ends import cross_entropy
 from vramplan.replay.operators.normalised import layer_norm
 from vramplan.replay.operators.products import linear
-from vramplan.replay.operators.tokens import cross_entropy
 from vramplan.replay.operators.views import contiguous, to, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, INT64, DType, Parameter, Tensor

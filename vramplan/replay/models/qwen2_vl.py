@@ -30,11 +30,11 @@ from vramplan.replay.models.stacks import split_at
 from vramplan.replay.observers import Kernels
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, gelu, mul, mul_scalar
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.indexing import permute
 from vramplan.replay.operators.multimodal import masked_scatter, rejoined_rows
 from vramplan.replay.operators.patches import conv_of_patches
 from vramplan.replay.operators.ragged import each_image, ends_of_pieces, joined, unbind
-from vramplan.replay.operators.tokens import embedding
 from vramplan.replay.operators.views import contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Shape, Tensor

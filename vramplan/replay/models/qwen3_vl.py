@@ -26,11 +26,11 @@ from vramplan.replay.models.qwen2_vl import (
 )
 from vramplan.replay.models.stacks import split_at
 from vramplan.replay.operators.elementwise import add, gelu, mul
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.experts import sum_middle
 from vramplan.replay.operators.multimodal import in_places, masked_scatter, of_places, rejoined_rows
 from vramplan.replay.operators.patches import conv_of_patches
 from vramplan.replay.operators.ragged import ends_of_pieces
-from vramplan.replay.operators.tokens import embedding
 from vramplan.replay.operators.views import clone, to, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, FP32, INT64, Tensor

@@ -10,8 +10,8 @@ from vramplan.replay.models.part_names import NORMS
 from vramplan.replay.observers import Trained
 from vramplan.replay.operators.convolution import conv2d
 from vramplan.replay.operators.elementwise import add_in_place
+from vramplan.replay.operators.ends import cross_entropy
 from vramplan.replay.operators.images import average_pool, batch_norm, max_pool
-from vramplan.replay.operators.tokens import cross_entropy
 from vramplan.replay.operators.views import to, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, INT64, DType, Shape, Tensor

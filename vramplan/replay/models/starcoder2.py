@@ -13,7 +13,7 @@ from vramplan.replay.models.llama import Llama, Rotary
 from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, LayerNorm, Linear, Recipe
 from vramplan.replay.models.windows import masks_of
 from vramplan.replay.operators.elementwise import add, dropout
-from vramplan.replay.operators.tokens import embedding
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
 

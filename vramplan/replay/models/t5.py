@@ -43,10 +43,10 @@ from vramplan.replay.operators.elementwise import (
     pow_scalar,
     rsqrt,
 )
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.products import linear as linear_operator
 from vramplan.replay.operators.products import matmul
-from vramplan.replay.operators.tokens import embedding
 from vramplan.replay.operators.views import contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.padding import padded_mask

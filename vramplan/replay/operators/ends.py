@@ -1,4 +1,4 @@
-"""Operator rules of embeddings of tokens and of the loss over them."""
+"""Operator rules of the two ends of a model: embeddings, and the loss."""
 
 from __future__ import annotations
 
