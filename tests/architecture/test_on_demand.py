@@ -12,10 +12,11 @@ from vramplan.answers import on_demand as of_answers
 from vramplan.engines import imported
 from vramplan.job import on_demand as of_jobs
 from vramplan.planner import on_demand as of_verdicts
+from vramplan.report import on_demand as of_reports
 
 pytestmark = pytest.mark.contract
 
-ROOMS = (of_jobs, of_verdicts, of_answers)
+ROOMS = (of_jobs, of_verdicts, of_answers, of_reports)
 NAMES = [(room, name, f"{module}:{name}") for room in ROOMS for module, names in room.MODULES.items() for name in names]
 
 

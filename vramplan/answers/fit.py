@@ -251,11 +251,9 @@ def _allocator(decision: Decision) -> Allocator | None:
     found = judge.reservation(rung.placement, rung.schedule, reported=True)
     if found is None:
         return None
-    from vramplan.results.allocator import Allocator, OutOfMemory
-
     assert decision.job.allocator is not None
     end, room = found.failure, judge.usable_bytes - judge.outside_bytes
-    return Allocator(
+    return on_demand.Allocator(
         settings=on_demand.text_of(decision.job.allocator),
         reserved_bytes=found.reserved_bytes,
         allocated_bytes=found.allocated_bytes,
@@ -266,7 +264,7 @@ def _allocator(decision: Decision) -> Allocator | None:
         retries=found.retries,
         out_of_memory=None
         if end is None
-        else OutOfMemory(
+        else on_demand.OutOfMemory(
             *end,
             by_fragmentation=end.allocated_bytes + end.wanted_bytes <= room,
             expandable_segments_suffice=found.expandable_survives,

@@ -21,9 +21,15 @@ if TYPE_CHECKING:
     from vramplan.replay.models.experts import active_parameters as active_parameters
     from vramplan.replay.sharding.replicated import BUCKET_BYTES as BUCKET_BYTES
     from vramplan.replay.sharding.units import REDUCED as REDUCED
+    from vramplan.results.allocator import Allocator as Allocator
+    from vramplan.results.allocator import OutOfMemory as OutOfMemory
     from vramplan.textbook.advice import advise as advise
 
 MODULES = {
+    "vramplan.results.allocator": (
+        "OutOfMemory",
+        "Allocator",
+    ),
     "vramplan.catalog.counting": ("parameters_of",),
     "vramplan.job.allocator": ("text_of",),
     "vramplan.planner.beside": ("exceeding",),

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from vramplan.job.accepted import refuse_given_words as refuse_given_words
     from vramplan.job.accepted import refuse_lacking as refuse_lacking
     from vramplan.job.accepted import refuse_words as refuse_words
+    from vramplan.job.allocator import text_of as text_of
     from vramplan.job.allocator_default import launched_allocator as launched_allocator
     from vramplan.job.allocator_default import resolve_allocator as resolve_allocator
     from vramplan.job.bitsandbytes import check_bitsandbytes as check_bitsandbytes
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from vramplan.replay.models.windows import windowed_blocks as windowed_blocks
 
 MODULES = {
+    "vramplan.job.allocator": ("text_of",),
     "vramplan.job.accepted": (
         "refuse_given_words",
         "refuse_lacking",

@@ -10,10 +10,14 @@ if TYPE_CHECKING:
     from vramplan.planner.groups import process_groups as process_groups
     from vramplan.planner.on_host import is_within as is_within
     from vramplan.planner.on_host import largest_within as largest_within
+    from vramplan.planner.plain import most_within as most_within
+    from vramplan.replay.host import host_of as host_of
     from vramplan.replay.pipeline.stages import contenders as contenders
     from vramplan.replay.pipeline.stages import stages_of as stages_of
 
 MODULES = {
+    "vramplan.replay.host": ("host_of",),
+    "vramplan.planner.plain": ("most_within",),
     "vramplan.planner.groups": ("process_groups",),
     "vramplan.planner.on_host": (
         "is_within",
