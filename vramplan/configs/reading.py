@@ -11,9 +11,9 @@ from typing import Any
 from vramplan.catalog import model_names, models
 from vramplan.catalog.mirrors import mirror_of
 from vramplan.catalog.text import read_text
-from vramplan.configs import forms, launched, registry, shell
+from vramplan.configs import command, forms, launched, registry, shell
 from vramplan.configs.constructed import Beside
-from vramplan.configs.programs import megatron
+from vramplan.configs.programs.megatron import options
 from vramplan.configs.sheet import Meaning, Program, Sheet, Written, sorted_out
 from vramplan.errors import InputError, Problem
 from vramplan.job.adapter_targets import layers_of, passed_over
@@ -72,7 +72,7 @@ def read(text: str, file: str, wanted: Wanted) -> ReadJob:
     written = settings(text, file)
     program = registry.program_of(wanted.program) if wanted.program else registry.recognised(written, file)
     if program.name == "megatron-lm":
-        written = megatron.from_yaml(written) or written
+        written = options.from_yaml(written) or written
     return job_of(program, written, [file], wanted, text)
 
 
@@ -98,13 +98,13 @@ def settings(text: str, file: str) -> dict[str, Written]:
     form = form_of(text, file)
     if form == SHELL:
         if text.lstrip().startswith("--"):
-            return megatron.arguments(shell.words_of(text), file)
+            return command.arguments(shell.words_of(text), file)
         script = shell.read(text, _sourced(file))
-        written = megatron.from_script(script, file)
-        if not megatron.recognise(written) and script.notes:
+        written = command.from_script(script, file)
+        if not options.recognise(written) and script.notes:
             hint = "give that file beside it: a script is parsed with the files that it sources"
             raise InputError([Problem(note, file=file, hint=hint) for note in script.notes])
-        if script.empty and megatron.recognise(written):
+        if script.empty and options.recognise(written):
             names = ", ".join(f"${name}" for name in sorted(script.empty))
             written[NOTE] = Written(f"nothing sets {names}: no arguments are read from there", file)
         return written
@@ -139,7 +139,7 @@ def _started_by(written: Mapping[str, Written], text: str, file: str) -> dict[st
     words = first.get("arguments") or first.get("command")
     if not isinstance(words, list) or not any("--" in str(word) for word in words):
         return {}
-    found = megatron.from_script(shell.read(" ".join(map(str, words)), _sourced(file)), file)
+    found = command.from_script(shell.read(" ".join(map(str, words)), _sourced(file)), file)
     lines = text.splitlines()
     places = {
         key: next((number for number, line in enumerate(lines, 1) if f"--{key}" in line), written["tasks"].line)
