@@ -86,6 +86,10 @@ class JobBehaviour:
         """The element types of the job, where the program has types of its own."""
         return None
 
+    def check_own_float8(self, resolver: Resolver, gpu: Gpu | None, sequence_length: int) -> bool:
+        """Refuse what products in fp8 are not computed with; false where the program has none but torchao's."""
+        return False
+
     def check_sharded_float8(
         self, resolver: Resolver, model: ModelShape, gpu: Gpu | None, sequence_length: int
     ) -> None:

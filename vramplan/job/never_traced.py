@@ -8,6 +8,7 @@ from vramplan.job.cells import FSDP_FP8
 from vramplan.replay.models import (
     compiled_graphs,
     compiles_blocks,
+    is_untraced,
     looks_up_4bit,
     masks_padding,
     takes_packing,
@@ -68,6 +69,10 @@ def _compiled(job: Job) -> Iterator[str]:
 
 def _own_code(job: Job) -> Iterator[str]:
     """A training program's own code, with what only that of Transformers was traced with."""
+    if is_untraced(job.model.family):
+        yield f"model {job.model.name} was never traced as {job.model.code}: its blocks are composed of parts that were"
+    if job.precision == "fp8":
+        yield f"precision fp8 was never traced with {job.model.code}"
     if job.adapter is not None and job.adapter.kind == "dora":
         yield f"adapter dora was never traced with {job.model.code}"
     if job.quantization is not None and looks_up_4bit(job.model.family) and not job.compile:
