@@ -17,7 +17,7 @@ from vramplan.replay.techniques.evidence import COMPILE, FP8, REENTRANT, given_w
 from vramplan.replay.techniques.expert_adapters import is_over_experts
 from vramplan.replay.techniques.vocabulary import PLAIN_OPTIMIZER, traced_code
 from vramplan.values.job import Job
-from vramplan.values.parallel import Split
+from vramplan.values.parallel import Split, is_fsdp
 
 FLOAT8 = ("fp8", FSDP_FP8)
 
@@ -44,6 +44,8 @@ def never_traced(job: Job) -> Iterator[str]:
         yield "loss kto was never traced: it is composed of what loss dpo was traced with, over single sequences"
     if job.model.engine is not None:
         yield from _own_code(job)
+    if job.sharding is not None and is_fsdp(job.sharding.kind) and job.sharding.shards == 1:
+        yield f"parallel.sharding {job.sharding.kind} was never traced on one device, which has all shards"
     if job.precision in FLOAT8 and job.model.engine is None:
         yield from _float8(job)
     if job.planned is not None:

@@ -1,4 +1,4 @@
-"""Families that nobody traced under Megatron, and its products in fp8: sizes by equations, and what must always hold."""
+"""Families that nobody traced under Megatron, and its products in fp8: sizes by equations, and what always holds."""
 
 from __future__ import annotations
 

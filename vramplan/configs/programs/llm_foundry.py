@@ -295,6 +295,9 @@ def _sharding(sheet: Sheet, meaning: Meaning) -> bool:
     if not given:
         sheet.get("fsdp_config")
         return False
+    if (sheet.devices or sheet.count("n_gpus")) == 1:  # llmfoundry/command_utils/train.py, train
+        meaning.note("fsdp_config: llm-foundry takes no FSDP on one GPU")
+        return False
     if strategy not in SHARDINGS:
         sheet.problem("fsdp_config.sharding_strategy", f"{strategy!r} is not understood", ", ".join(SHARDINGS))
         return True
