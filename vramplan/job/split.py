@@ -24,6 +24,7 @@ def check_split(resolver: Resolver, split: Split, model: ModelShape, runtime: Ru
     fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
     able = splits_of(model.family)
     known = model.published_family or model.family
+    split = _experts_beside_tensor(resolver, split, model)
     for key in ("tensor", "pipeline", "context", "expert", "sequence_parallel"):
         given = getattr(split, key)
         if given is not True and given <= 1:
@@ -106,6 +107,22 @@ def _experts(resolver: Resolver, split: Split, model: ModelShape, _sequence_leng
     if sharing % split.expert:
         message = f"{split.expert} do not divide the {sharing} devices that share the data"
         fields.refuse("expert", message, hint=nearest_divisors(split.expert, sharing))
+
+
+def _experts_beside_tensor(resolver: Resolver, split: Split, model: ModelShape) -> Split:
+    """Experts that are whole on tensor-parallel devices, as parts of experts on each: the bytes are the same.
+
+    Source: NVIDIA/Megatron-LM core 0.16, core/parallel_state.py, expert_tensor_parallel_size.
+    """
+    sharing, mixture = resolver.raw.data_parallel_size * split.context, model.experts
+    if split.tensor == 1 or mixture is None or sharing % split.expert == 0 or split.expert % split.tensor:
+        return split
+    apart = split.expert // split.tensor
+    if sharing % apart or mixture.intermediate_size % split.tensor:
+        return split
+    why = f"expert_tensor_parallel_size 1 puts whole experts on the {split.tensor} tensor-parallel devices too; counted"
+    resolver.assume("parallel.expert", apart, f"{why} as parts of each, which are as many bytes")
+    return split._replace(expert=apart)
 
 
 def _divides(resolver: Resolver, key: str, size: int, whole: int, of_what: str, model: ModelShape) -> None:

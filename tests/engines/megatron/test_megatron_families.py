@@ -114,3 +114,14 @@ def test_what_it_cannot_run_is_refused(options: str, word: str) -> None:
     ran = run("fit", "--runtime", "megatron", *options.split())
     assert ran.code == 2
     assert word in ran.err
+
+
+@pytest.mark.closed_form
+def test_whole_experts_on_tensor_parallel_devices_are_as_many_bytes() -> None:
+    """`--expert-tensor-parallel-size 1`: two of eight experts on each device, or a fourth of all."""
+    split = {"tensor": 4, "sequence_parallel": True}
+    keys = {"model": "mixtral-8x7b", "gpu": "b200", "runtime": "megatron", "sequence_length": 256}
+    whole, parts = (build_job({**keys, "parallel": {**split, **more}}) for more in ({"expert": 4}, {}))
+    assert [one.why for one in whole.assumptions if one.value == 1 and one.key == "parallel.expert"]
+    found = [{one.name: one.bytes for one in answer(job).components} for job in (whole, parts)]
+    assert found[0]["weights"] == found[1]["weights"]
