@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramplan.job.cells import FSDP_FP8
+from vramplan.options import words
 from vramplan.replay.models import (
     compiled_graphs,
     compiles_blocks,
     is_untraced,
+    is_untraced_loss,
     looks_up_4bit,
     masks_padding,
     takes_packing,
@@ -73,6 +75,8 @@ def _own_code(job: Job) -> Iterator[str]:
     """A training program's own code, with what only that of Transformers was traced with."""
     if is_untraced(job.model.family):
         yield f"model {job.model.name} was never traced as {job.model.code}: its blocks are composed of parts that were"
+    if is_untraced_loss(job.model.family, words.pattern_word(job.loss)):
+        yield f"loss {job.loss} was never traced with {job.model.code}"
     if job.precision == "fp8":
         yield f"precision fp8 was never traced with {job.model.code}"
     if job.adapter is not None and job.adapter.kind == "dora":
