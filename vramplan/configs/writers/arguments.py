@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramplan.configs.asked import Asked, Files, Writer
 from vramplan.configs.page import Page
 from vramplan.configs.programs import trainer
 from vramplan.configs.writers import words
-from vramplan.configs.writing import Asked, Files, Writer
 
 FSDP_WORDS = {"fsdp": "full_shard", "fsdp-grad-op": "shard_grad_op", "hsdp": "hybrid_shard"}
 MODEL = ("model",)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramplan.configs.asked import Asked, Files, Writer
 from vramplan.configs.page import Page
 from vramplan.configs.programs.axolotl import OPTIMIZERS, computing
 from vramplan.configs.writers import words
 from vramplan.configs.writers.arguments import FSDP_WORDS
-from vramplan.configs.writing import Asked, Files, Writer
 
 LIGER = "axolotl.integrations.liger.LigerPlugin"
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from vramplan.configs.asked import Asked, Files, Writer
 from vramplan.configs.page import Page
 from vramplan.configs.programs.llama_factory.computing import ATTENTIONS
 from vramplan.configs.writers import words
 from vramplan.configs.writers.arguments import FSDP_WORDS, put_liger
-from vramplan.configs.writing import Asked, Files, Writer
 
 EXTRA = {"embeddings": "embed_tokens", "head": "lm_head", "norms": "norm"}
 """Parts that `freeze_extra_modules` trains beside the blocks, by programs/llama_factory/tuning.py, frozen."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramplan.configs.asked import Asked, Files, Writer
 from vramplan.configs.page import SHELL, Page
 from vramplan.configs.programs.megatron import computing
 from vramplan.configs.writers import words
-from vramplan.configs.writing import Asked, Files, Writer
 
 PROGRAMS = {"bert": "pretrain_bert.py", "t5": "pretrain_t5.py"}
 ATTENTIONS = {"flash": "flash", "eager": "unfused"}

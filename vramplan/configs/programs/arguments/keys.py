@@ -7,7 +7,7 @@ trl/trainer/*_config.py, trl/scripts/utils.py.
 from __future__ import annotations
 
 from vramplan.configs.programs import trainer
-from vramplan.configs.sheet import Table, names
+from vramplan.configs.table import Table, names
 
 OF_TRL = names(
     """

@@ -9,7 +9,7 @@ import re
 
 from vramplan.configs.programs import trainer
 from vramplan.configs.programs.arguments.file import TrainingFile
-from vramplan.configs.sheet import names
+from vramplan.configs.table import names
 
 DPO_LOSSES = names(
     """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.programs.arguments.keys import OF_OTHERS, OF_SCRIPTS, OF_TRL
-from vramplan.configs.sheet import names
+from vramplan.configs.table import names
 
 
 def recognise_trl(keys: Mapping[str, Any]) -> int:

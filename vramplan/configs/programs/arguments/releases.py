@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.configs.sheet import Release
+from vramplan.configs.table import Release
 
 _TRAINER: dict[str, Any] = {
     "per_device_train_batch_size": 8,

@@ -13,7 +13,8 @@ from typing import Any
 from vramplan.configs.programs import trainer
 from vramplan.configs.programs.axolotl import adapters, computing, devices
 from vramplan.configs.programs.axolotl.keys import RELEASES, UNDERSTOOD, UNMODELLED, WITHOUT_EFFECT
-from vramplan.configs.sheet import Meaning, Program, Sheet, Table
+from vramplan.configs.sheet import Meaning, Program, Sheet
+from vramplan.configs.table import Table
 
 OPTIMIZERS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
     "muon": ("muon", ()),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.configs.programs import trainer
-from vramplan.configs.sheet import Release, names
+from vramplan.configs.table import Release, names
 
 UNDERSTOOD = names(
     """
