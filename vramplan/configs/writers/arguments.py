@@ -1,6 +1,6 @@
 """The YAML of TRL and of scripts with TrainingArguments.
 
-The words are those of `programs/arguments.py` and `programs/trainer.py`. Sources of what a script takes:
+The words are those of `programs/arguments/` and `programs/trainer.py`. Sources of what a script takes:
 huggingface/trl 1.16.0, trl/scripts/sft.py, dpo.py (`--config`); huggingface/transformers 5.23.0,
 src/transformers/hf_argparser.py (parse_yaml_file), examples/pytorch/language-modeling/run_clm.py.
 """
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramplan.configs.asked import Asked, Files, Writer
 from vramplan.configs.page import Page
 from vramplan.configs.programs import trainer
 from vramplan.configs.writers import words
-from vramplan.configs.writing import Asked, Files, Writer
 
 FSDP_WORDS = {"fsdp": "full_shard", "fsdp-grad-op": "shard_grad_op", "hsdp": "hybrid_shard"}
 MODEL = ("model",)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramplan.configs.asked import Asked, Files, Writer, refused
 from vramplan.configs.page import Page
 from vramplan.configs.programs import torchtune
 from vramplan.configs.writers import words
-from vramplan.configs.writing import Asked, Files, Writer, refused
 
 BUILDERS = {
     "llama2": "llama2_7b llama2_13b llama2_70b",

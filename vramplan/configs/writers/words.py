@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from vramplan.configs.asked import Asked
 from vramplan.configs.page import Page
 from vramplan.configs.programs import trainer
 from vramplan.configs.programs.deepspeed_keys import SIZES
-from vramplan.configs.writing import Asked
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -4,12 +4,21 @@ from vramplan.values.engine import Engine
 
 ENGINE = Engine(
     name="megatron",
-    families=dict.fromkeys(
-        ("gpt2", "llama", "bloom", "mixtral", "starcoder2", "gemma", "qwen_moe", "chatglm", "phi3"),
-        "vramplan.engines.megatron.model",
-    ),
+    families={
+        **dict.fromkeys(
+            ("gpt2", "llama", "bloom", "mixtral", "starcoder2", "gemma", "qwen_moe", "chatglm", "phi3"),
+            "vramplan.engines.megatron.model",
+        ),
+        "bert": "vramplan.engines.megatron.bert",
+        "falcon": "vramplan.engines.megatron.beside",
+        "gemma2": "vramplan.engines.megatron.bounded",
+        "gemma3": "vramplan.engines.megatron.sandwich",
+        "gpt_oss": "vramplan.engines.megatron.sinks",
+        "t5": "vramplan.engines.megatron.t5",
+    },
     only_own_code=True,
     rules=(
+        "vramplan.engines.megatron.float8",
         "vramplan.engines.megatron.context_parallel",
         "vramplan.engines.megatron.token_dispatcher",
         "vramplan.engines.megatron.expert_capacity",
