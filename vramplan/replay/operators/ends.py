@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from vramplan.replay.observers import Outer
 from vramplan.replay.operators.normalised import log_softmax
 from vramplan.replay.operators.views import Grads, autocast_float
 from vramplan.replay.recorder import Saved, rounded
@@ -44,8 +45,9 @@ def embedding(ids: Tensor, weight: Parameter, *, returned: bool = True) -> Tenso
         tape.workspace("embedding_dense_backward", workspace_bytes)
         return (out,)
 
-    node = tape.record("embedding", (weight,), backward, (ids,))
-    found = tape.new("embedding", (*ids.shape, width), dtype, batched, None, node)
+    with Outer(ids, own=(weight,)):
+        node = tape.record("embedding", (weight,), backward, (ids,))
+        found = tape.new("embedding", (*ids.shape, width), dtype, batched, None, node)
     return tape.looked_up(found, weight) if returned else found
 
 
