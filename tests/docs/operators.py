@@ -35,6 +35,7 @@ TITLES = {
     "vramplan.replay.operators.normalised": "Layer norms and softmax",
     "vramplan.replay.operators.ends": "Embeddings and the loss",
     "vramplan.replay.operators.attention": "Fused attention",
+    "vramplan.engines.megatron.fp8": "Linear layers in fp8, by Megatron-LM",
     "vramplan.engines.megatron.context_parallel": "Attention over split sequences, by Transformer Engine",
     "vramplan.engines.megatron.token_dispatcher": "Experts over devices, by Megatron-LM",
     "vramplan.engines.megatron.expert_capacity": "Experts with a capacity, by Megatron-LM",
