@@ -15,7 +15,7 @@ from vramplan.cli.commands import COMMANDS
 
 PACKAGE = Path(__file__).resolve().parents[2] / "vramplan"
 
-MOST = 59
+MOST = 26
 """As many as there are now. Those that are left keep a room off the path of a plain `fit`; a new one needs a table."""
 
 MOST_OF_CLI = 1

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from vramplan.catalog.fields import shown
 from vramplan.catalog.reading import once
-from vramplan.errors import InputError, Problem, each_once, near_matches
+from vramplan.errors import InputError, Problem, closest, each_once, near_matches
 from vramplan.values.job import Assumption
 
 Kind = Literal["gpus", "models", "runtimes", "stacks", "prices", "grids", "platforms"]
@@ -364,11 +364,9 @@ def _begun(word: str, known: Iterable[str], named: Mapping[str, str]) -> str | N
 
 def _near_beginning(word: str, known: Sequence[str]) -> str:
     """The beginning of a name that is a letter or so from the word, as `llama-3` from `lama-3`; else nothing."""
-    import difflib  # only a mistake pays for it
-
     lengths = (len(word), len(word) + 1, len(word) - 1)
     beginnings = dict.fromkeys(name[:length] for length in lengths for name in known if length > 2)
-    return next(iter(difflib.get_close_matches(word, beginnings, n=1, cutoff=NEAR_BEGINNING)), "")
+    return next(iter(closest(word, beginnings, 1, NEAR_BEGINNING)), "")
 
 
 def _either(names: Sequence[str]) -> str:

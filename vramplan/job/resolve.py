@@ -113,7 +113,7 @@ class _ReplayResolver(Resolver):
             global_batch_given=given,
             gradient_accumulation_steps=raw.gradient_accumulation_steps,
             precision=precision,
-            tf32=raw.precision == words.TF32,
+            tf32=raw.precision == words.TF32 and precision == "fp32",  # element types may make it another
             optimizer=optimizer,
             optimizer_implementation=implementation,
             activation_checkpointing=raw.activation_checkpointing,

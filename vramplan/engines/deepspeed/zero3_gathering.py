@@ -20,12 +20,12 @@ partition_parameters.py (AllGatherHandle, AllGatherCoalescedHandle, NoGatherHand
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from vramplan.engines.deepspeed.modules import Entry, Inside
+from vramplan.engines.deepspeed.modules import Around, Entry, OuterEntry
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.walk import Used, members_of
 from vramplan.engines.deepspeed.zero import COMMUNICATION
@@ -95,12 +95,14 @@ class Gathering(Observer):
         self.whole: dict[int, Tensor | None] = {}  # None: the part is the whole
         self.coming: dict[int, Handle] = {}
         self.leaving: tuple[int, ...] = ()  # the parameters of the module that runs
-        self.module_of = {one: module for module in order.modules for one in module}
-        self.inside = Inside()
+        self.leaf_of = {one: leaf for leaf in order.leaves for one in leaf}
+        self.around = Around()
+        self.held: Counter[int] = Counter()  # by how many modules with others inside that run
         self.entry: Entry | None = None  # the module of several operators that runs
         self.in_backward: Entry | None = None
         self.recomputed: set[int] = set()  # those not trained that a checkpoint has gathered again
         self.is_over = False  # the module whose backward made the checkpoint run again
+        self.owner: OuterEntry | None = None  # that module, if it has others inside
         self.numbers: dict[int, int] = {}
         self.created: list[Parameter] = []
         # biases, and the weights whose gradients come before theirs, as one function of DeepSpeed returns both
@@ -113,22 +115,73 @@ class Gathering(Observer):
         self.entry = Entry(tuple([self._number(one) for one in parameters]), inputs)
         self._reach(self.entry.members)
 
+    def held_whole(self, weight: Parameter) -> Tensor | None:
+        """A parameter goes by getting no data: a view of the data before keeps what was gathered.
+
+        Source: partition_parameters.py, free_param.
+        """
+        return self.whole.get(self._number(weight))
+
     def module_over(self) -> None:
         """It has run."""
         self.entry = None
 
+    def outer_entered(
+        self, is_told: bool, own: tuple[Parameter, ...], read: tuple[Parameter, ...], whole: tuple[Parameter, ...]
+    ) -> None:
+        """A module with others inside: all that it asks for is gathered before any of them runs."""
+        is_leaf = bool(self.order.leaves and whole)
+        own = whole if is_leaf else self.around.left(own)
+        members = tuple([self._number(one) for one in (*own, *read)])
+        entry = OuterEntry(own, members, is_told, is_leaf)
+        if self.around.enter(entry):
+            self._begin_outer(entry)
+
+    def outer_over(self) -> None:
+        """It has run."""
+        entry = self.around.leave()
+        if entry is not None:
+            self._end_outer(entry)
+
+    def _begin_outer(self, entry: OuterEntry) -> None:
+        if entry.members:
+            self._let_go()
+            self._fetch(entry.members)
+            self.held.update(entry.members)
+            self.leaving = ()
+
+    def _end_outer(self, entry: OuterEntry) -> None:
+        if entry.members:
+            self._let_go()
+            if self.owner is entry:
+                self.owner, self.is_over = None, True
+            self.held.subtract(entry.members)
+            self.leaving = entry.members
+            self._let_go()
+
+    def _come_around(self, outer: tuple[OuterEntry, ...]) -> None:
+        """Backward comes to an operator inside these modules: others are over, but for those that are never told."""
+        ended, begun = self.around.come_back(outer)
+        for one in ended:
+            if one.is_told:
+                self._end_outer(one)
+        for one in begun:
+            self._begin_outer(one)
+
     def recorded(self, inputs: Sequence[Tensor | None], fn: Any) -> Any:
         """An operator is about to run: its module's parameters have to be there, now and in its backward."""
-        entry = self.entry
+        entry, outer = self.entry, self.around.forward
         if entry is not None:
             return self._of_entry(entry, fn)
         found = members_of(inputs)
+        if self.around.owns(found):
+            found = ()
         members = tuple([self._number(one) for one in found]) if found else ()
         self._reach(members)
         sums: Tensor | None = None
         if len(members) == LINEAR and not self.policy.bias_first and inputs[1] is not None and inputs[1].storage:
             bias, weight = members  # an addmm
-            sums = inputs[0]
+            sums = inputs[0] if self.order.trained[bias] else None
             if (bias, weight) in self.pairs:
                 self.after[bias] = weight
 
@@ -140,8 +193,7 @@ class Gathering(Observer):
         def backward_fn(grad: Any, saved: Any) -> Any:
             if not is_told:
                 self.leaving = ()
-            if self.recomputed:
-                self.is_over = True
+            self._recomputation_over()
             saved = self.tape.unpacked(saved)  # the hook of a module runs before its first node asks for what it saved
             found = fn(grad, saved)
             if sums is None or found[0] is None:
@@ -149,46 +201,42 @@ class Gathering(Observer):
             # the function has the gradient of the bias before it lets go of what was saved
             return (self.tape.new("sum", sums.shape, found[0].dtype, False), *found[1:])
 
-        return Used(members, backward_fn, self._come)
+        return Used(members, backward_fn, lambda those, entered: self._come(those, entered, outer))
 
     def _of_entry(self, entry: Entry, fn: Any) -> Used:
         """An operator of a module that backward comes to once, with the last of its operators."""
+        outer = self.around.forward
 
         def backward_fn(grad: Any, saved: Any) -> Any:
             if not entry.is_told:
                 self.leaving = ()
-            if self.recomputed:
-                self.is_over = True
+            self._recomputation_over()
             return fn(grad, self.tape.unpacked(saved))
 
         def come(members: tuple[int, ...], entered: bool) -> None:
             if entered or self.in_backward is not entry:
-                self._come(members, entered)
+                self._come(members, entered, outer)
             self.in_backward = entry
 
         return Used(entry.members, backward_fn, come)
 
-    def _come(self, members: tuple[int, ...], entered: bool = False) -> None:
+    def _come(self, members: tuple[int, ...], entered: bool = False, outer: tuple[OuterEntry, ...] = ()) -> None:
         """Backward comes to a module, or back to the one that a checkpoint ran again for.
 
         Recomputation stops inside that module, which is therefore not over.
         """
         self.in_backward = None
+        self._come_around(outer)
         if entered and members:
-            self.leaving = self.module_of.get(members[0], members)
+            self.leaving = members
             return
         self._reach(members)
 
     def _reach(self, members: tuple[int, ...]) -> None:
-        """An operator runs: what was before is over, unless it is of the same module."""
-        if not members:
-            if not self.inside.module:
-                self._let_go()
-            return
-        module = self.module_of.get(members[0], members)
-        if self.inside.come(members, module):
-            self._let_go()
-            self._fetch(module)
+        """An operator runs: what was before is over."""
+        self._let_go()
+        if members:
+            self._fetch(members)
 
     def table_reached(self, table: Parameter) -> None:
         """Backward comes to the token embeddings whose output was asked for its gradient: nothing tells their end."""
@@ -203,7 +251,13 @@ class Gathering(Observer):
         if type(node.fn) is Used:
             node.fn.come(node.fn.members, False)
             node.fn.is_entered = True
+            self.owner = self.around.backward[-1] if self.around.backward and not node.fn.members else None
         self.leaving = ()
+
+    def _recomputation_over(self) -> None:
+        """Backward goes on: what a checkpoint gathered again goes with the module that it ran again for."""
+        if self.recomputed and self.owner is None:
+            self.is_over = True
 
     def made(self, parameter: Parameter) -> None:
         """A parameter was made; a model may move it behind others later."""
@@ -312,7 +366,7 @@ class Gathering(Observer):
         for one in members:
             if one in self.recomputed:
                 continue  # it belongs to the module whose backward made it run again
-            if self.stays[one] or self.fetched_for[one] > self.step or one not in self.whole:
+            if self.stays[one] or self.held[one] or self.fetched_for[one] > self.step or one not in self.whole:
                 continue
             steps = self.comes[one]
             at = bisect_right(steps, self.step - 1)

@@ -17,7 +17,8 @@ from vramplan.engines.megatron.tensor_parallel import (
 )
 from vramplan.replay.models.modules import LayerNorm, Linear, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
-from vramplan.replay.operators.basic import add, cross_entropy, dropout, embedding, gelu, tanh
+from vramplan.replay.operators.elementwise import add, dropout, gelu, tanh
+from vramplan.replay.operators.ends import cross_entropy, embedding
 from vramplan.replay.operators.views import contiguous, select, to, transpose
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, FP32, INT64, Parameter, Tensor

@@ -10,7 +10,7 @@ from vramplan.engines.megatron.layers import Norm, norm_of
 from vramplan.engines.megatron.model import Block, Megatron
 from vramplan.engines.megatron.tensor_parallel import bias_dropout_add
 from vramplan.replay.models.modules import Recipe
-from vramplan.replay.operators.basic import add
+from vramplan.replay.operators.elementwise import add
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
 from vramplan.values.model import ModelShape

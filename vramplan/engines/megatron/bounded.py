@@ -11,7 +11,7 @@ from vramplan.engines.megatron.layers import gathered
 from vramplan.engines.megatron.model import Attention
 from vramplan.engines.megatron.sandwich import Sandwich, SandwichBlock
 from vramplan.engines.megatron.tensor_parallel import parallel_linear, summed_loss
-from vramplan.replay.operators.basic import mul_scalar, tanh
+from vramplan.replay.operators.elementwise import mul_scalar, tanh
 from vramplan.replay.tensors import Tensor
 
 

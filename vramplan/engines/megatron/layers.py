@@ -10,7 +10,7 @@ from vramplan.engines.megatron.float8 import fp8_linear
 from vramplan.engines.megatron.tensor_parallel import fused_rms_norm, parallel_linear, reduce_scatter
 from vramplan.replay.models.modules import LayerNorm, Recipe
 from vramplan.replay.models.part_names import NORMS
-from vramplan.replay.operators.basic import add, mul, neg
+from vramplan.replay.operators.elementwise import add, mul, neg
 from vramplan.replay.operators.views import cat, narrow, split, to
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, DType, Parameter, Tensor, round_up

@@ -42,16 +42,11 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.modules import LayerNorm, Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.operators.attention import scaled_dot_product
-from vramplan.replay.operators.basic import (
-    add,
-    baddbmm,
-    dropout,
-    embedding,
-    gelu,
-    mul_scalar,
-    softmax,
-)
+from vramplan.replay.operators.elementwise import add, dropout, gelu, mul_scalar
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.indexing import permute, split_with_sizes, unsqueeze
+from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.products import baddbmm
 from vramplan.replay.operators.views import clone, contiguous, expand, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Parameter, Tensor

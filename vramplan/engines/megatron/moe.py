@@ -32,8 +32,8 @@ from vramplan.engines.megatron.token_dispatcher import (
     weighted_swiglu,
 )
 from vramplan.replay.models.modules import Recipe
-from vramplan.replay.operators.basic import softmax
 from vramplan.replay.operators.experts import top_k
+from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.views import cat, contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, Parameter, Tensor, round_up

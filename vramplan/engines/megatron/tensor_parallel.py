@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import prod
 
 from vramplan.replay.autograd import walk
-from vramplan.replay.operators.basic import embedding
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import Grads, autocast_half, clone
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import BOOL, FP32, INT32, INT64, DType, Parameter, Shape, Tensor

@@ -16,7 +16,6 @@ from vramplan.replay.models.modules import FP32_LOGITS, Linear, Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.attention import scaled_dot_product
-from vramplan.replay.operators.basic import add, cross_entropy, embedding, mul, silu
 from vramplan.replay.operators.dtensor import (
     cross_entropy_of_part,
     embedding_of_part,
@@ -24,6 +23,8 @@ from vramplan.replay.operators.dtensor import (
     gather_vocabulary,
     scatter_sequence,
 )
+from vramplan.replay.operators.elementwise import add, mul, silu
+from vramplan.replay.operators.ends import cross_entropy, embedding
 from vramplan.replay.operators.fused_norms import compiled_cross_entropy, received, rms_norm, rotate, sent
 from vramplan.replay.operators.indexing import unsqueeze
 from vramplan.replay.operators.ring_attention import ring_flash
