@@ -29,7 +29,7 @@ JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "axolotl": (
         *OF_THE_TRAINER,
-        (*LLAMA, "--loss", "kto", "--lora", "--checkpointing", "none"),
+        (*LLAMA, "--loss", "kto", "--lora", "--weight-dtype", "bf16", "--checkpointing", "none"),
         (
             *LLAMA,
             "--optimizer",
