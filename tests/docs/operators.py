@@ -74,6 +74,7 @@ TITLES = {
     "vramplan.engines.megatron.float8": "Megatron-LM's split layers in fp8, by Transformer Engine",
     "vramplan.engines.torchtitan.chunked": "torchtitan's loss in parts of the tokens",
     "vramplan.engines.megatron.tensor_parallel": "Megatron-LM's split layers and fusions",
+    "vramplan.engines.megatron.vocabulary": "Megatron-LM's split vocabulary",
     "vramplan.engines.llm_foundry.operators": "llm-foundry's attention and norms",
     "vramplan.replay.autograd": "The autograd engine",
     "vramplan.replay.reentrant": "Reentrant checkpoints",
