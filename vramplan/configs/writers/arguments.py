@@ -60,9 +60,9 @@ def page_of(asked: Asked, name: str, *, is_trl: bool) -> Page:
     _loss(page, asked, is_trl)
     if asked["compile"]:
         page.put("torch_compile", True, "compile")
-    if asked["adapter"] is not None or asked["adapter.kind"]:
+    if is_trl and (asked["adapter"] is not None or asked["adapter.kind"]):
         _adapter(page, asked)
-    if asked["quantization"]:
+    if is_trl and asked["quantization"]:
         _quantization(page, asked)
     if asked["eval_batch_size"]:
         page.put("eval_strategy", "steps", "eval_batch_size")
@@ -108,7 +108,7 @@ def _checkpoints(page: Page, asked: Asked) -> None:
 
 def _loss(page: Page, asked: Asked, is_trl: bool) -> None:
     word = asked["loss"]
-    if word == "dpo":
+    if word == "dpo" and is_trl:
         page.put("loss_type", "sigmoid", "loss")
         page.put("beta", 0.1, "loss")
         if asked["dpo_reference"] == "precomputed":

@@ -45,6 +45,10 @@ def write(asked: Asked) -> Iterator[Files]:
     if asked["loss"] == "dpo":
         page.yours("datasets", [{"path": "fozziethebeat/alpaca_messages_2k_dpo_test", "type": "chat_template.default"}])
         page.yours("chat_template", "tokenizer_default_fallback_chatml")
+    elif asked["loss"] == "kto":
+        answers = "argilla/ultrafeedback-binarized-preferences-cleaned-kto"
+        page.yours("datasets", [{"path": answers, "type": "llama3.ultra"}])
+        page.put("remove_unused_columns", False)  # schemas/validation.py, validate_kto_config, asks for it
     else:
         page.yours("datasets", [{"path": "yahma/alpaca-cleaned", "type": "alpaca"}])
     page.yours("learning_rate", 0.00002)
@@ -67,7 +71,8 @@ def _precision(page: Page, asked: Asked) -> None:
 
 
 def _checkpoints(page: Page, asked: Asked) -> None:
-    on = asked["activation_checkpointing"] != "none"
+    # check_mpt_checkpointing refuses it by the name of the model
+    on = asked["activation_checkpointing"] != "none" and "mpt" not in asked.checkpoint.lower()
     page.put("gradient_checkpointing", on, "activation_checkpointing")
     if on:
         reentrant = bool(asked["checkpoint_reentrant"])

@@ -23,6 +23,7 @@ ENGINE = Engine(
         "vramplan.engines.megatron.token_dispatcher",
         "vramplan.engines.megatron.expert_capacity",
         "vramplan.engines.megatron.tensor_parallel",
+        "vramplan.engines.megatron.vocabulary",
     ),
     behaviour={
         "answers": "vramplan.engines.megatron.answers:BEHAVIOUR",

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 from vramplan.engines.megatron.layers import gathered
 from vramplan.engines.megatron.model import Megatron
-from vramplan.engines.megatron.tensor_parallel import (
-    parallel_embedding,
-    parallel_linear,
-    scatter,
-    summed_loss,
-)
+from vramplan.engines.megatron.tensor_parallel import parallel_linear, scatter
+from vramplan.engines.megatron.vocabulary import parallel_embedding, summed_loss
 from vramplan.replay.models.modules import LayerNorm, Linear, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.operators.elementwise import add, dropout, gelu, tanh

@@ -10,7 +10,8 @@ from __future__ import annotations
 from vramplan.engines.megatron.layers import gathered
 from vramplan.engines.megatron.model import Attention
 from vramplan.engines.megatron.sandwich import Sandwich, SandwichBlock
-from vramplan.engines.megatron.tensor_parallel import parallel_linear, summed_loss
+from vramplan.engines.megatron.tensor_parallel import parallel_linear
+from vramplan.engines.megatron.vocabulary import summed_loss
 from vramplan.replay.operators.elementwise import mul_scalar, tanh
 from vramplan.replay.tensors import Tensor
 

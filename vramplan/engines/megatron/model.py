@@ -29,14 +29,12 @@ from vramplan.engines.megatron.tensor_parallel import (
     core_checkpoint,
     has_fused_softmax,
     masked_scores,
-    parallel_embedding,
     parallel_linear,
     reduce_scatter,
     scatter,
-    summed_loss,
     swiglu,
-    vocab_parallel_cross_entropy,
 )
+from vramplan.engines.megatron.vocabulary import parallel_embedding, summed_loss, vocab_parallel_cross_entropy
 from vramplan.replay.models import published
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.modules import LayerNorm, Output, Recipe

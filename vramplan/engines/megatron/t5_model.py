@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from vramplan.engines.megatron.layers import ColumnParallelLinear, Projected, RowParallelLinear, gathered, norm_of
 from vramplan.engines.megatron.model import Attention, Block, Megatron
-from vramplan.engines.megatron.tensor_parallel import bias_dropout_add, core_checkpoint, parallel_linear, summed_loss
+from vramplan.engines.megatron.tensor_parallel import bias_dropout_add, core_checkpoint, parallel_linear
+from vramplan.engines.megatron.vocabulary import summed_loss
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.modules import Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
