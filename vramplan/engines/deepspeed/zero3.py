@@ -16,7 +16,7 @@ from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION, NORM_BYTES, OVERFLOW_BUFFER_BYTES
 from vramplan.engines.deepspeed.zero3_gathering import Gathering
 from vramplan.engines.deepspeed.zero3_policy import Policy
-from vramplan.replay.operators.basic import mul_scalar
+from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.techniques import Shards

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import lcm
 
-from vramplan.engines.megatron import deepspeed
+from vramplan.engines.megatron import deepspeed, fp8
 from vramplan.replay.autograd import backward, walk
 from vramplan.replay.kernels import Launches
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.observers import Accumulation, Resident
-from vramplan.replay.operators.basic import mul_scalar
+from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.optimizers import MOMENTS
 from vramplan.replay.pipeline.stages import Moment, Stage
 from vramplan.replay.precision import Precision, precision_of
@@ -140,7 +140,7 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
     `others` wait beside it until the step.
     """
     precision = precision_of(setup.precision)
-    recipe = recipe_of(setup, precision)
+    recipe = recipe_of(setup, precision)._replace(float8=precision.float8)
     ran = Launches(tape)
     model = family(setup.model.family)(tape, recipe)
     tape.enlist(Accumulation, Resident())
@@ -190,6 +190,8 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
         states = states_of(tape.parameters, setup, precision, gradient_dtype)
     states += [State("buffers", rounded(size), 0) for size in model.buffers()]
     states.append(State("buffers", scalars_of_schedule(setup.stage), 0))
+    if recipe.float8:
+        states += [State("buffers", size, 0) for size in fp8.kept_by(tape.parameters)]
     blocks = sum(one.times * one.blocks for one in recipe.segments)
     states += [State("buffers", 0, size, blocks) for size in model.kept_by_samples()]
     states += _kept_by_checkpoints(recipe)

@@ -11,8 +11,10 @@ from collections.abc import Callable
 
 from vramplan.replay.models.modules import ACTIVATIONS, Linear, Recipe, gated_kernel
 from vramplan.replay.observers import Outer, Trained
-from vramplan.replay.operators.basic import add_in_place, linear, mul, softmax
+from vramplan.replay.operators.elementwise import add_in_place, mul
 from vramplan.replay.operators.experts import div_in_place, grouped_product, index_rows, sum_last, sum_middle, top_k
+from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import split, to, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.expert_adapters import inactive_parameters

@@ -19,21 +19,21 @@ from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES_WITHOUT_HALF
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.windows import are_alike
 from vramplan.replay.observers import Outer
-from vramplan.replay.operators.basic import (
+from vramplan.replay.operators.elementwise import (
     add,
     add_in_place,
     add_scalar,
     dropout,
-    embedding,
-    matmul,
     mean_last,
     mul,
     mul_scalar,
     pow_scalar,
     rsqrt,
-    softmax,
 )
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.experts import sigmoid, top_k
+from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.repeats import as_real, product_by_expert, repeat_rows, scatter_rows, sum_first
 from vramplan.replay.operators.views import contiguous, split, to, transpose, view
 from vramplan.replay.recorder import Tape

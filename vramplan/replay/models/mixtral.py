@@ -14,7 +14,8 @@ from vramplan.replay.models.llama import Attention, Llama, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Recipe, RMSNorm
 from vramplan.replay.models.part_names import DOWN, GATE_UP, ROUTER
 from vramplan.replay.observers import Outer
-from vramplan.replay.operators.basic import add, embedding
+from vramplan.replay.operators.elementwise import add
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, Tensor

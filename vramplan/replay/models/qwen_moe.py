@@ -16,8 +16,10 @@ from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, 
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.windows import window_mask
 from vramplan.replay.observers import Outer
-from vramplan.replay.operators.basic import add, embedding, mul, softmax
+from vramplan.replay.operators.elementwise import add, mul
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.experts import sigmoid
+from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.views import to, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.padding import padded_mask

@@ -11,8 +11,8 @@ from vramplan.replay.models.cores import attend
 from vramplan.replay.models.entropy import entropy
 from vramplan.replay.models.modules import ACTIVATIONS, LOGITS, SELECTIVE, LayerNorm, Linear, Output, Recipe
 from vramplan.replay.observers import Outer
-from vramplan.replay.operators.basic import add, dropout
 from vramplan.replay.operators.convolution import conv2d
+from vramplan.replay.operators.elementwise import add, dropout
 from vramplan.replay.operators.views import cat, contiguous, expand, select, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, DType, Shape, Tensor

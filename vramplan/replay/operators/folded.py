@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from vramplan.replay.operators.basic import mul_scalar
+from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.operators.views import Grads, autocast_half
 from vramplan.replay.recorder import Saved, Tape, rounded
 from vramplan.replay.tensors import Parameter, Tensor, contiguous_strides

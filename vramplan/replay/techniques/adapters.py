@@ -13,7 +13,8 @@ from vramplan.replay.autograd import dropped
 from vramplan.replay.models.modules import Linear
 from vramplan.replay.observers import Outer, Sharding
 from vramplan.replay.operators.adapters import div, eye, row_norms, sub
-from vramplan.replay.operators.basic import add, add_scalar, dropout, linear, mul, mul_scalar
+from vramplan.replay.operators.elementwise import add, add_scalar, dropout, mul, mul_scalar
+from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import clone, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BF16, FP16, FP32, DType, Parameter, Tensor

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.replay.observers import Outer
-from vramplan.replay.operators.basic import add, dropout, mul_scalar
 from vramplan.replay.operators.convolution import conv2d
+from vramplan.replay.operators.elementwise import add, dropout, mul_scalar
 from vramplan.replay.operators.views import to
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import DType, Tensor

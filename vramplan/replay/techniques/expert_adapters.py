@@ -16,7 +16,7 @@ from vramplan.replay.autograd import dropped
 from vramplan.replay.models import adapted_experts
 from vramplan.replay.models.part_names import DOWN, GATE_UP, ROUTER
 from vramplan.replay.observers import Outer
-from vramplan.replay.operators.basic import add, mul_scalar
+from vramplan.replay.operators.elementwise import add, mul_scalar
 from vramplan.replay.operators.folded import factors_product, fold
 from vramplan.replay.operators.indexing import permute
 from vramplan.replay.operators.views import to, view

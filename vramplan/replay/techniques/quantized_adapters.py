@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramplan.replay.models.modules import Linear
 from vramplan.replay.observers import Outer
-from vramplan.replay.operators.basic import add, dropout, mul
+from vramplan.replay.operators.elementwise import add, dropout, mul
 from vramplan.replay.operators.quantized import dequantize_4bit, dequantize_8bit
 from vramplan.replay.operators.views import clone, to
 from vramplan.replay.recorder import Tape
