@@ -9,7 +9,7 @@ from typing import Any
 
 from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.page import Page
-from vramplan.errors import InputError, Problem
+from vramplan.errors import InputError, Problem, closest
 from vramplan.job import build_job, job_to_dict
 from vramplan.tuples import NamedTuple
 
@@ -18,9 +18,7 @@ GROUPS = ("parallel", "adapter")
 
 def refused(writer: str, model: Any, known: Iterable[str]) -> InputError:
     """The error of a model that a program has no name for, where its reader would take any name."""
-    import difflib  # only a model that is not known pays for it
-
-    nearest = difflib.get_close_matches(str(model), list(known), n=3, cutoff=0)
+    nearest = closest(str(model), known, 3, 0)
     return InputError([Problem(f"{writer} has no setting for model={model}", hint=f"nearest: {', '.join(nearest)}")])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from vramplan.errors import closest
 from vramplan.tuples import NamedTuple
 
 
@@ -66,9 +67,7 @@ class Table:
         return None if best is None else best[1]
 
     def _is_slip(self, key: str) -> bool:
-        import difflib  # only keys that a prefix holds pay for it
-
-        return bool(difflib.get_close_matches(key, self.understood, n=1, cutoff=SLIP))
+        return bool(closest(key, self.understood, 1, SLIP))
 
     def unmodelled_note(self, key: str) -> str:
         """What a key without a word changes."""

@@ -259,6 +259,9 @@ class Sharding(Observer):
         """What lives on after the weight was let go of, if a function's context still looks at it; None: nothing."""
         return None
 
+    def takes_own(self, weight: Parameter) -> None:
+        """A layer has run that looks at data of its own in the place of what was gathered of its weight."""
+
     def after_model(self, loss: Tensor) -> Tensor:
         """The model has returned its loss, or its logits. Returns the tensor that the step goes on with."""
         return loss

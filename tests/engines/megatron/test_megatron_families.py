@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.running import run
 from vramplan.answers.fit import answer
-from vramplan.engines.megatron.float8 import COPIES
+from vramplan.engines.megatron.fp8 import COPIES
 from vramplan.engines.megatron.layers import padded_vocabulary
 from vramplan.job import build_job
 

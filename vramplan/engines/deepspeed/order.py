@@ -17,4 +17,5 @@ class Order(NamedTuple):
     made: tuple[int, ...] = ()  # the number of each parameter, in the order in which the replay makes them
     trained: tuple[bool, ...] = ()  # whether each parameter is, where those that are not are counted too
     leaves: tuple[tuple[int, ...], ...] = ()  # the parameters of each block that DeepSpeed takes for a leaf
+    eight_bits: tuple[bool, ...] = ()  # whether each parameter has a byte for each element; empty: none has
     kept_bytes: int = 0  # of quantized weights what is no parameter, so that every device has all of it

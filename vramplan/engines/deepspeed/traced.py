@@ -20,6 +20,8 @@ Source: deepspeed/runtime/zero/stage_1_and_2.py (single_partition_of_fp32_groups
 _prepare_deepspeed (zero_allow_untested_optimizer).
 """
 
+INT8 = "int8"
+
 STAGES = tuple(f"parallel.sharding: {stage}" for stage in ZERO_STAGES)
 
 READ = (
@@ -63,8 +65,8 @@ def composed_with_zero(job: Job) -> dict[str, str]:
 
 
 def _unshared(job: Job, stage3: bool) -> str:
-    """Weights that stage 3 cannot gather: it takes floating-point parameters, as which 4-bit ones can be packed."""
-    return job.quantization or "" if stage3 and job.quantization not in SHARDED_BITS else ""
+    """Weights that stage 3 was not seen to gather: of bitsandbytes it takes those of 4 and of 8 bits."""
+    return job.quantization or "" if stage3 and job.quantization not in (*SHARDED_BITS, INT8) else ""
 
 
 def _of_overlap(job: Job) -> str:

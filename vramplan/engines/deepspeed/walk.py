@@ -116,7 +116,8 @@ def _order(recipe: Recipe, key: _Key) -> Order:
         tuple(numbers[id(one)] for one in made),
         tuple(one.node is not None for one in found),
         tuple(tuple(numbers[id(one)] for one in leaf) for leaf in noted.leaves),
-        kept_bytes=sum(rounded(size) * one.copies for one in made for size in one.quantized[1:]),
+        eight_bits=tuple(_has_eight_bits(one) for one in found) if any(map(_has_eight_bits, found)) else (),
+        kept_bytes=sum(rounded(size) * one.copies for one in made for size in _kept(one)),
     )
     tape.dismiss(Sharding)
     tape.tell(())
@@ -133,7 +134,22 @@ def _gathered(parameter: Parameter) -> int:
     Source: bitsandbytes, nn/modules.py, Params4bit with quant_storage; transformers, docs/source/en/bitsandbytes.md,
     which asks for the element type of the other weights there.
     """
-    return -(-parameter.quantized[0] // PACKED_ITEMSIZE) if parameter.quantized else parameter.elements
+    if not parameter.quantized or _has_eight_bits(parameter):
+        return parameter.elements
+    return -(-parameter.quantized[0] // PACKED_ITEMSIZE)
+
+
+def _has_eight_bits(parameter: Parameter) -> bool:
+    return len(parameter.quantized) > 1 and parameter.quantized[0] == parameter.elements
+
+
+def _kept(parameter: Parameter) -> tuple[int, ...]:
+    """Bytes of the tensors that every device has of a quantized weight: what is no parameter.
+
+    The state of a layer of 8 bits has its whole weight, which the parameter looked at when it was cut.
+    Source: bitsandbytes 0.50.2, nn/modules.py, Linear8bitLt.init_8bit_state.
+    """
+    return parameter.quantized if _has_eight_bits(parameter) else parameter.quantized[1:]
 
 
 def members_of(inputs: Sequence[Any]) -> tuple[Parameter, ...]:

@@ -66,8 +66,8 @@ class Policy(NamedTuple):
 class Handle:
     """One collective: the buffer that it writes lives until each of its parameters has been waited for."""
 
-    def __init__(self, members: Sequence[int], buffer: Tensor | None) -> None:
-        self.members, self.buffer = tuple(members), buffer
+    def __init__(self, members: Sequence[int], buffers: Sequence[Tensor]) -> None:
+        self.members, self.buffers = tuple(members), tuple(buffers)  # one of each element type
         self.arrived: dict[int, Tensor | None] = {}  # where one device has all: what was copied to it
         self.is_complete = False
 
@@ -79,7 +79,13 @@ class Gathering(Observer):
 
     def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
         self.tape, self.policy, self.order = tape, policy, order
-        self.sizes, self.parts = order.sizes, [-(-size // policy.shards) for size in order.sizes]
+        self.sizes = order.sizes
+        eight_bits = {one for one, has in enumerate(order.eight_bits) if has}
+        # of whole parameters and of their parts, in elements of the 16-bit type
+        self.wholes = [-(-size // 2) if one in eight_bits else size for one, size in enumerate(order.sizes)]
+        parts = [-(-size // policy.shards) for size in order.sizes]
+        self.parts = [-(-part // 2) if one in eight_bits else part for one, part in enumerate(parts)]
+        self.eight_bits = frozenset(eight_bits)
         self.stays = [size <= policy.zero.param_persistence_threshold for size in order.sizes]
         self.trained = [one for one, is_trained in enumerate(order.trained) if is_trained]
         self.frozen = frozenset(range(len(order.sizes))).difference(self.trained)
@@ -121,6 +127,15 @@ class Gathering(Observer):
         Source: partition_parameters.py, free_param.
         """
         return self.whole.get(self._number(weight))
+
+    def takes_own(self, weight: Parameter) -> None:
+        """What was gathered goes at once: a layer of 8 bits has the whole weight by itself.
+
+        Source: bitsandbytes 0.50.2, nn/modules.py, Linear8bitLt.forward.
+        """
+        number = self._number(weight)
+        if number in self.whole:
+            self.whole[number] = None
 
     def module_over(self) -> None:
         """It has run."""
@@ -322,15 +337,16 @@ class Gathering(Observer):
         if shards == 1:
             self._look_at(wanted)
             return
-        buffer = self._new("all_gather", sum(self.parts[one] for one in wanted) * shards, COMMUNICATION)
-        handle = Handle(sorted(wanted), buffer)
-        del buffer
+        elements = [0, 0]
+        for one in wanted:
+            elements[one in self.eight_bits] += self.parts[one] * shards
+        handle = Handle(sorted(wanted), [self._new("all_gather", size, COMMUNICATION) for size in elements if size])
         for one in wanted:
             self.coming[one] = handle
 
     def _look_at(self, wanted: Sequence[int]) -> None:
         """One device has the whole parameters."""
-        handle = Handle(wanted, None)
+        handle = Handle(wanted, ())
         for one in wanted:
             handle.arrived[one] = self._arrive(one)
             self.coming[one] = handle
@@ -350,12 +366,11 @@ class Gathering(Observer):
             handle.arrived.clear()
             return
         if len(handle.members) == 1:
-            assert handle.buffer is not None
-            self.tape.relabel(handle.buffer, GATHERED)
-            self.whole[handle.members[0]] = handle.buffer
+            self.tape.relabel(handle.buffers[0], GATHERED)
+            self.whole[handle.members[0]] = handle.buffers[0]
             return
         for one in handle.members:
-            self.whole[one] = self._new("cat", self.sizes[one], GATHERED)
+            self.whole[one] = self._new("cat", self.wholes[one], GATHERED)
 
     def _let_go(self) -> None:
         """The module is over: its parameters go, but for those that are needed again soon.

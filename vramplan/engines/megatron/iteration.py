@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import lcm
 
-from vramplan.engines.megatron import deepspeed, float8, sharded
+from vramplan.engines.megatron import deepspeed, fp8, sharded
 from vramplan.replay.autograd import backward, walk
 from vramplan.replay.kernels import Launches
 from vramplan.replay.models import family
@@ -191,9 +191,8 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
     states += [State("buffers", rounded(size), 0) for size in model.buffers()]
     states.append(State("buffers", scalars_of_schedule(setup.stage), 0))
     if recipe.float8:
-        states += [
-            State("buffers", size, 0) for size in float8.kept_by(tape.parameters, sharded.of_weights(setup.sharding))
-        ]
+        copies = fp8.kept_by(tape.parameters, sharded.of_weights(setup.sharding))
+        states += [State("buffers", size, 0) for size in copies]
     blocks = sum(one.times * one.blocks for one in recipe.segments)
     states += [State("buffers", 0, size, blocks) for size in model.kept_by_samples()]
     states += _kept_by_checkpoints(recipe)

@@ -6,7 +6,7 @@ core/models/common/embeddings/rope_utils.py.
 
 from __future__ import annotations
 
-from vramplan.engines.megatron.float8 import fp8_linear
+from vramplan.engines.megatron.fp8 import fp8_linear
 from vramplan.engines.megatron.tensor_parallel import fused_rms_norm, parallel_linear, reduce_scatter
 from vramplan.replay.models.modules import LayerNorm, Recipe
 from vramplan.replay.models.part_names import NORMS

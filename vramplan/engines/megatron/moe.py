@@ -14,7 +14,7 @@ from vramplan.engines.megatron.expert_capacity import (
     weights_of_capacity,
     within_capacity,
 )
-from vramplan.engines.megatron.float8 import fp8_linear
+from vramplan.engines.megatron.fp8 import fp8_linear
 from vramplan.engines.megatron.tensor_parallel import parallel_linear
 from vramplan.engines.megatron.token_dispatcher import (
     all_to_all,

@@ -175,6 +175,7 @@ def matmul_8bit(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
     del half, product, codes, statistics
     if node is not None:
         tape.held.append((node, flat))
+    tape.role(Sharding).takes_own(weight)
     return out.alias((*x_shape[:-1], outputs), None, node)
 
 

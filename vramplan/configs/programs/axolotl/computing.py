@@ -5,6 +5,7 @@ Source: axolotl-ai-cloud/axolotl 0.18.0 (067b021c), src/axolotl/utils/config/__i
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from vramplan.configs.programs import trainer
@@ -108,8 +109,6 @@ def _as_counted(names: list[str], shape: ModelShape | None) -> list[str]:
     """Patterns of a class that is answered with the blocks of another, as those call their weights."""
     if shape is None or shape.unknown_type is None:
         return names
-    import re  # few files have it
-
     inner = [re.sub(r"^(\^?)(model\\?\.)?language_model(?=\W).*", r"\1model.+", name) for name in names]
     return [re.sub(r"transformer\\?\.(blocks|h)(?=\W)", "model.layers", name) for name in inner]
 
@@ -119,8 +118,6 @@ def _unfrozen(sheet: Sheet, meaning: Meaning, patterns: list[Any]) -> None:
 
     Source: axolotl, utils/freeze.py, LayerNamePattern, which matches from the beginning of a name.
     """
-    import re  # few files have it
-
     texts = [str(pattern) for pattern in patterns]
     names = [re.sub(r"\[\d*:\d*\]$", "", text) for text in texts]
     if names != texts:
