@@ -15,12 +15,21 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from vramplan.catalog.fields import shown
 from vramplan.catalog.reading import once
-from vramplan.catalog.unfound import _LABELS
 from vramplan.engines import imported
 from vramplan.errors import InputError, Problem
 from vramplan.values.job import Assumption
 
 Kind = Literal["gpus", "models", "runtimes", "stacks", "prices", "grids", "platforms"]
+LABELS = {
+    "gpus": "GPU",
+    "models": "model",
+    "runtimes": "runtime",
+    "stacks": "stack",
+    "prices": "price",
+    "grids": "grid",
+    "platforms": "platform",
+}
+
 SUFFIXES = (".yaml", ".yml", ".json")
 SHIPPED = "shipped"  # the origin of what comes with the program; another origin is a folder
 MACHINE = "this machine"
@@ -139,7 +148,7 @@ def origin(file: str) -> str:
     folder = path.parent.parent
     if folder in shipped_dirs():
         return SHIPPED
-    return str(folder) if path.parent.name in _LABELS else LOOSE
+    return str(folder) if path.parent.name in LABELS else LOOSE
 
 
 def shipped_file(kind: Kind, name: str) -> Path | None:
@@ -174,7 +183,7 @@ def shadow_told(kind: Kind, profile: Named, asked: str | None = None) -> tuple[A
     """
     if not profile.file:
         return ()
-    label = _LABELS[kind]
+    label = LABELS[kind]
     if asked is not None and slug(asked) != slug(profile.name) and origin(profile.file) != SHIPPED:
         other = shipped_called(kind, asked)
         if other not in (None, slug(profile.name)):
@@ -191,9 +200,9 @@ def check_profile_dirs(dirs: Iterable[Path | str], key: str = "profiles") -> tup
     for directory in map(Path, dirs):
         if not os.path.isdir(directory):
             problems.append(Problem("no such directory", key, file=str(directory)))
-        elif not any(os.path.isdir(directory / kind) for kind in _LABELS):
+        elif not any(os.path.isdir(directory / kind) for kind in LABELS):
             hint = "profiles are DIR/gpus/NAME.yaml and DIR/models/NAME.yaml"
-            *first, last = _LABELS
+            *first, last = LABELS
             message = f"has no folder {', '.join(first)} or {last}"
             problems.append(Problem(message, key, hint, str(directory)))
         result.append(directory)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from vramplan.catalog.fields import shown
-from vramplan.catalog.locate import Kind, aliases_of, files, slug
+from vramplan.catalog.locate import LABELS, Kind, aliases_of, files, slug
 from vramplan.catalog.scope import out_of
 from vramplan.errors import Problem, closest, each_once, near_matches
 
@@ -16,22 +16,13 @@ SHOWN = 4  # names in a hint
 FEW = 16  # names that a hint lists in full
 LISTED = ("gpus", "models", "runtimes")  # kinds that a command of that name lists
 NEAR, NEAR_BEGINNING = 0.85, 0.9  # of words that differ by a letter in seven, or in ten, as difflib counts
-_LABELS = {
-    "gpus": "GPU",
-    "models": "model",
-    "runtimes": "runtime",
-    "stacks": "stack",
-    "prices": "price",
-    "grids": "grid",
-    "platforms": "platform",
-}
 
 
 def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
     """The problem of a name that nothing has, with the nearest names and aliases as a hint."""
     by_name = files(kind, dirs)
     names = list(by_name)
-    label = _LABELS[kind]
+    label = LABELS[kind]
     hint = out_of(kind, name)
     if hint is None and len(name) <= 60:
         word, named = slug(name), _named_by_words(by_name)
