@@ -158,7 +158,7 @@ def _aligned(mask: Any) -> Any:
 
 
 def attention_by(kernel: str) -> Callable[..., Any]:
-    """`F.scaled_dot_product_attention` as it is on CUDA when it takes this kernel: flash or efficient.
+    """`F.scaled_dot_product_attention` as it is on CUDA when it takes this kernel: flash, efficient or math.
 
     Source: aten/src/ATen/native/transformers/attention.cpp, scaled_dot_product_attention: heads that are no multiple of
     eight are padded for flash, and the efficient kernel knows no grouped queries and wants a whole bias.
@@ -184,6 +184,9 @@ def attention_by(kernel: str) -> Callable[..., Any]:
         width = query.shape[-1]
         scale = 1 / sqrt(width) if scale is None else scale
         with torch.autocast("cuda", enabled=False):
+            if kernel == "math":  # an operator of others, each of which is counted
+                plain = (query, key, value, attn_mask, dropout_p, is_causal, None)
+                return aten._scaled_dot_product_attention_math(*plain, scale=scale, enable_gqa=enable_gqa)[0]
             if kernel == "flash" and query.element_size() == 2 and attn_mask is None:
                 missing = -width % 8
                 if missing:
