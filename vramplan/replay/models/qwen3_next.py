@@ -135,8 +135,12 @@ class Qwen3Next(Llama):
 
     @staticmethod
     def adapted_experts(shape: ModelShape) -> dict[str, str]:
-        """What PEFT's LoRA takes for tensors of experts."""
-        return GATED_EXPERTS if shape.experts is not None else {}
+        """PEFT 0.21.2 takes those of Qwen3-Next by the rule of qwen2_moe, and has no rule for Qwen3.5.
+
+        Source: peft 0.21.2, _MOE_TARGET_MODULE_MAPPING; transformers 5.23, conversion_mapping.py,
+        _MODEL_TO_CONVERSION_PATTERN.
+        """
+        return GATED_EXPERTS if shape.transformers_model_type == FUSED else {}
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the inverse frequencies, kept twice, in fp32."""
