@@ -72,7 +72,6 @@ TITLES = {
     "vramplan.replay.operators.fused_norms": "torchtitan's norm, positions and compiled loss",
     "vramplan.replay.operators.flex_attention": "FlexAttention, and a norm without a weight",
     "vramplan.replay.operators.dtensor": "Tensor parallelism by DTensor",
-    "vramplan.engines.megatron.float8": "Megatron-LM's split layers in fp8, by Transformer Engine",
     "vramplan.engines.torchtitan.chunked": "torchtitan's loss in parts of the tokens",
     "vramplan.engines.megatron.tensor_parallel": "Megatron-LM's split layers and fusions",
     "vramplan.engines.megatron.vocabulary": "Megatron-LM's split vocabulary",

@@ -90,6 +90,7 @@ ROWS = {
     "liger": 111,
     "turns": 35,
     "tiled": 27,
+    "linear": 293,
 }
 """How many rows each file has: none may get lost."""
 FILES = tuple(ROWS)
@@ -109,6 +110,7 @@ OFFLOADED = {
     "tiled": 3,
     "more_families": 10,
     "images": 17,
+    "linear": 8,
 }
 """How many rows of each file offload what they save."""
 
@@ -166,6 +168,12 @@ def setup_of(job: Job) -> Setup:
     setup = setups.setup_of(job, job.activation_checkpointing, job.gradient_accumulation_steps > 1)
     # Of stages 1 and 2 of ZeRO the device on which they were traced; an iteration with nothing left before it.
     return setup._replace(rank=MOST_GRADIENTS, outlives=False)
+
+
+def phases_of(job: Job) -> dict[str, int]:
+    """The peak of each phase of a fully pinned job, as the quick replay answers it."""
+    assert job.micro_batch_size is not None
+    return dict(replay(setup_of(job), batch=min(job.micro_batch_size, 2)).peaks(job.micro_batch_size))
 
 
 @cache

@@ -13,6 +13,7 @@ from vramplan.replay.models import (
     is_untraced_loss,
     looks_up_4bit,
     masks_padding,
+    shares_by_itself,
     takes_packing,
 )
 from vramplan.replay.techniques.evidence import COMPILE, FP8, REENTRANT, given_without_rows, is_traced_with, rows_of
@@ -77,6 +78,8 @@ def _own_code(job: Job) -> Iterator[str]:
         yield f"model {job.model.name} was never traced as {job.model.code}: its blocks are composed of parts that were"
     if is_untraced_loss(job.model.family, words.pattern_word(job.loss)):
         yield f"loss {job.loss} was never traced with {job.model.code}"
+    if job.sharding is not None and is_fsdp(job.sharding.kind) and shares_by_itself(job.model.family):
+        yield f"parallel.sharding {job.sharding.kind} was never traced with {job.model.code}"
     if job.precision == "fp8":
         yield f"precision fp8 was never traced with {job.model.code}"
     if job.adapter is not None and job.adapter.kind == "dora":

@@ -92,7 +92,37 @@ def scratch_rules() -> dict[Any, Callable[..., int]]:
         aten._foreach_norm.Scalar: foreach_norm,
         aten.index.Tensor: masked_places,
         aten._linalg_svd.default: copied_matrix,
+        aten.convolution.default: copied_channels,
+        aten.convolution_backward.default: lambda _, x, weight, *__: copied_channels(x, weight),
     }
+
+
+def copied_channels(x: Any, weight: Any, *_: Any) -> int:
+    """Bytes: channels of one dimension that do not lie one after the other are copied before a convolution.
+
+    Source: aten/src/ATen/native/Convolution.cpp, _convolution and convolution_backward, "Expand 1d -> 2d".
+    """
+    one_dimension = 3  # of samples, channels and places
+    if weight.dim() != one_dimension or x.is_contiguous():
+        return 0
+    copied: int = x.numel() * x.element_size()
+    return copied
+
+
+def padded(x: Any, amounts: Any, value: float = 0) -> Any:
+    """`F.pad`; where nothing is added it is a copy that lies as x does, of tensors with data.
+
+    Source: aten/src/ATen/native/PadNd.cpp, constant_pad_nd.
+    """
+    import torch
+
+    if any(amount > 0 for amount in amounts):
+        return torch.ops.aten.constant_pad_nd.default(x, amounts, value)
+    for i, amount in enumerate(amounts):
+        dim = x.dim() - 1 - i // 2
+        start, end = (-amount, x.shape[dim]) if i % 2 == 0 else (0, x.shape[dim] + amount)
+        x = x.narrow(dim, start, end - start)
+    return x.clone()
 
 
 def copied_matrix(matrix: Any, *_: Any) -> int:

@@ -125,3 +125,19 @@ def test_whole_experts_on_tensor_parallel_devices_are_as_many_bytes() -> None:
     assert [one.why for one in whole.assumptions if one.value == 1 and one.key == "parallel.expert"]
     found = [{one.name: one.bytes for one in answer(job).components} for job in (whole, parts)]
     assert found[0]["weights"] == found[1]["weights"]
+
+
+@pytest.mark.closed_form
+def test_megatron_fsdp_shares_weights_gradients_and_states() -> None:
+    """Of each parameter 2 bytes, 4 of its gradient, 4 of the copy and 8 of moments, by 8; and what is gathered."""
+    keys = {"precision": "mixed-bf16", "activation_checkpointing": "full", "gpu": "b200"}
+    shared = {"data": 8, "sharding": "fsdp"}
+    found = components("llama-3-8b", parallel=shared, **keys)
+    parameters, block, ends = 8_030_261_248, 218_112_000, 2 * 128_256 * 4096 + 4096
+    for name, size in (("weights", 2), ("gradients", 4), ("master", 4), ("optimizer", 8)):
+        assert found[name] == pytest.approx(size * parameters / 8, rel=1e-3), name
+    assert found["communication"] == pytest.approx(2 * (2 + 4) * block + 2 * ends, rel=1e-3)
+    whole = components("llama-3-8b", parallel={**shared, "sharding": "fsdp-grad-op"}, **keys)
+    assert whole["weights"] == pytest.approx(2 * parameters, rel=1e-3)
+    job = build_job({"model": "llama-3-8b", "gpu": "h100", "runtime": "megatron", "parallel": shared})
+    assert any(sentence.startswith("parallel.sharding fsdp was never traced") for sentence in job.composed)

@@ -62,7 +62,10 @@ def fp8_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, g
     return out.alias(out.shape, None, node)
 
 
-def kept_by(parameters: Sequence[Parameter]) -> list[int]:
-    """Bytes of the copies in fp8 that layers keep of their weights, and of the workspace that all share."""
+def kept_by(parameters: Sequence[Parameter], shards: int) -> list[int]:
+    """Bytes of the copies in fp8 that layers keep of their weights, and of the workspace that all share.
+
+    `shards`: the devices that share the weights, of whose copies each has a part, as with `--fp8-param-gather`.
+    """
     layers = [one for one in parameters if one.in_linear]
-    return [CUBLAS_WORKSPACE_BYTES, sum(COPIES * rounded(one.elements) * one.copies for one in layers)]
+    return [CUBLAS_WORKSPACE_BYTES, sum(COPIES * rounded(one.elements) * one.copies for one in layers) // shards]

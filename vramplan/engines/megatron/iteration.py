@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import lcm
 
-from vramplan.engines.megatron import deepspeed, fp8
+from vramplan.engines.megatron import deepspeed, fp8, sharded
 from vramplan.replay.autograd import backward, walk
 from vramplan.replay.kernels import Launches
 from vramplan.replay.models import family
@@ -191,7 +191,8 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
     states += [State("buffers", rounded(size), 0) for size in model.buffers()]
     states.append(State("buffers", scalars_of_schedule(setup.stage), 0))
     if recipe.float8:
-        states += [State("buffers", size, 0) for size in fp8.kept_by(tape.parameters)]
+        copies = fp8.kept_by(tape.parameters, sharded.of_weights(setup.sharding))
+        states += [State("buffers", size, 0) for size in copies]
     blocks = sum(one.times * one.blocks for one in recipe.segments)
     states += [State("buffers", 0, size, blocks) for size in model.kept_by_samples()]
     states += _kept_by_checkpoints(recipe)
@@ -247,7 +248,7 @@ def _fp32_gradients(tape: Tape, precision: Precision, gradient_dtype: DType, set
         return
     _all = []
     for members, sharding in groups_of(tape.parameters, setup):
-        shared = sharding is not None and sharding.kind == DISTRIBUTED_OPTIMIZER
+        shared = sharding is not None and sharding.kind in (DISTRIBUTED_OPTIMIZER, *sharded.KINDS)
         shares = sharding.shards if shared and sharding is not None else 1
         _all += [
             tape.several("to", (-(-one.elements // shares),), FP32, one.copies)
@@ -296,6 +297,8 @@ def _states_of_group(
 ) -> list[State]:
     elements = sum(one.elements * one.copies for one in parameters)
     wide = (1 if precision.master else 0, moments)
+    if sharding is not None and sharding.kind in sharded.KINDS:
+        return sharded.states_of_shards(parameters, sharding, moments, precision, gradient_dtype)
     if sharding is not None and sharding.kind == DISTRIBUTED_OPTIMIZER:
         whole, shards = distributed(parameters, sharding)
         master, moved = (count * sum(rounded(size * FP32.itemsize) for size in shards) for count in wide)

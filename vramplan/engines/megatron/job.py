@@ -10,14 +10,25 @@ from vramplan.job.float8 import told_of_gpu
 from vramplan.job.fsdp import refuse_fsdp_keys
 from vramplan.options import words
 from vramplan.values.job import Job
-from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, ENDS_AS_BLOCKS, RING, ZERO1, Sharded, Split
+from vramplan.values.parallel import (
+    DDP,
+    DISTRIBUTED_OPTIMIZER,
+    ENDS_AS_BLOCKS,
+    FSDP,
+    FSDP_GRAD_OP,
+    RING,
+    ZERO1,
+    Sharded,
+    Split,
+    is_fsdp,
+)
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
     from vramplan.values.machine import Gpu, Runtime
     from vramplan.values.model import ModelShape
 
-SHARDINGS = (DDP, DISTRIBUTED_OPTIMIZER, ZERO1)
+SHARDINGS = (DDP, DISTRIBUTED_OPTIMIZER, ZERO1, FSDP, FSDP_GRAD_OP)
 OPTIMIZERS = ("adam", "adamw", "sgd", "sgd-momentum")
 CHECKPOINTINGS = tuple(
     word
@@ -128,6 +139,8 @@ def check_megatron(resolver: Resolver, job: Job) -> Job:
     if split is not None and split.tensor > job.model.key_value_heads:
         message = f"{split.tensor} devices are more than the {job.model.key_value_heads} key and value heads"
         parallel.refuse("tensor", f"{message}: not modelled", hint=f"use {job.model.key_value_heads}")
+    if is_fsdp(kind) and split is not None and split.pipeline > 1:
+        parallel.refuse("pipeline", "Megatron-FSDP is modelled without a pipeline", hint=f"use {DISTRIBUTED_OPTIMIZER}")
     if split is not None and split.virtual > 1:
         _check_interleaved(resolver, job)
     if kind == ZERO1 and split is not None:

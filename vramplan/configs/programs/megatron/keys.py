@@ -25,7 +25,8 @@ UNDERSTOOD = names(
     expert_model_parallel_size num_layers_per_virtual_pipeline_stage num_virtual_stages_per_pipeline_rank
     sequence_parallel use_distributed_optimizer overlap_param_gather overlap_grad_reduce optimizer_cpu_offload
     optimizer_offload_fraction moe_expert_capacity_factor moe_pad_expert_input_to_capacity use_megatron_fsdp
-    data_parallel_sharding_strategy use_torch_fsdp2 qk_layernorm num_layers_in_first_pipeline_stage
+    data_parallel_sharding_strategy use_torch_fsdp2 qk_layernorm use_rotary_position_embeddings
+    num_layers_in_first_pipeline_stage
     account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split sgd_momentum
     """
 )
@@ -49,7 +50,7 @@ WITHOUT_EFFECT = names(
     record_memory_history memory_snapshot_path nvtx_ranges check_weight_hash_across_dp_replicas_interval check_for_*
     no_check_for_nan_in_loss_and_grad rerun_mode error_injection_* disable_straggler_on_startup straggler_*
     loss_scale* initial_loss_scale min_loss_scale hysteresis use_mcore_models use_legacy_models transformer_impl
-    rotary_base rotary_percent rotary_interleaved rotary_seq_len_interpolation_factor use_rotary_position_embeddings
+    rotary_base rotary_percent rotary_interleaved rotary_seq_len_interpolation_factor
     rope_* use_rope_scaling no_position_embedding apply_layernorm_1p norm_epsilon layernorm_epsilon
     apply_query_key_layer_scaling attention_softmax_in_fp32 deterministic_mode calculate_per_token_loss
     moe_aux_loss_coeff moe_z_loss_coeff moe_input_jitter_eps moe_router_* moe_per_layer_logging

@@ -37,6 +37,7 @@ def family_of(asked: Asked, program: str) -> str:
         return "mixtral"
     gated = sheet.flag("swiglu") and (sheet.text("normalization") or "").lower() == "rmsnorm"
     rotary = sheet.text("position_embedding_type") in ("rope", "mrope")
+    rotary = bool(sheet.flag("use_rotary_position_embeddings")) or rotary  # the same since validate_args has both
     if not sheet.flag("swiglu") and rotary and sheet.flag("group_query_attention"):
         sheet.flag("squared_relu")
         return "starcoder2"
