@@ -178,8 +178,6 @@ def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
 
 def _patch_everywhere(stack: contextlib.ExitStack, name: str, around: Callable[..., Any]) -> None:
     """Put something around a function of masking_utils in every model that has imported it."""
-    from transformers import masking_utils
-
     plain = getattr(masking_utils, name)
     instead = around(plain)
     for module in [one for one in sys.modules.values() if vars(one).get(name) is plain]:
