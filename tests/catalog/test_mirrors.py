@@ -65,7 +65,7 @@ def test_a_name_that_says_its_shape_is_taken_and_told(repository: str, profile: 
     "repository",
     [
         *("Qwen/Qwen2.5-Omni-7B", "me/llama-3-8b-and-more", "google/gemma-3n-E4B-it", "me/llava-llama-3-8b"),
-        *("me/OpenR1-Qwen-7B-2", "microsoft/Phi-4-multimodal-instruct", "Qwen/Qwen3-Next-80B-A3B-Instruct"),
+        *("me/OpenR1-Qwen-7B-2", "microsoft/Phi-4-multimodal-instruct", "Qwen/Qwen3.5-122B-A10B"),
     ],
 )
 def test_a_name_that_may_be_of_another_shape_is_not(repository: str) -> None:
@@ -76,7 +76,6 @@ def test_a_name_that_may_be_of_another_shape_is_not(repository: str) -> None:
 @pytest.mark.parametrize(
     ("repository", "why"),
     [
-        ("Qwen/Qwen3.5-4B", "linear attention"),
         ("ibm-granite/granite-4.0-h-micro", "linear attention"),
         ("tiiuae/Falcon-H1-1.5B-Base", "linear attention or a state space"),
         ("google/gemma-4-12B-it", "Gemma 3n and Gemma 4"),

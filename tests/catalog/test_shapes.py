@@ -10,9 +10,24 @@ from vramplan.catalog import shapes
 from vramplan.catalog.config_classes import FAMILIES, MODEL_TYPES
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.errors import InputError
-from vramplan.values.model import Experts, LatentAttention
+from vramplan.values.model import Experts, LatentAttention, LinearAttention
+
 
 # the dataclass fields of transformers 5.23.0, configuration_<type>.py
+def three_of_four(layers: int) -> tuple[int, ...]:
+    return tuple(i for i in range(layers) if i % 4 != 3)
+
+
+DELTA = {
+    "task": "lm",
+    "family": "qwen3_next",
+    "attention_heads": 16,
+    "head_size": 256,
+    "max_positions": 32768,
+    "partial_rotary_factor": 0.25,
+    "qk_norm": True,
+}
+
 CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
     "gpt2": {
         "vocabulary_size": 50257,
@@ -292,6 +307,84 @@ CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
         "qkv_bias": False,
         "qk_norm": False,
         "experts": Experts(128, 8, 1, 1408, 1408, True, (0,), 1, 1),
+    },
+    "qwen3_next": {
+        **DELTA,
+        "vocabulary_size": 151936,
+        "hidden_size": 2048,
+        "intermediate_size": 5632,
+        "layers": 48,
+        "key_value_heads": 2,
+        "experts": Experts(512, 10, 1, 512, 512, True, ()),
+        "linear_attention": LinearAttention(16, 32, 128, 128, 4, three_of_four(48)),
+    },
+    "qwen3_5_text": {
+        **DELTA,
+        "vocabulary_size": 248320,
+        "hidden_size": 4096,
+        "intermediate_size": 12288,
+        "layers": 32,
+        "key_value_heads": 4,
+        "linear_attention": LinearAttention(16, 32, 128, 128, 4, three_of_four(32)),
+    },
+    "qwen3_5_moe_text": {
+        **DELTA,
+        "vocabulary_size": 248320,
+        "hidden_size": 2048,
+        "intermediate_size": 512,
+        "layers": 40,
+        "key_value_heads": 2,
+        "experts": Experts(256, 8, 1, 512, 512, True, ()),
+        "linear_attention": LinearAttention(16, 32, 128, 128, 4, three_of_four(40)),
+    },
+    "qwen3_5": {
+        **DELTA,
+        "family": "qwen3_5",
+        "image_size": 448,
+        "patch_size": 16,
+        "channels": 3,
+        "vision_merge": 2,
+        "vision_frames": 2,
+        "vision_positions": 2304,
+        "vision_layers": 27,
+        "vision_hidden_size": 1152,
+        "vision_intermediate_size": 4304,
+        "vision_activation": "gelu_pytorch_tanh",
+        "hidden_size": 4096,
+        "layers": 32,
+        "linear_attention": LinearAttention(16, 32, 128, 128, 4, three_of_four(32)),
+        "stacks": (27, 32),
+    },
+    "qwen3_5_moe": {
+        **DELTA,
+        "family": "qwen3_5",
+        "image_size": 448,
+        "patch_size": 16,
+        "channels": 3,
+        "vision_merge": 2,
+        "vision_frames": 2,
+        "vision_positions": 2304,
+        "vision_layers": 27,
+        "vision_hidden_size": 1152,
+        "vision_intermediate_size": 4304,
+        "vision_activation": "gelu_pytorch_tanh",
+        "hidden_size": 2048,
+        "layers": 40,
+        "experts": Experts(256, 8, 1, 512, 512, True, ()),
+        "stacks": (27, 40),
+    },
+    "ministral3": {
+        "task": "lm",
+        "family": "ministral3",
+        "vocabulary_size": 131072,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "layers": 34,
+        "attention_heads": 32,
+        "key_value_heads": 8,
+        "head_size": 128,
+        "max_positions": 262144,
+        "sliding_window": None,
     },
     "gpt_neo": {
         "task": "lm",

@@ -375,6 +375,7 @@ def test_the_defaults_of_the_model_types_are_those_of_the_program() -> None:
     in_words = {**{f"as {key}": value for key, value in given.items()}, "4 x hidden_size": 400}
     in_words["true with learned positions"] = True
     given["vision_layers"] = 20
+    in_words["all but every fourth block"] = (0, 1, 2, 4, 5, 6)
     in_words |= {"every fourth block": (3,), "every eighth block": (7, 15)}
     in_words["the blocks 8, 16 and 24"] = (8, 16)
     in_words |= {"the sum of depths": 3, "the last of widths": 4}

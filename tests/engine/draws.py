@@ -201,6 +201,8 @@ def models(
         fields["hidden_size"] = draw(st.sampled_from(widths)) if multiple == 1 else hidden
     if model_type.startswith("deepseek"):
         fields |= draw(latent_attention(multiple))
+    if "linear_attention.key_heads" in kind.defaults:
+        fields |= draw(linear_attention(layers, equal=equal))
     if "sliding_window" in kind.defaults:
         fields["sliding_window"] = draw(st.sampled_from([None, 1, 64, 128]))
     if "sliding_window_start" in kind.defaults:
@@ -224,7 +226,7 @@ def experts(draw: st.DrawFn, model_type: str, layers: int) -> dict[str, Any]:
         "experts.dense_layers": draw(dense),
         "intermediate_size": draw(st.sampled_from([64, 128])),
     }
-    if model_type == "qwen2_moe":
+    if model_type in ("qwen2_moe", "qwen3_next", "qwen3_5_moe_text"):
         fields["experts.shared_intermediate_size"] = draw(st.sampled_from([20, 128]))
     if model_type.startswith("deepseek") or model_type == "glm4_moe":
         fields["experts.shared"] = draw(st.integers(1, 2))
@@ -244,6 +246,21 @@ def latent_attention(draw: st.DrawFn, multiple: int) -> dict[str, Any]:
         "latent_attention.rotary_size": draw(sizes),
         "latent_attention.value_size": draw(sizes),
         "latent_attention.interleaved": draw(st.booleans()),
+    }
+
+
+@st.composite
+def linear_attention(draw: st.DrawFn, layers: int, *, equal: bool) -> dict[str, Any]:
+    """Linear attention in any of the blocks; with `equal` in all of them."""
+    key_heads = draw(st.integers(1, 3))
+    some = st.sets(st.integers(0, layers - 1)).map(lambda blocks: tuple(sorted(blocks)))
+    return {
+        "linear_attention.key_heads": key_heads,
+        "linear_attention.value_heads": key_heads * draw(st.integers(1, 2)),
+        "linear_attention.key_size": draw(st.sampled_from([8, 20, 128])),
+        "linear_attention.value_size": draw(st.sampled_from([8, 24, 128])),
+        "linear_attention.kernel": draw(st.integers(1, 5)),
+        "linear_attention.layers": tuple(range(layers)) if equal else draw(some),
     }
 
 

@@ -45,6 +45,11 @@ compute nothing, on a GPU of 132 multiprocessors), each beside random other tech
 `tiled.json` holds the head of trl 1.16.0 (its own Python, with Triton kernels that compute nothing) and the loss of its
 SFTTrainer over it; every position counts as one of a completion.
 
+`linear.json` holds Qwen3-Next, Qwen3.5 (with images too) and Ministral 3, whose blocks with linear attention ran by
+PyTorch's own operators; a convolution of one dimension has the copy of what does not lie row by row
+(aten/src/ATen/native/Convolution.cpp, _convolution), and padding by nothing is the copy that it is
+with data (PadNd.cpp).
+
 `turns.json` holds blocks that are trained in turns: the optimizer of badam 1.4 in the last step before a switch, and
 what Axolotl's callback for LISA freezes when every block has been trained before.
 

@@ -68,6 +68,7 @@ configurations:
 | `random.json` | the same families |
 | `families.json` | further language models, well-known ones too |
 | `more_families.json` | olmo2, olmo3, smollm3, starcoder2, olmoe, gpt_oss, llama4_text, glm4_moe, gpt_neo |
+| `linear.json` | qwen3_next, qwen3_5_text, qwen3_5_moe_text, qwen3_5 and qwen3_5_moe with images, ministral3 |
 | `attention.json` | sliding windows, masks, scaled rotary positions; glm, glm4, falcon, chatglm |
 | `seq2seq.json` | t5, bart, roberta |
 | `moe.json` | mixtures of experts |

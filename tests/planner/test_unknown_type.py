@@ -46,6 +46,7 @@ DECODERS: dict[str, dict[str, Any]] = {
     "qwen2": RMS,
     "qwen3": {**RMS, "head_dim": 64},
     "smollm3": RMS,
+    "ministral3": {**RMS, "head_dim": 64},
     "olmo2": RMS,
     "olmo3": RMS,
     "starcoder2": {"norm_epsilon": 1e-5, "hidden_act": "gelu_pytorch_tanh", "use_bias": True},
@@ -132,6 +133,9 @@ def test_every_decoder_with_the_usual_keys_is_left_out() -> None:
         "falcon",
         "bloom",
         "chatglm",
+        "qwen3_next",
+        "qwen3_5_text",
+        "qwen3_5_moe_text",
     }
     assert usual - elsewhere <= {*DECODERS}
 

@@ -47,7 +47,7 @@ OPTIONS = tuple(one for one in table.TABLE if one.key not in NOT_DRAWN and one.g
 """The options that are drawn, each on its own."""
 
 PROBABILITY = 0.16  # of each, which lets two to five meet
-IMAGES_AND_TEXT = ("clip", "llava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3")
+IMAGES_AND_TEXT = ("clip", "llava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "qwen3_5", "qwen3_5_moe")
 IMAGES = ("vit", "resnet")
 TYPES = tuple(name for name in CONFIGS if name not in IMAGES_AND_TEXT)
 LOSSES = ("standard", "chunked:1", "chunked:3", "fused", "classification")
@@ -70,7 +70,7 @@ def job(random: Random, folder: Path) -> Keys:
         "micro_batch_size": random.choice([1, 2, 3, 5]),
         "gradient_accumulation_steps": 1,
         "precision": random.choice(["fp32", "amp-fp16", "amp-bf16", "pure-fp16", "pure-bf16"]),
-        "attention": random.choice(["eager", "efficient", "flash"]),
+        "attention": random.choice(["eager", "efficient", "flash", "math"]),
         "optimizer": "adamw",
         "optimizer_implementation": random.choice(["fused", "fused", "foreach", "for-loop"]),
         "activation_checkpointing": "none",

@@ -24,6 +24,15 @@ LATENT = {
     "n_shared_experts": 1,
     "moe_intermediate_size": 48,
 }
+DELTA = {
+    "head_dim": 32,
+    "partial_rotary_factor": 0.25,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 24,
+    "full_attention_interval": 3,
+}
 VISION = {"image_size": 64, "patch_size": 16, "num_channels": 3}
 TOWER = {**VISION, "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4, "intermediate_size": 144}
 
@@ -37,6 +46,9 @@ FILM = {
     "temporal_patch_size": 2,
 }
 
+FILM_35 = {**FILM, "hidden_size": 64, "out_hidden_size": 96, "intermediate_size": 144, "num_position_embeddings": 36}
+SIDES = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 1, 1], "partial_rotary_factor": 0.25}
+
 EXPERTS = (
     "mixtral",
     "qwen2_moe",
@@ -47,6 +59,9 @@ EXPERTS = (
     "gpt_oss",
     "llama4_text",
     "glm4_moe",
+    "qwen3_next",
+    "qwen3_5_moe_text",
+    "qwen3_5_moe",
 )
 """The types with mixtures of experts."""
 
@@ -86,6 +101,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "deepseek_v3": {**LATENT, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1},
     "glm4_moe": {**GROUPED, "head_dim": 16, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1}
     | {"moe_intermediate_size": 48, "first_k_dense_replace": 1, "use_qk_norm": True},
+    "qwen3_next": {**GROUPED, **DELTA, "num_experts": 4, "num_experts_per_tok": 2}
+    | {"moe_intermediate_size": 48, "shared_expert_intermediate_size": 56, "mlp_only_layers": [4]},
+    "qwen3_5_text": {**GROUPED, **DELTA},
+    "qwen3_5_moe_text": {**{key: one for key, one in GROUPED.items() if key != "intermediate_size"}, **DELTA}
+    | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "shared_expert_intermediate_size": 56},
+    "ministral3": {**GROUPED, "head_dim": 16},
     "gpt_neo": {
         **TEXT,
         "num_layers": 5,
@@ -125,6 +146,25 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "text_config": {"model_type": "qwen3_vl_text", **GROUPED, "head_dim": 16, "rope_parameters": AXES},
         "vision_config": {**FILM, "hidden_size": 64, "out_hidden_size": 96, "intermediate_size": 144}
         | {"num_position_embeddings": 36, "deepstack_visual_indexes": [1, 4]},
+    },
+    "qwen3_5": {
+        "image_token_id": 1002,
+        "text_config": {"model_type": "qwen3_5_text", **GROUPED, **DELTA, "rope_parameters": SIDES},
+        "vision_config": FILM_35,
+    },
+    "qwen3_5_moe": {
+        "image_token_id": 1002,
+        "text_config": {
+            "model_type": "qwen3_5_moe_text",
+            **{key: one for key, one in GROUPED.items() if key != "intermediate_size"},
+            **DELTA,
+            "rope_parameters": SIDES,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 48,
+            "shared_expert_intermediate_size": 56,
+        },
+        "vision_config": FILM_35,
     },
     "gemma3": {
         "image_token_index": 1002,

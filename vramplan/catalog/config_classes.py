@@ -71,6 +71,12 @@ FAMILY_OF = {
     "qwen3_vl": "qwen3_vl",
     "glm4_moe": "glm4_moe",
     "gpt_neo": "gpt_neo",
+    "qwen3_next": "qwen3_next",
+    "qwen3_5_text": "qwen3_next",
+    "qwen3_5_moe_text": "qwen3_next",
+    "ministral3": "ministral3",
+    "qwen3_5": "qwen3_5",
+    "qwen3_5_moe": "qwen3_5",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -132,6 +138,12 @@ NEUTRAL: dict[str, Any] = {
     "latent_attention.rotary_size": None,
     "latent_attention.value_size": None,
     "latent_attention.interleaved": None,
+    "linear_attention.key_heads": None,
+    "linear_attention.value_heads": None,
+    "linear_attention.key_size": None,
+    "linear_attention.value_size": None,
+    "linear_attention.kernel": None,
+    "linear_attention.layers": None,
     "sliding_window_start": None,
     "new_decoder_architecture": False,
     "parallel_norms": None,
@@ -152,9 +164,18 @@ Keys = Mapping[str, tuple[str, str]]
 BOUND = 30.0  # of logits and scores, where a `config.json` is written: whether there is one matters, not which
 
 
+def field_of(shape: ModelShape, field: str) -> Any:
+    """A field of a shape; one with a dot is of its experts, or of its latent or linear attention."""
+    group, dot, name = field.partition(".")
+    if not dot:
+        return getattr(shape, field)
+    inside = getattr(shape, group)
+    return getattr(inside, {"count": "routed"}.get(name, name), None)
+
+
 def tower(model_type: str, shape: ModelShape, keys: Keys) -> dict[str, Any]:
     """A configuration inside of one, as `config.json` writes it."""
-    values = {key: getattr(shape, field) for key, (field, _) in keys.items()}
+    values = {key: field_of(shape, field) for key, (field, _) in keys.items()}
     return {"model_type": model_type, **{key: value for key, value in values.items() if value is not None}}
 
 

@@ -1,4 +1,4 @@
-"""The mixture of experts and the latent attention of a model, from its fields: `experts.routed`, ..."""
+"""The mixture of experts, the latent and the linear attention of a model, from its fields: `experts.routed`, ..."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vramplan.errors import Problem
-from vramplan.values.model import Experts, LatentAttention, ModelShape
+from vramplan.values.model import Experts, LatentAttention, LinearAttention, ModelShape
 
 COUNTS = (
     "experts.count",
@@ -20,6 +20,11 @@ COUNTS = (
     "latent_attention.plain_size",
     "latent_attention.rotary_size",
     "latent_attention.value_size",
+    "linear_attention.key_heads",
+    "linear_attention.value_heads",
+    "linear_attention.key_size",
+    "linear_attention.value_size",
+    "linear_attention.kernel",
 )
 """The fields that are counts of at least one, where a model type has them."""
 
@@ -92,6 +97,31 @@ def wrong_latent(values: Mapping[str, Any]) -> Iterator[Problem]:
     if latent is not None and latent.rotary_size % 2:
         message = f"rotary positions turn pairs, so an even size, not {latent.rotary_size}"
         yield Problem(message, "latent_attention.rotary_size")
+
+
+def linear_of(values: Mapping[str, Any]) -> LinearAttention | None:
+    """The linear attention that the fields describe; None for a model without."""
+    if values["linear_attention.key_heads"] is None:
+        return None
+    return LinearAttention(**{key: values[f"linear_attention.{key}"] for key in LinearAttention._fields})
+
+
+def wrong_linear(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What of it makes no network."""
+    linear = linear_of(values)
+    if linear is None:
+        return
+    if linear.value_heads % linear.key_heads:
+        message = f"{linear.value_heads} heads of values cannot share {linear.key_heads} heads of keys evenly"
+        yield Problem(message, "linear_attention.value_heads")
+    if any(block >= values["layers"] for block in linear.layers):
+        message = f"there is no block {linear.layers[-1]}; the {values['layers']} blocks are numbered from 0"
+        yield Problem(message, "linear_attention.layers")
+
+
+def three_of_four(fields: Mapping[str, Any]) -> tuple[int, ...]:
+    """The blocks with linear attention where nothing says which: all but every fourth."""
+    return tuple(i for i in range(fields["layers"]) if (i + 1) % 4)
 
 
 def query_size(fields: Mapping[str, Any]) -> Any:

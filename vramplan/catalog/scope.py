@@ -28,16 +28,17 @@ RECURRENT = (
     "`accelerate estimate-memory` gives the weights and Adam's states of any model of the hub"
 )
 HYBRID = (
-    "its blocks have linear attention or a state space in the place of most attention, which is not modelled; "
-    "transformers are, also from a config.json: `accelerate estimate-memory` gives its weights and Adam's states"
+    "its blocks have linear attention or a state space in the place of most attention, which is not modelled but for "
+    "the gated delta net of Qwen3-Next and Qwen3.5; transformers are, also from a config.json: "
+    "`accelerate estimate-memory` gives its weights and Adam's states"
 )
 GEMMA = (
     "Gemma 3n and Gemma 4 share keys and values between blocks and have inputs for each layer, which is not modelled; "
     "Gemma 1 to 3 are"
 )
 VISION_LANGUAGE = (
-    "of models that take images and text together LLaVA, Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Gemma 3 are modelled; give "
-    "the config.json of the text part, or the text model of the same size"
+    "of models that take images and text together LLaVA, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen3.5 and Gemma 3 are "
+    "modelled; give the config.json of the text part, or the text model of the same size"
 )
 GGUF = "vramplan plans training only, and a GGUF file is for serving: try gguf-parser, or llama.cpp's llama-fit-params"
 CLOSED = "its weights are not public; models that can be trained are listed by `vramplan models`"
@@ -55,7 +56,7 @@ MODELS = (
         SPEECH,
     ),
     Scope(
-        r"(.*/)?(qwen-?3\.[5-9].*|qwen3-next.*|falcon-?h1.*|lfm-?[23].*|.*nemotron-(h|nano-9b-v2|nano-12b-v2|3(\.5)?-[a-z]+).*"
+        r"(.*/)?(falcon-?h1.*|lfm-?[23].*|.*nemotron-(h|nano-9b-v2|nano-12b-v2|3(\.5)?-[a-z]+).*"
         r"|granite-4.*-(h|tiny|small)(-.*)?|kimi-linear.*|bamba.*|minimax-text.*|plamo-2.*|olmo-hybrid.*|ring-.*linear.*)",
         HYBRID,
     ),

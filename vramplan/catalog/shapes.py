@@ -26,7 +26,15 @@ from vramplan.catalog.config_classes import (
 )
 from vramplan.catalog.experts import COUNTS as EXPERT_COUNTS
 from vramplan.catalog.experts import NULLABLE as LATENT_NULLABLE
-from vramplan.catalog.experts import defaulted_experts, experts_of, latent_of, wrong_experts, wrong_latent
+from vramplan.catalog.experts import (
+    defaulted_experts,
+    experts_of,
+    latent_of,
+    linear_of,
+    wrong_experts,
+    wrong_latent,
+    wrong_linear,
+)
 from vramplan.catalog.fields import nearest
 from vramplan.engines import imported
 from vramplan.errors import InputError, Problem
@@ -108,6 +116,12 @@ FIELDS: dict[str, str] = {
     "latent_attention.rotary_size": COUNT,
     "latent_attention.value_size": COUNT,
     "latent_attention.interleaved": FLAG,
+    "linear_attention.key_heads": COUNT,
+    "linear_attention.value_heads": COUNT,
+    "linear_attention.key_size": COUNT,
+    "linear_attention.value_size": COUNT,
+    "linear_attention.kernel": COUNT,
+    "linear_attention.layers": BLOCKS,
     "sliding_window_start": COUNT,
     "new_decoder_architecture": FLAG,
     "parallel_norms": COUNT,
@@ -202,7 +216,7 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         problems.append(_not_modelled("task", task, f"modelled for {model_type}: {', '.join(kind.tasks)}", hint))
     problems += _sizes(values, model_type, kind)
     if not problems:
-        problems += [*wrong_experts(values), *wrong_latent(values)]
+        problems += [*wrong_experts(values), *wrong_latent(values), *wrong_linear(values)]
     if problems:
         raise InputError(problems)
     return ModelShape(
@@ -238,6 +252,7 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         **{key: values[key] for key in NEUTRAL if "." not in key},
         experts=experts_of(values),
         latent_attention=latent_of(values),
+        linear_attention=linear_of(values),
         unet=None if values["unet.value_embeddings"] is None else imported("vramplan.catalog.unet:unet_of")(values),
     )
 

@@ -12,7 +12,7 @@ from vramplan.options import table, words
 from vramplan.options.option import SIZE, TEXTS, Option
 from vramplan.values.job import Adapter, Job
 from vramplan.values.machine import Gpu
-from vramplan.values.model import Experts, ModelShape
+from vramplan.values.model import Experts, LinearAttention, ModelShape
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded, Split
 from vramplan.values.textbook import AnyJob, TextbookJob, TextbookModel
 
@@ -230,6 +230,7 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "parameters": model.declared_parameters,
         "experts": None if model.experts is None else _experts_to_dict(model.experts),
         "latent_attention": None if model.latent_attention is None else model.latent_attention._asdict(),
+        "linear_attention": None if model.linear_attention is None else _linear_to_dict(model.linear_attention),
         "qkv_bias": model.qkv_bias,
         "output_bias": model.output_bias,
         "mlp_bias": model.mlp_bias,
@@ -289,6 +290,10 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
 def _experts_to_dict(experts: Experts) -> dict[str, Any]:
     values = experts._asdict()
     return {"count": values.pop("routed"), **values, "dense_layers": list(experts.dense_layers)}
+
+
+def _linear_to_dict(linear: LinearAttention) -> dict[str, Any]:
+    return {**linear._asdict(), "layers": list(linear.layers)}
 
 
 def gpu_to_dict(gpu: Gpu) -> dict[str, Any]:

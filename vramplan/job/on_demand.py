@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from vramplan.job.kernels import with_windows as with_windows
     from vramplan.job.length import length_of as length_of
     from vramplan.job.liger import liger_of as liger_of
+    from vramplan.job.linear_attention import tell_linear as tell_linear
     from vramplan.job.losses import check_beside as check_beside
     from vramplan.job.losses import check_chunks as check_chunks
     from vramplan.job.losses import check_padding as check_padding
@@ -97,6 +98,7 @@ MODULES = {
     "vramplan.job.machines": ("in_its_machine",),
     "vramplan.job.master": ("no_master_copy",),
     "vramplan.job.matrix": ("MOST_JOBS", "expanded"),
+    "vramplan.job.linear_attention": ("tell_linear",),
     "vramplan.job.losses": (
         "check_beside",
         "check_chunks",

@@ -383,6 +383,8 @@ class _ReplayResolver(Resolver):
         length, most = f"sequence_length {sequence_length}", model.max_positions
         if sequence_length > most:
             self.warnings.append(f"{length} is more than the max_positions {most} of {model.name}")
+        if model.linear_attention is not None:
+            on_demand.tell_linear(self, attention)
         checkpointing = self.raw.activation_checkpointing or ""
         if checkpointing.startswith("selective-layer:") and int(checkpointing.partition(":")[2]) > max(model.stacks):
             self.warnings.append(f"{checkpointing} recomputes nothing: {model.name} has {_blocks(model)}")

@@ -92,7 +92,37 @@ def scratch_rules() -> dict[Any, Callable[..., int]]:
         aten._foreach_norm.Scalar: foreach_norm,
         aten.index.Tensor: masked_places,
         aten._linalg_svd.default: copied_matrix,
+        aten.convolution.default: copied_channels,
+        aten.convolution_backward.default: lambda _, x, weight, *__: copied_channels(x, weight),
     }
+
+
+def copied_channels(x: Any, weight: Any, *_: Any) -> int:
+    """Bytes: channels of one dimension that do not lie one after the other are copied before a convolution.
+
+    Source: aten/src/ATen/native/Convolution.cpp, _convolution and convolution_backward, "Expand 1d -> 2d".
+    """
+    one_dimension = 3  # of samples, channels and places
+    if weight.dim() != one_dimension or x.is_contiguous():
+        return 0
+    copied: int = x.numel() * x.element_size()
+    return copied
+
+
+def padded(x: Any, amounts: Any, value: float = 0) -> Any:
+    """`F.pad`; where nothing is added it is a copy that lies as x does, of tensors with data.
+
+    Source: aten/src/ATen/native/PadNd.cpp, constant_pad_nd.
+    """
+    import torch
+
+    if any(amount > 0 for amount in amounts):
+        return torch.ops.aten.constant_pad_nd.default(x, amounts, value)
+    for i, amount in enumerate(amounts):
+        dim = x.dim() - 1 - i // 2
+        start, end = (-amount, x.shape[dim]) if i % 2 == 0 else (0, x.shape[dim] + amount)
+        x = x.narrow(dim, start, end - start)
+    return x.clone()
 
 
 def copied_matrix(matrix: Any, *_: Any) -> int:
@@ -158,7 +188,7 @@ def _aligned(mask: Any) -> Any:
 
 
 def attention_by(kernel: str) -> Callable[..., Any]:
-    """`F.scaled_dot_product_attention` as it is on CUDA when it takes this kernel: flash or efficient.
+    """`F.scaled_dot_product_attention` as it is on CUDA when it takes this kernel: flash, efficient or math.
 
     Source: aten/src/ATen/native/transformers/attention.cpp, scaled_dot_product_attention: heads that are no multiple of
     eight are padded for flash, and the efficient kernel knows no grouped queries and wants a whole bias.
@@ -184,6 +214,9 @@ def attention_by(kernel: str) -> Callable[..., Any]:
         width = query.shape[-1]
         scale = 1 / sqrt(width) if scale is None else scale
         with torch.autocast("cuda", enabled=False):
+            if kernel == "math":  # an operator of others, each of which is counted
+                plain = (query, key, value, attn_mask, dropout_p, is_causal, None)
+                return aten._scaled_dot_product_attention_math(*plain, scale=scale, enable_gqa=enable_gqa)[0]
             if kernel == "flash" and query.element_size() == 2 and attn_mask is None:
                 missing = -width % 8
                 if missing:

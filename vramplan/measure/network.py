@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from vramplan.catalog import document
-from vramplan.catalog.config_classes import MODEL_TYPES
+from vramplan.catalog.config_classes import MODEL_TYPES, field_of
 from vramplan.catalog.fields import Fields, Sink
 from vramplan.catalog.hf_config import shape_of_config
 from vramplan.errors import UsageError
-from vramplan.measure.configurations import field_of, more_keys
+from vramplan.measure.configurations import more_keys
 from vramplan.values.job import Job
 from vramplan.values.model import ModelShape
 

@@ -42,6 +42,7 @@ def stand_ins(truth: Truth) -> dict[Any, Callable[..., Any]]:
         aten._amp_foreach_non_finite_check_and_unscale_.default: _nothing,
         aten._amp_update_scale_.default: lambda scale, *_: scale,
         aten._grouped_mm.default: _grouped,
+        aten.constant_pad_nd.default: kernels.padded,
         aten._fused_rms_norm.default: kernels.normed,
         aten._fused_rms_norm_backward.default: kernels.of_normed,
         aten.index.Tensor: _indexed,
@@ -143,6 +144,8 @@ def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
         for name, given in looks.items():
             if given:  # not every token is one of one sequence
                 stack.enter_context(patch.object(masking_utils, name, untrue(getattr(masking_utils, name))))
+        if padded:
+            _patch_everywhere(stack, "create_recurrent_attention_mask", untrue)
         stack.enter_context(patch.object(masking_utils, "is_tracing", lambda _=None: False))  # as with data
         if not job.packing:  # it looks for packed sequences in the data
             stack.enter_context(patch.object(masking_utils, "find_packed_sequence_indices", _nothing))
@@ -171,6 +174,16 @@ def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
         if word == APOLLO:
             _without_seeds(stack)
         yield
+
+
+def _patch_everywhere(stack: contextlib.ExitStack, name: str, around: Callable[..., Any]) -> None:
+    """Put something around a function of masking_utils in every model that has imported it."""
+    from transformers import masking_utils
+
+    plain = getattr(masking_utils, name)
+    instead = around(plain)
+    for module in [one for one in sys.modules.values() if vars(one).get(name) is plain]:
+        stack.enter_context(patch.object(module, name, instead))
 
 
 def without_device(job: Job, stack: contextlib.ExitStack) -> None:

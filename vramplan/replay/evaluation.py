@@ -20,7 +20,7 @@ from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.objectives import forward_and_smoothed_loss
 from vramplan.replay.techniques.trained import trained_of
 from vramplan.replay.tensors import FP32
-from vramplan.values.model import LatentAttention, ModelShape
+from vramplan.values.model import LatentAttention, LinearAttention, ModelShape
 
 OF_THE_FORWARD_PASS = ("inputs", "gradients")
 
@@ -85,6 +85,8 @@ def generation_bytes(setup: Setup, training: Record, batch: int, length: int) ->
     if model.latent_attention is not None:
         cache, heads = _latent_cache_bytes(model, model.latent_attention, batch * length * itemsize)
         return static + cache + max(heads, logits)
+    if model.linear_attention is not None:
+        return static + _state_cache_bytes(model, model.linear_attention, (batch, length, itemsize), logits)
     if model.decoder_layers is not None:
         return static + _pair_cache_bytes(setup, batch, length, itemsize, logits)
     token = batch * model.key_value_heads * model.head_size * itemsize
@@ -107,6 +109,25 @@ def _pair_cache_bytes(setup: Setup, batch: int, length: int, itemsize: int, logi
     token = batch * model.attention_heads * model.head_size * itemsize
     caches = 2 * model.decoder_layers * (rounded(token * length) + rounded(token * setup.sequence_length))
     return encoded + caches + max(rounded(token * (length - 1)), logits_bytes)
+
+
+def _state_cache_bytes(
+    model: ModelShape, linear: LinearAttention, sizes: tuple[int, int, int], logits_bytes: int
+) -> int:
+    """What generating needs where some blocks have linear attention: their states in the place of keys and values.
+
+    `sizes` are the micro-batch, the tokens and the bytes of an element. A state is in fp32 and is made anew for each
+    token; the convolution keeps the tokens that it sees.
+    Source: transformers 5.23, cache_utils.py, LinearAttentionLayer; models/qwen3_next/modeling_qwen3_next.py,
+    torch_recurrent_gated_delta_rule.
+    """
+    batch, length, itemsize = sizes
+    token = batch * model.key_value_heads * model.head_size * itemsize
+    state = rounded(batch * linear.value_heads * linear.key_size * linear.value_size * FP32.itemsize)
+    window = rounded(batch * linear.channels * linear.kernel * itemsize)
+    cache = 2 * (model.layers - len(linear.layers)) * rounded(token * length) + len(linear.layers) * (state + window)
+    again = rounded(token * (length - 1)) if len(linear.layers) < model.layers else 0
+    return cache + max(again, 3 * state, logits_bytes)  # the decayed state, what is added to it, and their sum
 
 
 def _latent_cache_bytes(model: ModelShape, latent: LatentAttention, token_bytes: int) -> tuple[int, int]:

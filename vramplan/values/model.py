@@ -32,6 +32,32 @@ class LatentAttention(NamedTuple):
     interleaved: bool  # rotary positions turn neighbours, not halves
 
 
+class LinearAttention(NamedTuple):
+    """Attention that is linear in the sequence, by a gated delta rule, in the place of that of some blocks."""
+
+    key_heads: int
+    value_heads: int  # a multiple of them
+    key_size: int  # elements of each query and key
+    value_size: int  # of each value
+    kernel: int  # tokens that the convolution before it sees
+    layers: tuple[int, ...]  # blocks that have it, from 0
+
+    @property
+    def keys(self) -> int:
+        """Elements of all keys of a token."""
+        return self.key_heads * self.key_size
+
+    @property
+    def values(self) -> int:
+        """Elements of all values of a token."""
+        return self.value_heads * self.value_size
+
+    @property
+    def channels(self) -> int:
+        """What the convolution runs over: queries, keys and values."""
+        return 2 * self.keys + self.values
+
+
 class UNet(NamedTuple):
     """What modded-nanogpt's models have beside a plain transformer, record by record (job format, `model.unet`)."""
 
@@ -190,6 +216,7 @@ class ModelShape(NamedTuple):
 
     experts: Experts | None = None  # mixtures of experts
     latent_attention: LatentAttention | None = None  # DeepSeek
+    linear_attention: LinearAttention | None = None  # Qwen3-Next, Qwen3.5
     sliding_window_start: int | None = None  # Qwen2, Qwen3: the first block with a window
     new_decoder_architecture: bool = False  # Falcon 40B, 180B, 11B: each group's queries, key and value side by side
     unrotated_layers: tuple[int, ...] = ()  # SmolLM3: blocks without rotary positions, from 0

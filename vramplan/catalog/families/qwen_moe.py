@@ -27,7 +27,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def _dense_layers(fields: Fields, values: dict[str, Any], layers: int) -> None:
+def dense_layers(fields: Fields, values: dict[str, Any], layers: int) -> None:
     """mlp_only_layers, and all but every decoder_sparse_step-th block (Qwen2MoeDecoderLayer.__init__)."""
     step = fields.integer("decoder_sparse_step") or 1
     listed = fields.value("mlp_only_layers") if fields.given("mlp_only_layers") else []
@@ -47,14 +47,14 @@ def _windows(fields: Fields) -> None:
 def _qwen2_moe(fields: Fields, values: dict[str, Any]) -> None:
     router_losses(fields, values)
     _windows(fields)
-    _dense_layers(fields, values, 24)
+    dense_layers(fields, values, 24)
 
 
 def _qwen3_moe(fields: Fields, values: dict[str, Any]) -> None:
     values["output_bias"] = values.get("qkv_bias")  # attention_bias: of all four projections
     router_losses(fields, values)
     _windows(fields)
-    _dense_layers(fields, values, 24)
+    dense_layers(fields, values, 24)
 
 
 def _written(shape: ModelShape) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from itertools import accumulate, pairwise
 
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION, NORM_BYTES, OVERFLOW_BUFFER_BYTES
-from vramplan.engines.deepspeed.zero3_gathering import Gathering, Policy
+from vramplan.engines.deepspeed.zero3_gathering import Gathering
+from vramplan.engines.deepspeed.zero3_policy import Policy
 from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded

@@ -10,8 +10,8 @@ go, whatever comes next.
 
 Where one device has everything, nothing is gathered: a module looks at what is there.
 
-What is followed are the modules that have parameters: `fetch_sub_module` also runs for those that only contain others,
-which gathers no more, but sooner.
+What is followed are the modules that have parameters, or ask for those of others: `fetch_sub_module` also runs for
+those that only contain others, which gathers no more, but sooner.
 
 Source: DeepSpeed 0.19.8, deepspeed/runtime/zero/partitioned_param_coordinator.py (PartitionedParameterCoordinator),
 partition_parameters.py (AllGatherHandle, AllGatherCoalescedHandle, NoGatherHandle).
@@ -29,38 +29,16 @@ from vramplan.engines.deepspeed.modules import Around, Entry, OuterEntry
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.walk import Used, members_of
 from vramplan.engines.deepspeed.zero import COMMUNICATION
+from vramplan.engines.deepspeed.zero3_policy import Policy
 from vramplan.replay.observers import Observer
 from vramplan.replay.recorder import Node, Tape, rounded
-from vramplan.replay.tensors import DType, Parameter, Tensor
-from vramplan.tuples import NamedTuple
-from vramplan.values.job import Adapter
-from vramplan.values.parallel import Zero
+from vramplan.replay.tensors import Parameter, Tensor
 
 GATHERED = "gathered"  # component of the answer
 
 LINEAR = 2  # parameters of a linear layer with a bias
 
-OUTER_MODULES = 2  # around all that has parameters: the model, and the model with its head
-OUTER_MODULES_OF_PEFT = 2  # around those: PeftModel and LoraModel
-
 MAX_REUSE_DISTANCE = 1_000_000_000  # elements (deepspeed/runtime/zero/config.py, stage3_max_reuse_distance)
-
-
-def outer_modules(adapter: Adapter | None) -> int:
-    """How many modules are around all that has parameters."""
-    return OUTER_MODULES + (0 if adapter is None else OUTER_MODULES_OF_PEFT)
-
-
-class Policy(NamedTuple):
-    """What a job says of its partitions."""
-
-    shards: int
-    dtype: DType  # of weights and gradients
-    zero: Zero
-    blocks: int
-    bias_first: bool = False  # linear layers are Conv1D, whose gradients are autograd's own
-    outer_modules: int = OUTER_MODULES
-    own_adam: bool = True  # FusedAdam, which has a buffer
 
 
 class Handle:

@@ -150,10 +150,15 @@ class Attention:
         query, key, value = self.projected(hidden)
         if rotary is not None:
             query, key = self.turn(query, key, *rotary)
+        query = self.scaled(query, position_ids)
         output, weights = recomputable(recipe, self.core, query, key, value, mask, holds=position_ids)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)
         return output, weights
+
+    def scaled(self, query: Tensor, position_ids: Tensor | None) -> Tensor:
+        """The queries as they meet the keys: as they are, unless a model scales them by their places."""
+        return query
 
     def projected(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each with its heads before its positions."""
@@ -227,6 +232,8 @@ class MLP:
 class Block:
     """LlamaDecoderLayer."""
 
+    attention: type[Attention] = Attention
+
     def __init__(
         self,
         tape: Tape,
@@ -237,7 +244,7 @@ class Block:
         block: int = 0,
     ) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.self_attn = (FusedAttention if recipe.fused_projection else Attention)(tape, recipe)
+        self.self_attn = (FusedAttention if recipe.fused_projection else self.attention)(tape, recipe)
         self.mlp = MLP(tape, recipe)
         self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
         self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
@@ -271,6 +278,7 @@ class Llama:
     takes_padding = True
     takes_packing = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
+    text_block: type[Block] = Block
     positions: Tensor | None = None  # of packed sequences, which the caller gives
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
@@ -332,7 +340,7 @@ class Llama:
             return has_window(shape, i), i in shape.unrotated_layers
 
         def block(i: int) -> Block:
-            return Block(tape, recipe, masks[has_window(shape, i)], position_ids, rotary, i)
+            return self.text_block(tape, recipe, masks[has_window(shape, i)], position_ids, rotary, i)
 
         kinds = None if equal_windows(shape) and not shape.unrotated_layers else kind
         alike = are_alike(recipe) and not shape.unrotated_layers

@@ -110,7 +110,8 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
 
     strides = x.strides or contiguous_strides(x.shape)
     shape = (*x.shape[:dim], 1, *x.shape[dim:])
-    wide = (*strides[:dim], strides[dim] * x.shape[dim], *strides[dim:])
+    step = strides[dim] * x.shape[dim] if dim < len(strides) else 1
+    wide = (*strides[:dim], step, *strides[dim:])
     node = None if x.node is None else x.tape.record("unsqueeze", (x,), backward)
     return x.alias(shape, normalised(shape, wide), node)
 

@@ -8,7 +8,7 @@ from typing import Any
 from vramplan.replay.operators.elementwise import broadcast
 from vramplan.replay.operators.views import Grads
 from vramplan.replay.recorder import Saved
-from vramplan.replay.tensors import FP32, DType, Tensor, contiguous_strides, dense_like, normalised
+from vramplan.replay.tensors import FP32, DType, Shape, Tensor, contiguous_strides, dense_like, normalised
 
 COMPLEX64 = DType("complex64", 8)
 
@@ -82,21 +82,26 @@ def copied_together(first: Tensor, second: Tensor) -> Tensor:
     tape = first.tape
     shape = (*first.shape[:-1], first.shape[-1] + second.shape[-1])
     empty = tape.new("new_empty", shape, first.dtype, first.batched)
-    once = empty.alias(shape, None, _copy_slices(empty, first, None))
-    return empty.alias(shape, None, _copy_slices(empty, second, once))
+    once = empty.alias(shape, None, copy_slices(empty, first, None))
+    return empty.alias(shape, None, copy_slices(empty, second, once))
 
 
-def _copy_slices(whole: Tensor, part: Tensor, before: Tensor | None) -> Any:
-    shape, part_shape, dtype = whole.shape, part.shape, part.dtype
+def copy_slices(whole: Tensor, part: Tensor, before: Tensor | None, place: Shape | None = None) -> Any:
+    """The node of a part that is copied into its place in a whole, which is `before` where that needs a gradient.
+
+    `place` are the strides of the place, where its elements lie in another order than row by row.
+    """
+    shape, strides, part_shape, dtype = whole.shape, whole.strides, part.shape, part.dtype
+    part_strides = None if place is None else dense_like(part_shape, place)
     continues = before is not None
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
-        result = tape.new("new_empty_strided", shape, grad.dtype, grad.batched)
-        piece = tape.new("clone", part_shape, grad.dtype, grad.batched)
-        zeros = tape.new("zeros_like", part_shape, grad.dtype, grad.batched) if continues else None
+        result = tape.new("new_empty_strided", shape, grad.dtype, grad.batched, strides)
+        piece = tape.new("clone", part_shape, grad.dtype, grad.batched, part_strides)
+        zeros = tape.like("zeros_like", piece) if continues else None
         if piece.dtype is not dtype:
-            piece = tape.new("to", part_shape, dtype, grad.batched)
+            piece = tape.like("to", piece, dtype)
         del zeros
         return (result if continues else None, piece)
 

@@ -93,7 +93,7 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Batched product of two 4-D tensors [B, a, m, k] x [B, a, k, n]: new.
+    """Batched product [B, a, m, k] x [B, a, k, n], or of tensors with more dimensions before these two: new.
 
     Operands that cannot be seen as [B*a, m, k] are copied, and the copies are what is saved.
     Saves `a3`: the gradient of the second operand is the first, transposed, times the incoming one.
@@ -102,13 +102,13 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     Source: tools/autograd/derivatives.yaml, bmm; aten/src/ATen/native/LinearAlgebra.cpp, _matmul_impl.
     """
     a, b = autocast_half(a), autocast_half(b)
-    batch, heads, m, k = a.shape
-    n = b.shape[3]
-    a3, b3 = view(a, (batch * heads, m, k)), view(b, (batch * heads, k, n))
+    *many, m, k = a.shape
+    count, n = prod(many), b.shape[-1]
+    a3, b3 = view(a, (count, m, k)), view(b, (count, k, n))
     tape = a3.tape
     need_a, need_b = a3.node is not None, b3.node is not None
     a_shape, b_shape, batched = a3.shape, b3.shape, a3.batched
-    work = 2 * batch * heads * m * k * n
+    work = 2 * count * m * k * n
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
@@ -121,12 +121,12 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     node = tape.record("bmm", (a3, b3), backward, saves)
     kept = tape.recall() if tape.selective else None
     if kept is not None:
-        return view(kept[0].alias(kept[0].shape, None, node), (batch, heads, m, n))
+        return view(kept[0].alias(kept[0].shape, None, node), (*many, m, n))
     tape.work(work)
-    out = tape.new("bmm", (batch * heads, m, n), a3.dtype, batched, None, node)
+    out = tape.new("bmm", (count, m, n), a3.dtype, batched, None, node)
     if tape.selective:
         tape.keep(False, out)
-    return view(out, (batch, heads, m, n))
+    return view(out, (*many, m, n))
 
 
 def baddbmm(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
