@@ -9,6 +9,7 @@ The names are imported when they are first used: the command line needs none of 
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from vramplan.version import __version__
@@ -34,8 +35,6 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'vramplan' has no attribute {name!r}")
-    from importlib import import_module
-
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)
     return value
 

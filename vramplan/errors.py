@@ -58,6 +58,13 @@ class UsageError(InputError):
 MOST_NEAR = 3  # words that a hint names
 
 
+def closest(word: str, known: Iterable[str], most: int, cutoff: float) -> list[str]:
+    """The known words that are like a word, the closest first. `cutoff`: that of difflib."""
+    import difflib  # only a mistake pays for it
+
+    return difflib.get_close_matches(word, list(known), n=most, cutoff=cutoff)
+
+
 def near_matches(
     word: str, known: Iterable[str], cutoff: float = 0.6, named: Mapping[str, str] | None = None
 ) -> str | None:
@@ -65,10 +72,8 @@ def near_matches(
 
     `named`: of words that are other names of something, what they name. Each thing is in the hint once.
     """
-    import difflib  # only a mistake pays for it
-
     words = list(known)
-    close = difflib.get_close_matches(word.lower(), words, n=max(len(words), 1), cutoff=cutoff)
+    close = closest(word.lower(), words, max(len(words), 1), cutoff)
     near = each_once(close, named or {})[:MOST_NEAR]
     return "did you mean " + " or ".join(near) + "?" if near else None
 

@@ -212,14 +212,13 @@ def _registry() -> Any:
 @cache
 def _pint_factors(unit: str, dimension: str) -> tuple[int, int]:
     registry = _registry()
-    from fractions import Fraction
-
     from pint.errors import DimensionalityError, PintError
 
     what = {"byte": "data", "byte/second": "data per time", "FLOP/second": "FLOP per time", "watt": "power"}[dimension]
     try:
-        magnitude = registry.Quantity(Fraction(1), unit).to(dimension).magnitude
-        return Fraction(magnitude).as_integer_ratio()
+        magnitude = registry.Quantity(registry.non_int_type(1), unit).to(dimension).magnitude
+        exact: tuple[int, int] = registry.non_int_type(magnitude).as_integer_ratio()
+        return exact
     except DimensionalityError:
         raise _UnknownUnit(f"{unit!r} is not a unit of {what}") from None
     except (PintError, ArithmeticError, ValueError, TypeError, AttributeError):

@@ -23,7 +23,7 @@ REGISTRIES = (
     "catalog/shapes.py",  # names that people ask for, for near matches
     "catalog/generic.py",  # types that are not modelled, and why
     "measure/apart.py",  # Transformers is a package here
-    "measure/child.py",
+    "measure/here.py",
     "time/fitted.py",  # the runs that a constant was fitted from
     "cli/meant.py",  # options of other programs
 )

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from vramplan.answers import on_demand as of_answers
 from vramplan.engines import imported
-from vramplan.job import on_demand
+from vramplan.job import on_demand as of_jobs
+from vramplan.planner import on_demand as of_verdicts
+from vramplan.report import on_demand as of_reports
 
 pytestmark = pytest.mark.contract
 
+ROOMS = (of_jobs, of_verdicts, of_answers, of_reports)
+NAMES = [(room, name, f"{module}:{name}") for room in ROOMS for module, names in room.MODULES.items() for name in names]
 
-def test_the_table_for_a_run_has_the_names_of_the_imports_for_typing() -> None:
-    tree = ast.parse(Path(on_demand.__file__).read_text("utf-8"))
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: str(room.__name__))
+def test_the_table_for_a_run_has_the_names_of_the_imports_for_typing(room: ModuleType) -> None:
+    tree = ast.parse(Path(str(room.__file__)).read_text("utf-8"))
     typed = {
         one.name: f"{node.module}:{one.name}"
         for block in tree.body
@@ -23,14 +31,14 @@ def test_the_table_for_a_run_has_the_names_of_the_imports_for_typing() -> None:
         if isinstance(node, ast.ImportFrom)
         for one in node.names
     }
-    assert typed == on_demand.ADDRESSES
+    assert typed == {name: address for of, name, address in NAMES if of is room}
 
 
-@pytest.mark.parametrize("name", on_demand.ADDRESSES)
-def test_every_name_of_the_table_is_found(name: str) -> None:
-    assert getattr(on_demand, name) is imported(on_demand.ADDRESSES[name])
+@pytest.mark.parametrize(("room", "name", "address"), NAMES, ids=[address for *_, address in NAMES])
+def test_every_name_of_the_table_is_found(room: ModuleType, name: str, address: str) -> None:
+    assert getattr(room, name) is imported(address)
 
 
 def test_a_name_that_the_table_lacks_is_no_attribute() -> None:
     with pytest.raises(AttributeError, match="no attribute 'check_nothing'"):
-        getattr(on_demand, "check_nothing")  # noqa: B009 - a type checker knows that it is not there
+        getattr(of_jobs, "check_nothing")  # noqa: B009 - a type checker knows that it is not there

@@ -7,8 +7,9 @@ import pytest
 
 from vramplan.catalog import gpus, locate, models, reading
 from vramplan.catalog.config_classes import MODEL_TYPES, NEUTRAL
-from vramplan.catalog.locate import Kind, aliases_in, files, unknown
+from vramplan.catalog.locate import Kind, aliases_in, files
 from vramplan.catalog.text import STDIN_NAMES
+from vramplan.catalog.unfound import unknown
 from vramplan.errors import InputError
 
 GPU = """\

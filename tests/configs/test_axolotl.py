@@ -1,4 +1,4 @@
-"""Files of Axolotl. Its source, with the release, is named in vramplan/configs/programs/axolotl.py."""
+"""Files of Axolotl. Its source, with the release, is named in vramplan/configs/programs/axolotl/."""
 
 from __future__ import annotations
 

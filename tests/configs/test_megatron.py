@@ -156,6 +156,8 @@ def test_a_decoder_without_a_gate_and_one_with_other_blocks(tmp_path: Path) -> N
     )
     model = job(words, "-")["model"]
     assert (model["family"], model["key_value_heads"], model["qkv_bias"]) == ("starcoder2", 2, False)
+    old = words.replace("--position-embedding-type rope", "--use-rotary-position-embeddings --no-position-embedding")
+    assert job(old, "-")["model"] == model
     path = tmp_path / "own.sh"
     path.write_text(f"torchrun --nproc_per_node 1 pretrain_gpt.py {words}")
     ran = run("fit", str(path), "--gpu", "h100")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramplan.configs.registry import MODULES, program_of
-from vramplan.configs.sheet import Table
+from vramplan.configs.table import Table
 
 
 @pytest.mark.parametrize("name", MODULES)

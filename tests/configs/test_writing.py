@@ -227,3 +227,24 @@ def test_a_setting_that_is_put_twice_has_the_last_value_and_all_keys() -> None:
     page.put("a", 1, "one")
     page.put("a", 2, "two")
     assert page.lines["a"] == Line("a", 2, ("one", "two"))
+
+
+@pytest.mark.parametrize("options", ["--qlora --checkpointing none", "--loss dpo --checkpointing none"])
+def test_training_arguments_have_no_keys_of_trl(options: str) -> None:
+    ran = run("fit", *LLAMA, *options.split(), "--emit", "training-arguments")
+    assert ran.code == 2
+    assert "training-arguments has no setting for" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "line", "absent"),
+    [
+        ("--loss dpo --lora --targets q_proj", "torchtune.rlhf.loss.DPOLoss", "IPOLoss"),
+        ("--lora --targets q_proj", "apply_lora_to_mlp: false", "apply_lora_to_output"),
+    ],
+)
+def test_torchtune_is_given_what_its_release_has(options: str, line: str, absent: str) -> None:
+    words = ("--runtime", "torchtune", "--checkpointing", "none", "--gpus", "2")
+    ran = run("fit", *LLAMA, *words, *options.split(), "--emit", "torchtune")
+    assert line in ran.out, ran.err
+    assert absent not in ran.out

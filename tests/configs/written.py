@@ -27,7 +27,21 @@ JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
         OF_THE_TRAINER[2],
         (*LLAMA, "--gpus", "8", "--zero", "2", "--runtime", "deepspeed", "--checkpointing", "full"),
     ),
-    "axolotl": OF_THE_TRAINER,
+    "axolotl": (
+        *OF_THE_TRAINER,
+        (*LLAMA, "--loss", "kto", "--lora", "--weight-dtype", "bf16", "--checkpointing", "none"),
+        (
+            *LLAMA,
+            "--optimizer",
+            "galore-adamw:16",
+            "--precision",
+            "pure-bf16",
+            "--weight-dtype",
+            "bf16",
+            "--checkpointing",
+            "full",
+        ),
+    ),
     "llama-factory": (
         *OF_THE_TRAINER,
         ("-m", "gpt2", "-g", "v100", "--grad-scaler", "--frozen", "embeddings,head,norms,layers.0-7", *LLAMA[4:]),

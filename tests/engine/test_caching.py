@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Iterable
 
@@ -271,3 +272,34 @@ def test_a_run_that_waits_ends_as_one_that_does_not(
             except Exceeded:
                 assert whole.reserved_bytes > most
         assert run.reservation() == reserve(record, batch, rules, room, first)
+
+
+@given(
+    sizes=st.lists(st.sampled_from((512, 700 * KIB, 3 * MIB, 30 * MIB)), min_size=1, max_size=40),
+    frees=st.lists(st.integers(0, 39), max_size=40),
+    one=st.sampled_from((Settings(), EXPANDABLE, Settings(max_split_size_bytes=20 * MIB))),
+)
+def test_what_a_closed_allocator_held_goes_without_a_garbage_collection(
+    sizes: list[int], frees: list[int], one: Settings
+) -> None:
+    """A gate simulates hundreds of runs, and collections that wait for their blocks would be its largest memory."""
+    gc.collect()
+    gc.disable()
+    try:
+        simulated = CachingAllocator(one)
+        alive = {}
+        for number, size in enumerate(sizes):
+            alive[number] = simulated.malloc(size)
+            for freed in frees[number : number + 1]:
+                if freed in alive:
+                    simulated.free(alive.pop(freed))
+        simulated.close()
+        alive.clear()
+        del simulated
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        assert not any(isinstance(one, Block) for one in gc.garbage)
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()

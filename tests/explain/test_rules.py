@@ -11,14 +11,21 @@ import pytest
 
 from tests.docs.operators import PAGE, page
 from vramplan.answers.explanation import all_rules
-from vramplan.replay.rules import is_rule, read, rooms, rules_of
+from vramplan.engines import engine_of, names
+from vramplan.replay.rules import is_rule, public_name, read, rooms, rules_of
 
+PACKAGE = Path(__file__).resolve().parents[2] / "vramplan"
 # what other rules are made of, and what is no operator
 HELPERS = {"broadcast", "same", "neg", "cross_entropy", "rounded"}
 
 
 @pytest.mark.parametrize(
-    "room", [room for room in rooms() if room.rpartition(".")[2] in ("basic", "views", "attention")]
+    "room",
+    [
+        room
+        for room in rooms()
+        if room.rpartition(".")[2] in ("elementwise", "products", "normalised", "ends", "views", "attention")
+    ],
 )
 def test_every_public_function_of_the_operators_is_a_rule(room: str) -> None:
     module = import_module(room)
@@ -84,3 +91,10 @@ def test_every_file_of_operators_is_a_room_of_rules() -> None:
     folder = Path(inspect.getsourcefile(import_module("vramplan.replay.operators")) or "").parent
     files = {f"vramplan.replay.operators.{file.stem}" for file in folder.glob("[a-z]*.py")}
     assert files - {*rooms()} == set()
+
+
+def test_no_engine_names_its_own_code_as_a_shared_model() -> None:
+    """What is told as `bert.Bert.embed` is looked for by that name."""
+    shared = {file.stem for file in (PACKAGE / "replay" / "models").glob("[a-z]*.py")}
+    own = {module for name in names() for module in engine_of(name).families.values()}
+    assert not sorted(module for module in own if public_name(module) in shared)

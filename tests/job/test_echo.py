@@ -133,6 +133,7 @@ def pinned(values: list[Any]) -> st.SearchStrategy[Any]:
     )
 )
 @example({"model": "gpt2", "gpu": "a100", "precision": "fp32", "compute_dtype": "bf16"})
+@example({"model": "gpt2", "gpu": "a100", "precision": "tf32", "compute_dtype": "bf16"})
 def test_round_trip_of_anything(raw: dict[str, Any]) -> None:
     try:
         job = build_job(raw)

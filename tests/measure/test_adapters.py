@@ -11,7 +11,7 @@ import pytest
 from tests.measure.test_command import JOB
 from vramplan.errors import InputError
 from vramplan.job import build_job
-from vramplan.measure import adapters
+from vramplan.measure import adapters, runnable
 
 pytestmark = pytest.mark.contract
 
@@ -21,10 +21,10 @@ def job(**adapter: Any) -> Any:
 
 
 def test_without_peft_an_adapter_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adapters, "find_spec", lambda name: None)
-    adapters.check_peft(job())
-    with pytest.raises(InputError, match="needs PEFT") as raised:
-        adapters.check_peft(job(kind="lora", rank=4))
+    monkeypatch.setattr(runnable, "find_spec", lambda name: None)
+    runnable.check_installed(job())
+    with pytest.raises(InputError, match="lora needs peft") as raised:
+        runnable.check_installed(job(kind="lora", rank=4))
     problem = raised.value.problems[0]
     assert (problem.key, problem.hint) == ("adapter", "pip install peft")
 
@@ -66,7 +66,6 @@ def test_every_key_of_an_adapter_reaches_peft(
     stub = SimpleNamespace(LoraConfig=dict, IA3Config=dict, get_peft_model=put_on)
     monkeypatch.setitem(sys.modules, "peft", stub)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
-    monkeypatch.setattr(adapters, "find_spec", lambda name: name)
     assert adapters.adapted(job(**adapter), "model") == "adapted"
     assert asked == ["model", {"modules_to_save": None, **expected}, True]
 

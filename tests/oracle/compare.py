@@ -170,6 +170,12 @@ def setup_of(job: Job) -> Setup:
     return setup._replace(rank=MOST_GRADIENTS, outlives=False)
 
 
+def phases_of(job: Job) -> dict[str, int]:
+    """The peak of each phase of a fully pinned job, as the quick replay answers it."""
+    assert job.micro_batch_size is not None
+    return dict(replay(setup_of(job), batch=min(job.micro_batch_size, 2)).peaks(job.micro_batch_size))
+
+
 @cache
 def rows(file: str) -> tuple[Row, ...]:
     """All rows of a file, predicted by the quick replay."""

@@ -70,7 +70,7 @@ def job(random: Random, folder: Path) -> Keys:
         "micro_batch_size": random.choice([1, 2, 3, 5]),
         "gradient_accumulation_steps": 1,
         "precision": random.choice(["fp32", "amp-fp16", "amp-bf16", "pure-fp16", "pure-bf16"]),
-        "attention": random.choice(["eager", "efficient", "flash"]),
+        "attention": random.choice(["eager", "efficient", "flash", "math"]),
         "optimizer": "adamw",
         "optimizer_implementation": random.choice(["fused", "fused", "foreach", "for-loop"]),
         "activation_checkpointing": "none",

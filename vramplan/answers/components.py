@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.answers import on_demand
 from vramplan.answers.behaviour import Device, wording_of, wording_of_sharding
 from vramplan.options import words
 from vramplan.planner.budget import MULTIPLYING_THREADS, RESERVED_PERCENT, Footprint
@@ -19,7 +20,6 @@ from vramplan.values.parallel import DDP
 
 if TYPE_CHECKING:
     from vramplan.replay.pipeline.stages import Stage
-
 PAIRED = [word for word in words.PREFERENCE_LOSSES if word != "kto"]
 
 
@@ -85,11 +85,10 @@ def beside_whole(parts: tuple[Component, ...], judge: Judge, rung: Rung) -> tupl
     """The parts of a shared model beside what one device alone would hold, and what divides them."""
     if judge.job.data_parallel_size == 1 and judge.job.split is None:
         return parts
-    from vramplan.planner.devices import divided_by, is_shared, whole_sizes  # only jobs with several devices pay for it
-
-    if not is_shared(judge.job):
+    if not on_demand.is_shared(judge.job):
         return parts
-    whole, by = whole_sizes(judge, rung), divided_by(judge.job, accumulates=rung.schedule.accumulates)
+    whole = on_demand.whole_sizes(judge, rung)
+    by = on_demand.divided_by(judge.job, accumulates=rung.schedule.accumulates)
     return tuple(
         part._replace(unsharded_bytes=whole.get(part.name), divided_by=by.get(part.name, ())) for part in parts
     )
@@ -141,14 +140,12 @@ def _basis_of_less(record: Record, job: Job, width: int, resident: bool) -> dict
 
 def _basis_of_shared(record: Record, job: Job, alone: dict[str, str], resident: bool) -> dict[str, str]:
     """What each device has of the states, and what it gathers and sends; `alone` says what one device would have."""
-    from vramplan.replay.sharding.replicated import BUCKET_BYTES  # only jobs with several devices pay for it
-
     assert job.sharding is not None
     if job.sharding.way is not None:
         return wording_of(job).basis_of_shards(record, job, alone)
     if job.sharding.kind == DDP:
         views = ", which the gradients are views of" if job.sharding.bucket_views else ""
-        buckets = f"buckets of {BUCKET_BYTES // 2**20} MiB for"
+        buckets = f"buckets of {on_demand.BUCKET_BYTES // 2**20} MiB for"
         return {"communication": f"{buckets} {record.reached_parameters:,} gradients{views}"}
     own = wording_of_sharding(job.sharding.kind)
     if own is not None:
@@ -156,9 +153,7 @@ def _basis_of_shared(record: Record, job: Job, alone: dict[str, str], resident: 
     precision, devices = precision_of(job.precision, half_weights=job.half_weights), job.sharding.shards
     width = (precision.stored or precision.weights).itemsize
     if job.sharding.no_sync:
-        from vramplan.replay.sharding.units import REDUCED
-
-        summed = REDUCED.get(job.sharding.reduce_dtype or "") or precision.stored or precision.weights
+        summed = on_demand.REDUCED.get(job.sharding.reduce_dtype or "") or precision.stored or precision.weights
         width = (precision.weights if job.sharding.version == 1 else summed).itemsize
     devices *= 1 if job.split is None else job.split.tensor
     what = "whole, until the last micro-step" if job.sharding.no_sync else f"/ {devices} devices, resident"
@@ -179,9 +174,8 @@ def parameters_of_all(job: Job, record: Record) -> tuple[int, int]:
     """Parameters of the whole model, and those that are trained."""
     if job.split is None:
         return record.parameters, record.trainable_parameters
-    from vramplan.catalog.counting import parameters_of  # the record is of a device
-
-    total = parameters_of(job.model._replace(family=job.model.published_family or job.model.family, engine=None))
+    family = job.model.published_family or job.model.family
+    total = on_demand.parameters_of(job.model._replace(family=family, engine=None))
     return total, total
 
 
@@ -215,9 +209,7 @@ def overheads_of(peak: Footprint, judge: Judge) -> tuple[Component, ...]:
         Component("context", judge.context_bytes, judge.job.runtime.context_basis or f"CUDA context, {whose}"),
     ]
     if judge.groups_bytes:
-        from vramplan.planner.groups import process_groups  # only jobs with several devices pay for it
-
-        groups = process_groups(judge.job)
+        groups = on_demand.process_groups(judge.job)
         count = "a communicator" if len(groups) == 1 else f"communicators, {len(groups)}"
         parts.append(Component("nccl", judge.groups_bytes, f"{count} ({', '.join(groups)}), {whose}"))
     return tuple(parts)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vramplan.answers import on_demand
 from vramplan.answers.behaviour import wording_of
 from vramplan.answers.components import beside_whole, components_of, overheads_of, own_parameters, parameters_of_all
 from vramplan.answers.remarks import assumed, remarks
@@ -241,9 +242,7 @@ def _stages(decision: Decision) -> tuple[StageRow, ...] | None:
     judge, rung = decision.judge, decision.choice.rung
     if not judge.stages:
         return None
-    from vramplan.planner.staged import rows_of_stages  # only pipelines pay for it
-
-    return rows_of_stages(judge, rung.placement, rung.schedule)
+    return on_demand.rows_of_stages(judge, rung.placement, rung.schedule)
 
 
 def _allocator(decision: Decision) -> Allocator | None:
@@ -252,13 +251,10 @@ def _allocator(decision: Decision) -> Allocator | None:
     found = judge.reservation(rung.placement, rung.schedule, reported=True)
     if found is None:
         return None
-    from vramplan.job.allocator import text_of  # only these jobs pay for it
-    from vramplan.results.allocator import Allocator, OutOfMemory
-
     assert decision.job.allocator is not None
     end, room = found.failure, judge.usable_bytes - judge.outside_bytes
-    return Allocator(
-        settings=text_of(decision.job.allocator),
+    return on_demand.Allocator(
+        settings=on_demand.text_of(decision.job.allocator),
         reserved_bytes=found.reserved_bytes,
         allocated_bytes=found.allocated_bytes,
         first_reserved_bytes=found.first_reserved_bytes,
@@ -268,7 +264,7 @@ def _allocator(decision: Decision) -> Allocator | None:
         retries=found.retries,
         out_of_memory=None
         if end is None
-        else OutOfMemory(
+        else on_demand.OutOfMemory(
             *end,
             by_fragmentation=end.allocated_bytes + end.wanted_bytes <= room,
             expandable_segments_suffice=found.expandable_survives,
@@ -282,18 +278,14 @@ def time_and_run(decision: Decision, host: Host | None, parameters: int) -> tupl
     time = step_time(judged, decision.judge, rung.placement, rung.schedule, host)
     if time is None or judged.length == NO_LENGTH:
         return None, time, None
-    from vramplan.planner.whole_run import timed  # only who asks for the length of a run pays for it
-
-    return timed(judged, time, rung.schedule, parameters)
+    return on_demand.timed(judged, time, rung.schedule, parameters)
 
 
 def _advice(job: AnyJob, schedule: Schedule, model: ModelShape | None) -> Advice | None:
     """What to change with the batch size; None if the job names no batch and learning rate to come from."""
     if job.base_batch_size is None or job.base_learning_rate is None:
         return None
-    from vramplan.textbook.advice import advise  # few jobs ask for it
-
-    return advise(
+    return on_demand.advise(
         base_batch_size=job.base_batch_size,
         base_learning_rate=job.base_learning_rate,
         optimizer=job.optimizer,
@@ -387,6 +379,4 @@ def _alternative(rung: Rung, judge: Judge) -> Alternative:
 def _active(job: Job, total: int) -> int | None:
     if job.model.experts is None:
         return None
-    from vramplan.replay.models.experts import active_parameters  # only models with experts pay for it
-
-    return active_parameters(job.model, total, job.adapter)
+    return on_demand.active_parameters(job.model, total, job.adapter)

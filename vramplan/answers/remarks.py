@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramplan.answers import on_demand
 from vramplan.answers.behaviour import wording_of
 from vramplan.job.echo import allocator_of
 from vramplan.planner.bands import OUTSIDE_CALIBRATED
@@ -159,9 +160,7 @@ def _narrower(judge: Judge, rung: Rung) -> list[str]:
     """Of a tight verdict, or of a wide range, what would say more."""
     if rung.verdict != TIGHT and rung.peak.high - rung.peak.low < WIDE * rung.peak.device:
         return []
-    from vramplan.planner.narrowing import narrower  # only these pay for it
-
-    said = narrower(judge, rung.peak)
+    said = on_demand.narrower(judge, rung.peak)
     return [] if said is None else [said]
 
 
@@ -202,10 +201,8 @@ def _beside(decision: Decision) -> list[str]:
     job = decision.job
     if job.eval_batch_size is None and job.generation_batch_size is None:
         return []
-    from vramplan.planner.beside import exceeding  # only jobs that ask pay for it
-
     rung = decision.choice.rung
-    return exceeding(job, decision.judge, decision.setup, decision.record, rung.peak)
+    return on_demand.exceeding(job, decision.judge, decision.setup, decision.record, rung.peak)
 
 
 def _by_the_allocator(decision: Decision) -> list[str]:
@@ -214,6 +211,4 @@ def _by_the_allocator(decision: Decision) -> list[str]:
     found = judge.reservation(rung.placement, rung.schedule, reported=True)
     if found is None:
         return []
-    from vramplan.planner.reserving import remarks  # only these jobs pay for it
-
-    return remarks(found, judge.usable_bytes - judge.outside_bytes)
+    return on_demand.remarks(found, judge.usable_bytes - judge.outside_bytes)

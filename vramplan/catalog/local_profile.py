@@ -7,8 +7,10 @@ firmware keep for themselves (nvmlMemory_v2_t, NVML API reference); PyTorch's to
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
 from vramplan.catalog import generations, local, locate, smi
@@ -152,8 +154,6 @@ def _note(gpu: LocalGpu, seen: Sequence[LocalGpu], known: GpuProfile | None, cap
 
 def _order_differs(gpu: LocalGpu) -> bool:
     """nvidia-smi counts along the PCI bus; CUDA puts the fastest card first unless it is told not to."""
-    import os
-
     return gpu.tool == "nvidia-smi" and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
 
 
@@ -209,6 +209,4 @@ def _may_name(path: Path, words: Sequence[str]) -> bool:
 
 
 def _today() -> str:
-    from datetime import date
-
     return date.today().isoformat()

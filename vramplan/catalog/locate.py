@@ -8,29 +8,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from vramplan.catalog.fields import shown
 from vramplan.catalog.reading import once
-from vramplan.errors import InputError, Problem, each_once, near_matches
+from vramplan.engines import imported
+from vramplan.errors import InputError, Problem
 from vramplan.values.job import Assumption
 
 Kind = Literal["gpus", "models", "runtimes", "stacks", "prices", "grids", "platforms"]
-
-SUFFIXES = (".yaml", ".yml", ".json")
-SHIPPED = "shipped"  # the origin of what comes with the program; another origin is a folder
-MACHINE = "this machine"
-LOOSE = "file"  # of a file that lies in no folder of profiles
-VARIABLE = "VRAMPLAN_PROFILES"
-SHOWN = 4  # names in a hint
-FEW = 16  # names that a hint lists in full
-LISTED = ("gpus", "models", "runtimes")  # kinds that a command of that name lists
-NEAR, NEAR_BEGINNING = 0.85, 0.9  # of words that differ by a letter in seven, or in ten, as difflib counts
-
-_LABELS = {
+LABELS = {
     "gpus": "GPU",
     "models": "model",
     "runtimes": "runtime",
@@ -40,9 +30,12 @@ _LABELS = {
     "platforms": "platform",
 }
 
+SUFFIXES = (".yaml", ".yml", ".json")
+SHIPPED = "shipped"  # the origin of what comes with the program; another origin is a folder
+MACHINE = "this machine"
+LOOSE = "file"  # of a file that lies in no folder of profiles
+VARIABLE = "VRAMPLAN_PROFILES"
 _ALIASES = re.compile(r"^\s*[\"']?aliases[\"']?:\s*(?:\[(?P<flow>.*?)\]|\n(?P<block>(?:\s*-\s.*\n)+))", re.M | re.S)
-
-
 _GAPS = re.compile(r"[\s_]+")
 
 
@@ -155,7 +148,7 @@ def origin(file: str) -> str:
     folder = path.parent.parent
     if folder in shipped_dirs():
         return SHIPPED
-    return str(folder) if path.parent.name in _LABELS else LOOSE
+    return str(folder) if path.parent.name in LABELS else LOOSE
 
 
 def shipped_file(kind: Kind, name: str) -> Path | None:
@@ -190,7 +183,7 @@ def shadow_told(kind: Kind, profile: Named, asked: str | None = None) -> tuple[A
     """
     if not profile.file:
         return ()
-    label = _LABELS[kind]
+    label = LABELS[kind]
     if asked is not None and slug(asked) != slug(profile.name) and origin(profile.file) != SHIPPED:
         other = shipped_called(kind, asked)
         if other not in (None, slug(profile.name)):
@@ -207,9 +200,9 @@ def check_profile_dirs(dirs: Iterable[Path | str], key: str = "profiles") -> tup
     for directory in map(Path, dirs):
         if not os.path.isdir(directory):
             problems.append(Problem("no such directory", key, file=str(directory)))
-        elif not any(os.path.isdir(directory / kind) for kind in _LABELS):
+        elif not any(os.path.isdir(directory / kind) for kind in LABELS):
             hint = "profiles are DIR/gpus/NAME.yaml and DIR/models/NAME.yaml"
-            *first, last = _LABELS
+            *first, last = LABELS
             message = f"has no folder {', '.join(first)} or {last}"
             problems.append(Problem(message, key, hint, str(directory)))
         result.append(directory)
@@ -312,67 +305,8 @@ def _named(load: Callable[[Path], P], path: Path) -> P:
 
 def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
     """The problem of a name that nothing has, with the nearest names and aliases as a hint."""
-    by_name = files(kind, dirs)
-    names = list(by_name)
-    label = _LABELS[kind]
-    from vramplan.catalog.scope import out_of  # only a name that is not found pays for it
-
-    hint = out_of(kind, name)
-    if hint is None and len(name) <= 60:
-        word, named = slug(name), _named_by_words(by_name)
-        plain = [one for one in named if "/" not in one]
-        hint = _sizes(word, names) or _begun(word, named, named)
-        hint = hint or near_matches(word, plain, NEAR, named) or _begun(_near_beginning(word, plain), plain, named)
-        hint = hint or near_matches(word, plain, named=named) or near_matches(word, named, named=named)
-    if hint is None and kind == "gpus" and re.fullmatch(r"[\d.]+", name):
-        hint = f"for a size write '{name} GiB' or '{name} GB'"
-    if "\0" not in name and len(name) < 256 and os.path.exists(name):
-        hint = f"for the file of that name write ./{name}"
-    if hint is None and name.count("/") > 1:
-        hint = "no such file; a model of the Hugging Face hub is ORG/NAME"
-    if hint is None:
-        hint = _known(kind, names)
-    return Problem(f"there is no {label} profile {shown(name)}", hint=hint)
-
-
-def _known(kind: Kind, names: Sequence[str]) -> str:
-    """All names where they are few, else who lists them."""
-    if not names:
-        return "no profiles are installed; name a folder with --profiles"
-    if kind in LISTED and len(names) > FEW:
-        return f"vramplan {kind} lists all {len(names)}"
-    return "known: " + ", ".join(names[:FEW]) + (", ..." if len(names) > FEW else "")
-
-
-def _sizes(word: str, known: Sequence[str]) -> str | None:
-    """The names that go on where `word` ends: a card in several sizes."""
-    longer = [name for name in known if word and name.startswith(f"{word}-")]
-    return _either(longer) if 0 < len(longer) <= SHOWN else None
-
-
-def _begun(word: str, known: Iterable[str], named: Mapping[str, str]) -> str | None:
-    """The shortest names that a word begins, which somebody cut short; of a card in several sizes the card alone."""
-    longer = {name for name in known if len(word) > 1 and name.startswith(word)}
-    cards = [name for name in longer if not any(name.startswith(f"{one}-") for one in longer)]
-
-    def rank(name: str) -> tuple[bool, int, str]:
-        goes_on = word[-1].isdigit() and name[len(word) :][:1].isdigit()  # llama-30b is no llama-3
-        return goes_on, len(name), name
-
-    return _either(each_once(sorted(cards, key=rank), named)[:SHOWN]) if cards else None
-
-
-def _near_beginning(word: str, known: Sequence[str]) -> str:
-    """The beginning of a name that is a letter or so from the word, as `llama-3` from `lama-3`; else nothing."""
-    import difflib  # only a mistake pays for it
-
-    lengths = (len(word), len(word) + 1, len(word) - 1)
-    beginnings = dict.fromkeys(name[:length] for length in lengths for name in known if length > 2)
-    return next(iter(difflib.get_close_matches(word, beginnings, n=1, cutoff=NEAR_BEGINNING)), "")
-
-
-def _either(names: Sequence[str]) -> str:
-    return "did you mean " + " or ".join(names) + "?"
+    problem: Problem = imported("vramplan.catalog.unfound:unknown")(kind, name, dirs)
+    return problem
 
 
 def load_all(
@@ -395,12 +329,6 @@ def load_all(
 
 def _natural(name: str) -> list[Any]:
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
-
-
-def _named_by_words(by_name: Mapping[str, Path]) -> dict[str, str]:
-    """Of each name and alias, the name of its profile: one that is a name itself is no alias of another."""
-    aliases = {slug(alias): name for name, path in by_name.items() for alias in aliases_of(path)}
-    return aliases | {name: name for name in by_name}
 
 
 def aliases_of(path: Path) -> list[str]:

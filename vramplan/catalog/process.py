@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+from threading import Thread
+from time import monotonic
 from typing import Any
 
 TIMEOUT_S = 10.0  # a driver that is stuck never answers; a cold one needs two or three seconds
@@ -18,9 +22,6 @@ class Failed(Exception):
 
 def run(path: str, *words: str) -> str:
     """What the tool prints on stdout. Raises Failed, also when it hangs, never stops or cannot be started."""
-    import subprocess  # only who asks for a local GPU pays for it
-    from time import monotonic
-
     end = monotonic() + TIMEOUT_S
     try:
         process = subprocess.Popen(
@@ -52,8 +53,6 @@ class _Reader:
     """Reads a pipe beside the main thread: neither silence nor a flood holds the program up."""
 
     def __init__(self, stream: Any) -> None:
-        from threading import Thread
-
         self._stream = stream
         self._data = b""
         self._thread = Thread(target=self._read, daemon=True)
@@ -64,8 +63,6 @@ class _Reader:
 
     def until(self, end: float) -> str:
         """The text. Raises TimeoutError when it is not there by `end`, Failed when it is endless."""
-        from time import monotonic
-
         self._thread.join(max(0.0, end - monotonic()))
         if self._thread.is_alive():
             raise TimeoutError
@@ -78,8 +75,6 @@ class _Reader:
 
 def _end(process: Any) -> None:
     """End the tool if it still runs, and what a wrapper script has started."""
-    import signal
-
     if process.poll() is None:
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)

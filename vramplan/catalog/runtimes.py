@@ -13,6 +13,7 @@ from vramplan.catalog.generations import GENERATIONS
 from vramplan.catalog.profile import Profile, Read
 from vramplan.catalog.reading import once
 from vramplan.catalog.stacks import CONTEXT, FIGURE, WORKSPACE
+from vramplan.engines import imported
 from vramplan.errors import InputError, Problem
 from vramplan.options import table as options
 from vramplan.options.option import Option
@@ -61,15 +62,9 @@ def _boolean(fields: Fields, name: str) -> bool | None:
 def _release(fields: Fields, name: str) -> str | None:
     text = fields.text(name)
     if text is not None:
-        from vramplan.replay.techniques.bitsandbytes import (  # only its profiles pay for it
-            NEWEST,
-            OLDEST,
-            is_known,
-            is_release,
-        )
-
-        if not (is_release(text) and is_known(text)):
-            fields.problem(name, f"{text!r} is no release from {OLDEST} to {NEWEST}")
+        library = imported("vramplan.replay.techniques.bitsandbytes")
+        if not (library.is_release(text) and library.is_known(text)):
+            fields.problem(name, f"{text!r} is no release from {library.OLDEST} to {library.NEWEST}")
     return text
 
 

@@ -370,13 +370,12 @@ def _stages(values: Mapping[str, Any]) -> list[Problem]:
     depths, widths = values["depths"], values["widths"]
     if depths is None:
         return []
-    from vramplan.replay.models.resnet import REDUCTION  # only who has stages pays for it
-
     if len(depths) != len(widths):
         return [Problem(f"{len(widths)} widths for {len(depths)} depths: each stage has one of each", "widths")]
-    narrow = next((width for width in widths if values["bottleneck"] and width % REDUCTION), None)
+    reduction = imported("vramplan.replay.models.resnet:REDUCTION")
+    narrow = next((width for width in widths if values["bottleneck"] and width % reduction), None)
     if narrow is not None:
-        return [Problem(f"{narrow} is not a multiple of {REDUCTION}, by which a bottleneck is narrower", "widths")]
+        return [Problem(f"{narrow} is not a multiple of {reduction}, by which a bottleneck is narrower", "widths")]
     if max(widths) > MAX_DIMENSION:
         return [Problem(f"{max(widths)} is out of range, 1 to {MAX_DIMENSION}", "widths")]
     return []

@@ -6,8 +6,10 @@ what to do instead.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from shutil import which
 from typing import Any
 
 from vramplan.catalog.process import LONGEST_SHOWN, Failed, lines, run, shown
@@ -36,8 +38,6 @@ class LocalGpu(NamedTuple):
 
 def ask() -> list[LocalGpu]:
     """Every GPU that the first tool with an answer reports, in its order. Raises InputError."""
-    from shutil import which
-
     said: list[str] = []
     for tool, report in _TOOLS.items():
         path = which(tool)
@@ -201,8 +201,6 @@ def _whole(value: Any) -> int | None:
 
 def _json(text: str) -> Any:
     """The document in `text`; rocm-smi may print warnings before it."""
-    import json
-
     start = min((place for place in (text.find("{"), text.find("[")) if place >= 0), default=0)
     try:
         return json.loads(text[start:])

@@ -13,7 +13,8 @@ from typing import Any
 
 from vramplan.catalog.text import read_text
 from vramplan.configs import launched, reading, registry
-from vramplan.configs.programs import accelerate, megatron
+from vramplan.configs.programs import accelerate
+from vramplan.configs.programs.megatron import options
 from vramplan.configs.reading import Wanted
 from vramplan.configs.sheet import Program, Written
 from vramplan.errors import InputError, Problem
@@ -121,7 +122,7 @@ def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -
         if wanted.program and program.name not in HOW:
             program = registry.program_of(wanted.program)
     if program.name == "megatron-lm":
-        written = megatron.from_yaml(written) or written
+        written = options.from_yaml(written) or written
     yield Part(program, written, file, text)
 
 

@@ -14,13 +14,10 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any
 
-from vramplan.configs import forms
-from vramplan.configs.programs.megatron import arguments
+from vramplan.configs.command import arguments, assigned, options
 from vramplan.configs.sheet import Written
-from vramplan.configs.shell import Argument, Script, read, shown, unknowns
-from vramplan.errors import InputError
+from vramplan.configs.shell import Argument, Script, read
 from vramplan.tuples import NamedTuple
 
 
@@ -102,7 +99,7 @@ def _axolotl(words: Words, script: Script, file: str) -> Launched | None:
     config = next((word for word in words[at + 1 : end] if word.text.endswith(_FILES)), None)
     if config is None:
         return None
-    changes = _options(words[at + 1 : end], file)
+    changes = options(words[at + 1 : end], file)
     for name in ("launcher", "cloud", "sweep", "main_process_port", "use_exec"):
         changes.pop(name, None)
     started = {f"launcher.{name}": changes.pop(name) for name in ("num_processes", "num_machines") if name in changes}
@@ -123,7 +120,7 @@ def _llama_factory(words: Words, script: Script, file: str) -> Launched | None:
         return None
     first, rest = words[at + 1], words[at + 1 :]
     config = Written(first.text, file, first.line) if first.text.endswith(_FILES) else None
-    changes = {**_assigned(rest, file), **_options(rest, file)}
+    changes = {**assigned(rest, file), **options(rest, file)}
     if words[at].text in verbs:
         changes["program"] = Written(words[at].text, file, words[at].line)
     launcher = _launcher(words[:at], file)
@@ -159,7 +156,7 @@ def _tune(words: Words, script: Script, file: str) -> Launched | None:
     if not _starts(words, "tune", "run") and not any(word.text == "torchtune._cli.tune" for word in words):
         return None
     config = _option(words, "--config", file)
-    return None if config is None else Launched("torchtune", config, _assigned(words, file), _processes(words))
+    return None if config is None else Launched("torchtune", config, assigned(words, file), _processes(words))
 
 
 def _litgpt(words: Words, script: Script, file: str) -> Launched | None:
@@ -167,7 +164,7 @@ def _litgpt(words: Words, script: Script, file: str) -> Launched | None:
     kind = re.fullmatch(r"(finetune(?:_full|_lora)?|pretrain)", words[at + 1].text) if at is not None else None
     if at is None or kind is None:
         return None
-    changes = dict(_options(words[at + 2 :], file))
+    changes = dict(options(words[at + 2 :], file))
     config = changes.pop("config", None)
     first = words[at + 2] if at + 2 < len(words) else None
     if first is not None and not first.text.startswith("-"):
@@ -181,7 +178,7 @@ def _torchtitan(words: Words, script: Script, file: str) -> Launched | None:
     names = [_name(word) for word in words]
     if not {"torchtitan.train", "run_train.sh", "run_llama_train.sh"} & set(names) and "train.py" not in names:
         return None
-    changes = dict(_options(words, file))
+    changes = dict(options(words, file))
     config = changes.pop("job.config_file", None)
     held = script.values.get("CONFIG_FILE")
     if config is None and held:
@@ -202,7 +199,7 @@ def _composer(words: Words, script: Script, file: str) -> Launched | None:
     if at is None or at + 1 >= len(words) or not words[at + 1].text.endswith((".yaml", ".yml")):
         return None
     config = Written(words[at + 1].text, file, words[at + 1].line)
-    return Launched("llm-foundry", config, _assigned(words[at + 2 :], file), _processes(words[:at]))
+    return Launched("llm-foundry", config, assigned(words[at + 2 :], file), _processes(words[:at]))
 
 
 HYDRA = {
@@ -225,7 +222,7 @@ def _hydra(words: Words, script: Script, file: str) -> Launched | None:
     path = str(name.value) if str(name.value).endswith((".yaml", ".yml")) else f"{name.value}.yaml"
     if folder is not None:
         path = f"{str(folder.value).rstrip('/')}/{path}"
-    return Launched("nemo", name._replace(value=path), _assigned(words, file), None)
+    return Launched("nemo", name._replace(value=path), assigned(words, file), None)
 
 
 def _nanogpt(words: Words, script: Script, file: str) -> Launched | None:
@@ -237,7 +234,7 @@ def _nanogpt(words: Words, script: Script, file: str) -> Launched | None:
     config = None if named is None else Written(named.text, file, named.line)
     if config is None and not any(re.match(r"--(n_embd|n_layer|block_size)=", word.text) for word in rest):
         return None
-    return Launched("nanogpt", config, dict(_options(rest, file)), _processes(words[:at]))
+    return Launched("nanogpt", config, dict(options(rest, file)), _processes(words[:at]))
 
 
 def _name(word: Argument) -> str:
@@ -268,48 +265,3 @@ def _processes(words: Words) -> int | None:
             found[name] = int(value.value)
     nodes = found.pop("--nnodes", 1)
     return nodes * next(iter(found.values())) if found else None
-
-
-def _assigned(words: Words, file: str) -> dict[str, Written | None]:
-    """`key=value`, `+key=value` and `~key` of OmegaConf and Hydra."""
-    found: dict[str, Written | None] = {}
-    for word in words:
-        if re.fullmatch(r"~[\w.]+", word.text):
-            found[word.text[1:]] = None
-        matched = re.fullmatch(r"\+{0,2}(?P<key>[A-Za-z_][\w.]*)=(?P<value>.*)", word.text, re.DOTALL)
-        if matched:
-            found[matched["key"]] = Written(_value(matched["value"]), file, word.line)
-    return found
-
-
-def _options(words: Words, file: str) -> dict[str, Written]:
-    """`--key value`, `--key=value` and `--key`, with the dots of the key."""
-    found: dict[str, Written] = {}
-    place = 0
-    while place < len(words):
-        word = words[place]
-        place += 1
-        if not word.text.startswith("--"):
-            continue
-        key, equals, text = word.text[2:].partition("=")
-        if not equals and place < len(words) and not words[place].text.startswith("--"):
-            text, equals = words[place].text, "="
-            place += 1
-        before, _, last = key.rpartition(".")
-        if not equals and re.match(r"no[-_]", last):
-            key, value = f"{before}.{last[3:]}".lstrip("."), False
-        else:
-            value = _value(text) if equals else True
-        found[key.replace("-", "_")] = Written(value, file, word.line)
-    return found
-
-
-def _value(text: str) -> Any:
-    """A value as YAML has it; what only the caller knows stays a text."""
-    if unknowns(text):
-        return shown(text)
-    try:
-        found = forms.from_yaml(f"value: {text}", None)
-    except InputError:
-        return text
-    return found["value"].value if set(found) == {"value"} else text

@@ -8,18 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramplan.catalog import model_names, models
-from vramplan.catalog.mirrors import mirror_of
+from vramplan.catalog import model_names
 from vramplan.catalog.text import read_text
-from vramplan.configs import forms, launched, registry, shell
+from vramplan.configs import command, forms, launched, registry, shell
+from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.constructed import Beside
-from vramplan.configs.programs import megatron
+from vramplan.configs.programs.megatron import options
 from vramplan.configs.sheet import Meaning, Program, Sheet, Written, sorted_out
 from vramplan.errors import InputError, Problem
-from vramplan.job.adapter_targets import layers_of, passed_over
-from vramplan.replay.techniques.trained import names_of
+from vramplan.job.adapter_targets import passed_over
 from vramplan.results.reading import ReadJob, ReadValue, Source
-from vramplan.values.model import ModelShape
 from vramplan.values.parallel import DDP
 
 NOTE = "_note"
@@ -72,7 +70,7 @@ def read(text: str, file: str, wanted: Wanted) -> ReadJob:
     written = settings(text, file)
     program = registry.program_of(wanted.program) if wanted.program else registry.recognised(written, file)
     if program.name == "megatron-lm":
-        written = megatron.from_yaml(written) or written
+        written = options.from_yaml(written) or written
     return job_of(program, written, [file], wanted, text)
 
 
@@ -98,13 +96,13 @@ def settings(text: str, file: str) -> dict[str, Written]:
     form = form_of(text, file)
     if form == SHELL:
         if text.lstrip().startswith("--"):
-            return megatron.arguments(shell.words_of(text), file)
+            return command.arguments(shell.words_of(text), file)
         script = shell.read(text, _sourced(file))
-        written = megatron.from_script(script, file)
-        if not megatron.recognise(written) and script.notes:
+        written = command.from_script(script, file)
+        if not options.recognise(written) and script.notes:
             hint = "give that file beside it: a script is parsed with the files that it sources"
             raise InputError([Problem(note, file=file, hint=hint) for note in script.notes])
-        if script.empty and megatron.recognise(written):
+        if script.empty and options.recognise(written):
             names = ", ".join(f"${name}" for name in sorted(script.empty))
             written[NOTE] = Written(f"nothing sets {names}: no arguments are read from there", file)
         return written
@@ -139,7 +137,7 @@ def _started_by(written: Mapping[str, Written], text: str, file: str) -> dict[st
     words = first.get("arguments") or first.get("command")
     if not isinstance(words, list) or not any("--" in str(word) for word in words):
         return {}
-    found = megatron.from_script(shell.read(" ".join(map(str, words)), _sourced(file)), file)
+    found = command.from_script(shell.read(" ".join(map(str, words)), _sourced(file)), file)
     lines = text.splitlines()
     places = {
         key: next((number for number, line in enumerate(lines, 1) if f"--{key}" in line), written["tasks"].line)
@@ -313,103 +311,6 @@ def _targets_of_peft(program: str, meaning: Meaning, known: Catalogue) -> None:
         left = [word for word in told.value if word not in strange]
         meaning.job["adapter.targets"] = told._replace(value=left)
         meaning.note(f"adapter.targets: {', '.join(strange)} names no layer of {model.value}, and PEFT passes over it")
-
-
-class Catalogue:
-    """What readers ask of the catalogue of models."""
-
-    def __init__(self, folders: Sequence[Any] = ()) -> None:
-        self.folders = folders
-        self._names: dict[str, str] | None = None
-        self._profiles: list[models.ModelProfile] | None = None
-
-    def profiles(self) -> list[models.ModelProfile]:
-        """Those of all models."""
-        if self._profiles is None:
-            self._profiles = models.list_models(self.folders, [])
-        return self._profiles
-
-    def names(self) -> dict[str, str]:
-        """`model_names.profiles_by_name`, looked up once."""
-        if self._names is None:
-            self._names = model_names.profiles_by_name(self.folders)
-        return self._names
-
-    def has(self, name: str) -> bool:
-        """Whether a name or an alias is the catalogue's."""
-        return name.lower() in self.names()
-
-    def cached(self, name: str) -> bool:
-        """Whether its config.json is in the cache of the Hugging Face hub."""
-        try:
-            models.find_model(name, self.folders)
-        except InputError:
-            return False
-        return True
-
-    def name_of(self, name: str) -> str | None:
-        """The name of the profile with the shape of a checkpoint."""
-        return model_names.shape_of(name, self._known)
-
-    def _known(self, text: str) -> str | None:
-        """The name of the profile with a name, an alias or a copy on the Hugging Face hub."""
-        found = self.names().get(text.lower())
-        mirror = mirror_of(text, self.folders) if found is None and "/" in text else None
-        return found if mirror is None else mirror.model
-
-    def shape(self, name: str) -> ModelShape | None:
-        """The shape of a profile."""
-        found = self.name_of(name)
-        if found is None:
-            return None
-        try:
-            return models.find_model(found, self.folders)[0]
-        except InputError:
-            return None
-
-    def layers_of(self, name: str) -> int | None:
-        """The blocks of a model."""
-        shape = self.shape(name)
-        return None if shape is None else shape.layers
-
-    def linears_of(self, name: str) -> list[str] | None:
-        """The linear layers of a model with tensors of experts beside them, without its head; None for any other."""
-        shape = self.shape(name)
-        if shape is None or shape.experts is None:
-            return None
-        return [name for name in layers_of(shape, names_of(shape)) if name != "lm_head"]
-
-    def shape_named(self, sizes: Mapping[str, Any]) -> str | None:
-        """The name of a model of these sizes: the one with as many positions, then the shortest name."""
-        best: tuple[Any, ...] | None = None
-        for profile in models.list_models(self.folders, []):
-            try:
-                shape = profile.shape()
-            except InputError:
-                continue
-            if not _alike(shape, sizes):
-                continue
-            other = shape.max_positions != sizes.get("max_positions")
-            key = (
-                other,
-                "multilingual" in profile.name,
-                "uncased" not in profile.name,
-                len(profile.name),
-                profile.name,
-            )
-            best = key if best is None or key < best else best
-        return None if best is None else str(best[-1])
-
-
-SLACK = 2048  # tokens that a program may pad the vocabulary by
-
-
-def _alike(shape: ModelShape, sizes: Mapping[str, Any]) -> bool:
-    exact = ("family", "layers", "hidden_size", "attention_heads", "intermediate_size", "key_value_heads", "head_size")
-    if any(name in sizes and getattr(shape, name, None) != sizes[name] for name in exact):
-        return False
-    vocabulary = sizes.get("vocabulary_size")
-    return vocabulary is None or abs(shape.vocabulary_size - vocabulary) <= SLACK
 
 
 def problems_of(strange: Sequence[Source]) -> list[Problem]:

@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import Any
 
 from vramplan.configs.constructed import Beside
-from vramplan.configs.sheet import Program, Release, Written
+from vramplan.configs.sheet import Program, Written
+from vramplan.configs.table import Release
 from vramplan.errors import InputError, Problem, UsageError, near_matches
 
 MODULES = {

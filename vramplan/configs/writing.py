@@ -7,15 +7,15 @@ otherwise is an error that names what the files can say instead. So a writer and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vramplan.configs.asked import Asked, Files, Writer, flat, nested
 from vramplan.configs.combine import read_texts
-from vramplan.configs.page import Line, Page
-from vramplan.configs.reading import Catalogue, Wanted
-from vramplan.configs.sheet import names
+from vramplan.configs.page import Line
+from vramplan.configs.reading import Wanted
+from vramplan.configs.table import names
 from vramplan.errors import InputError, Problem
 from vramplan.job import build_job, job_to_dict
 from vramplan.options import table
@@ -34,118 +34,8 @@ OF_THE_MACHINE = names(
 """Keys that the machine, its software and the data decide: no file of a program has them."""
 
 ALL_FILES = "--emit-to FOLDER writes all of them"
-
-GROUPS = ("parallel", "adapter")
 LABELS = ("name", "recipe_global_batch_size", "parameters", "dtype")
 """Keys of a model that change nothing about a run whose other keys are all given."""
-
-
-def refused(writer: str, model: Any, known: Iterable[str]) -> InputError:
-    """The error of a model that a program has no name for, where its reader would take any name."""
-    import difflib  # only a model that is not known pays for it
-
-    nearest = difflib.get_close_matches(str(model), list(known), n=3, cutoff=0)
-    return InputError([Problem(f"{writer} has no setting for model={model}", hint=f"nearest: {', '.join(nearest)}")])
-
-
-class Files(NamedTuple):
-    """The files of a program, the one that is printed first, and the commands that start it with them.
-
-    `is_script`: whether a script of the user's own decides what no setting says.
-    """
-
-    pages: tuple[Page, ...]
-    launch: tuple[str, ...]
-    is_script: bool = False
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The job that is to be written: its keys with dots, every default explicit.
-
-    `checkpoint`: the name of the model on the hub, or the catalogue's. `is_sdpa`: whether SDPA chooses the attention
-    that the job has.
-    """
-
-    job: Mapping[str, Any]
-    checkpoint: str
-    is_sdpa: bool
-    blocks: int = 0
-    shape: Mapping[str, Any] = field(default_factory=dict)
-
-    def __getitem__(self, key: str) -> Any:
-        return self.job.get(key)
-
-    @property
-    def devices(self) -> int:
-        """All GPUs."""
-        count = 1
-        for key in ("data", "tensor", "pipeline", "context"):
-            count *= self[f"parallel.{key}"] or 1
-        return count
-
-    @property
-    def nodes(self) -> int:
-        """Machines that the GPUs are in."""
-        return -(-self.devices // max(1, self["parallel.devices_per_node"] or 1))
-
-    @property
-    def per_node(self) -> int:
-        """GPUs of a machine."""
-        return min(self.devices, self["parallel.devices_per_node"] or 1)
-
-    @property
-    def half(self) -> str | None:
-        """The type of 16 bits that the model computes in."""
-        word = str(self["precision"])
-        return next((half for half in ("bf16", "fp16") if word.endswith(half)), None)
-
-    @property
-    def kind(self) -> str:
-        """How the states are shared, without a number: `hsdp` of `hsdp:8`."""
-        return str(self["parallel.sharding"]).partition(":")[0]
-
-    @property
-    def shards(self) -> bool:
-        """Whether states are shared, be it by one device: a launcher then has to say how many there are."""
-        return self.kind not in ("ddp", "none")
-
-    @property
-    def zero(self) -> int | None:
-        """The stage of ZeRO."""
-        return int(self.kind[4:]) if self.kind.startswith("zero") else None
-
-    @property
-    def fsdp(self) -> bool:
-        """Whether FSDP shards the model."""
-        return self.kind in ("fsdp", "fsdp-grad-op", "hsdp")
-
-    def offloads(self, part: str) -> bool:
-        """Whether the host holds a part."""
-        return part in (self["offload"] or ())
-
-    def torchrun(self) -> str:
-        """The launcher with the number of GPUs."""
-        meeting = "--rdzv_backend c10d --rdzv_endpoint HOST:29500"
-        several = f"--nnodes {self.nodes} {meeting} " if self.nodes > 1 else ""
-        return f"torchrun {several}--nproc_per_node {self.per_node}"
-
-    def accelerate(self) -> str:
-        """The launcher with the number of GPUs."""
-        meeting = "--machine_rank RANK --main_process_ip HOST --main_process_port 29500"
-        several = f" --num_machines {self.nodes} {meeting}" if self.nodes > 1 else ""
-        return f"accelerate launch --num_processes {self.devices}{several}"
-
-
-class Writer(NamedTuple):
-    """What writes the files of one program."""
-
-    name: str
-    runtimes: tuple[str, ...]
-    """The runtimes whose jobs its files can mean; the first where a job names none."""
-
-    write: Callable[[Asked], Iterator[Files]]
-    """The files, in one way or in several: the first that means the job is taken."""
 
 
 class Made(NamedTuple):
@@ -164,49 +54,6 @@ class Made(NamedTuple):
     def says_launch(self) -> bool:
         """Whether that text begins with how to start it; JSON has no comments."""
         return not next(iter(self.texts)).endswith(".json")
-
-
-def flat(job: Mapping[str, Any]) -> dict[str, Any]:
-    """A job with dotted keys; a model that is a mapping stays one."""
-    found: dict[str, Any] = {}
-    for key, value in job.items():
-        if key in GROUPS and isinstance(value, Mapping):
-            found.update({f"{key}.{name}": item for name, item in value.items()})
-        else:
-            found[key] = value
-    return found
-
-
-def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys as keys within keys."""
-    result: dict[str, Any] = {}
-    for key, value in keys.items():
-        group, _, name = key.rpartition(".")
-        (result.setdefault(group, {}) if group else result)[name] = value
-    return result
-
-
-def asked_of(job: Mapping[str, Any], folders: Sequence[Path]) -> Asked:
-    """What a writer is asked for; `job` is that of an answer. Raises InputError."""
-    settled = build_job(dict(job), profile_dirs=folders)
-    echo = job_to_dict(settled)
-    try:
-        sdpa = build_job({**job, "attention": "sdpa"}, profile_dirs=folders).attention == settled.attention
-    except InputError:
-        sdpa = False
-    echo["global_batch_size"] = None  # it follows from the micro-batch and the steps
-    shape = echo["model"]
-    name = checkpoint_of(str(shape.get("name")), folders)
-    return Asked(flat(echo), name, sdpa, settled.model.layers, shape)
-
-
-def checkpoint_of(name: str, folders: Sequence[Path]) -> str:
-    """The name on the hub of a model of the catalogue; the name itself where it has none."""
-    known = Catalogue(folders)
-    for profile in known.profiles():
-        if profile.name == name:
-            return next((one for one in profile.aliases if "/" in one and known.name_of(one) == name), name)
-    return name
 
 
 def made(

@@ -7,6 +7,7 @@ Any room may import this file, as it imports nothing of any of them itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, TypeVar
@@ -111,6 +112,21 @@ def imported(address: str) -> Any:
     module, _, name = address.partition(":")
     found = import_module(module)
     return getattr(found, name) if name else found
+
+
+def on_demand(room: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """The `__getattr__` of a module whose names are imported when they are asked for.
+
+    `modules` has the names, by the file that has each. It raises AttributeError for what they lack.
+    """
+    addresses = {name: f"{module}:{name}" for module, names in modules.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in addresses:
+            raise AttributeError(f"module {room!r} has no attribute {name!r}")
+        return imported(addresses[name])
+
+    return get
 
 
 @lru_cache(maxsize=64)

@@ -88,7 +88,8 @@ def passed_over(model: ModelShape, targets: Sequence[str]) -> tuple[str, ...]:
     """
     names = names_of(model)
     known = (*FUSED_NAMES, *(ELSEWHERE if model.unknown_type is not None else ()))
-    strange = [word for word in targets if word not in known and not is_known(model, names, "lora", word)]
+    words = {word: by_leaf(model, names, "lora", word) for word in targets}
+    strange = [word for word, name in words.items() if word not in known and not is_known(model, names, "lora", name)]
     return tuple(strange) if len(strange) < len(set(targets)) else ()
 
 
@@ -129,6 +130,21 @@ def layers_of(model: ModelShape, names: Names) -> tuple[str, ...]:
     left_out = CLASSIFIERS if takes_only_lora(published(model)) else ()
     left_out = (*left_out, *not_adapted(model.family))
     return tuple(name for name in names.linears if name not in left_out)
+
+
+ATTENTION_MODULES = ("self_attn", "attn", "attention")
+FEEDFORWARD_MODULES = ("mlp", "feed_forward", "shared_expert", "shared_experts")
+"""What the parents of linear layers are called in the code of Transformers."""
+
+FEEDFORWARD = ("gate_proj", "up_proj", "down_proj", "gate_up_proj")
+
+
+def by_leaf(model: ModelShape, names: Names, kind: str, word: str) -> str:
+    """`self_attn.q_proj` as `q_proj`, where the model has layers of that name."""
+    module, _, name = word.rpartition(".")
+    parents = FEEDFORWARD_MODULES if name in FEEDFORWARD else ATTENTION_MODULES
+    apart = leaf(module) not in parents or is_known(model, names, kind, word) or name not in names.linears
+    return word if apart else name
 
 
 def is_known(model: ModelShape, names: Names, kind: str, word: str) -> bool:

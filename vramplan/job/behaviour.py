@@ -38,6 +38,8 @@ class JobBehaviour:
     """By the key all words that the program has code for; `only_` fields of its runtime profile say the same."""
 
     keeps_master_copy = False  # training in 16 bits is over a copy of the weights in fp32
+    shards_hold_experts = False  # the devices that share experts are among those that share FSDP's shards
+    wraps_one_device = False  # FSDP's units are made on a single device too
     has_sharded_float8 = False  # `precision: fp8` means products in 8 bits of fp32 shards
     has_preference_training = False
     preferences_by = "TRL"  # which turns dropout off
@@ -85,6 +87,10 @@ class JobBehaviour:
     def cells_of(self, resolver: Resolver, precision: str) -> Cells | None:
         """The element types of the job, where the program has types of its own."""
         return None
+
+    def check_own_float8(self, resolver: Resolver, gpu: Gpu | None, sequence_length: int) -> bool:
+        """Refuse what products in fp8 are not computed with; false where the program has none but torchao's."""
+        return False
 
     def check_sharded_float8(
         self, resolver: Resolver, model: ModelShape, gpu: Gpu | None, sequence_length: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from vramplan.job import on_demand
 from vramplan.job.behaviour import sharing_in, under
 from vramplan.job.precision import over_fp32
 from vramplan.options import table, words
@@ -48,9 +49,7 @@ def allocator_of(job: Job) -> str:
     """How the allocator is looked at, as the key of a job says it."""
     if job.allocator is None:
         return "estimate"
-    from vramplan.job.allocator import text_of  # only simulated ones pay for it
-
-    return text_of(job.allocator)
+    return on_demand.text_of(job.allocator)
 
 
 def _weight_dtype(job: Job) -> str | None:

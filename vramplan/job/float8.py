@@ -38,10 +38,11 @@ def check_float8(
         message = f"{target} is no multiple of {ROWS}, which the products in fp8 need"
         fields.refuse("target_length", message, hint=f"use {target // ROWS * ROWS or ROWS}")
     basis = "torchao's Float8Linear; embeddings, head, norms and attention stay in bf16"
-    return [Assumption(key, raw.precision or "fp8", basis), *_gpu(fields, gpu)]
+    return [Assumption(key, raw.precision or "fp8", basis), *told_of_gpu(fields, gpu)]
 
 
-def _gpu(fields: Fields, gpu: Gpu | None) -> list[Assumption]:
+def told_of_gpu(fields: Fields, gpu: Gpu | None) -> list[Assumption]:
+    """What is taken for granted of the GPU; one that has no fp8 is refused."""
     if gpu is None:
         return []
     able = runs_float8(gpu)

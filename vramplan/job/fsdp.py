@@ -46,7 +46,7 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
         elif raw.shards not in {None, shards}:
             message = f"{raw.shards} contradicts {kind}"
             parallel.refuse("shards", message, hint="leave it out")
-    if shards < 2:
+    if shards < 2 and devices > 1:
         parallel.refuse("sharding" if size else "shards", "1 device shares nothing", hint="use ddp")
     version = raw.fsdp_version
     if version is None:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramplan.job.cells import FSDP_FP8
+from vramplan.options import words
 from vramplan.replay.models import (
     compiled_graphs,
     compiles_blocks,
+    is_untraced,
+    is_untraced_loss,
     looks_up_4bit,
     masks_padding,
+    shares_by_itself,
     takes_packing,
 )
 from vramplan.replay.techniques.evidence import COMPILE, FP8, REENTRANT, given_without_rows, is_traced_with, rows_of
 from vramplan.replay.techniques.expert_adapters import is_over_experts
 from vramplan.replay.techniques.vocabulary import PLAIN_OPTIMIZER, traced_code
 from vramplan.values.job import Job
-from vramplan.values.parallel import Split
+from vramplan.values.parallel import Split, is_fsdp
 
 FLOAT8 = ("fp8", FSDP_FP8)
 
@@ -43,6 +47,8 @@ def never_traced(job: Job) -> Iterator[str]:
         yield "loss kto was never traced: it is composed of what loss dpo was traced with, over single sequences"
     if job.model.engine is not None:
         yield from _own_code(job)
+    if job.sharding is not None and is_fsdp(job.sharding.kind) and job.sharding.shards == 1:
+        yield f"parallel.sharding {job.sharding.kind} was never traced on one device, which has all shards"
     if job.precision in FLOAT8 and job.model.engine is None:
         yield from _float8(job)
     if job.planned is not None:
@@ -68,6 +74,14 @@ def _compiled(job: Job) -> Iterator[str]:
 
 def _own_code(job: Job) -> Iterator[str]:
     """A training program's own code, with what only that of Transformers was traced with."""
+    if is_untraced(job.model.family):
+        yield f"model {job.model.name} was never traced as {job.model.code}: its blocks are composed of parts that were"
+    if is_untraced_loss(job.model.family, words.pattern_word(job.loss)):
+        yield f"loss {job.loss} was never traced with {job.model.code}"
+    if job.sharding is not None and is_fsdp(job.sharding.kind) and shares_by_itself(job.model.family):
+        yield f"parallel.sharding {job.sharding.kind} was never traced with {job.model.code}"
+    if job.precision == "fp8":
+        yield f"precision fp8 was never traced with {job.model.code}"
     if job.adapter is not None and job.adapter.kind == "dora":
         yield f"adapter dora was never traced with {job.model.code}"
     if job.quantization is not None and looks_up_4bit(job.model.family) and not job.compile:

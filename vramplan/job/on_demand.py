@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vramplan.engines import imported
+from vramplan.engines import on_demand
 
 if TYPE_CHECKING:
     from vramplan.job.accepted import refuse_given_words as refuse_given_words
     from vramplan.job.accepted import refuse_lacking as refuse_lacking
     from vramplan.job.accepted import refuse_words as refuse_words
+    from vramplan.job.allocator import text_of as text_of
     from vramplan.job.allocator_default import launched_allocator as launched_allocator
     from vramplan.job.allocator_default import resolve_allocator as resolve_allocator
     from vramplan.job.bitsandbytes import check_bitsandbytes as check_bitsandbytes
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from vramplan.replay.models.windows import windowed_blocks as windowed_blocks
 
 MODULES = {
+    "vramplan.job.allocator": ("text_of",),
     "vramplan.job.accepted": (
         "refuse_given_words",
         "refuse_lacking",
@@ -122,12 +124,4 @@ MODULES = {
 }
 """The names that there are here, by the file that has each: the imports above again, for a run."""
 
-ADDRESSES = {name: f"{module}:{name}" for module, names in MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    """What the table names; its file is imported now. Raises AttributeError for what the table lacks."""
-    address = ADDRESSES.get(name)
-    if address is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return imported(address)
+__getattr__ = on_demand(__name__, MODULES)

@@ -16,7 +16,7 @@ from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver
 from vramplan.job.sizes import devices_per_node_of, sequence_length_of
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
 from vramplan.options import words
-from vramplan.replay.models import ladder_of, no_checkpointing, no_code_for
+from vramplan.replay.models import is_untraced, ladder_of, no_checkpointing, no_code_for
 from vramplan.values.allocator import DEFAULT
 from vramplan.values.job import Adapter, Job
 from vramplan.values.length import NO_LENGTH
@@ -113,7 +113,7 @@ class _ReplayResolver(Resolver):
             global_batch_given=given,
             gradient_accumulation_steps=raw.gradient_accumulation_steps,
             precision=precision,
-            tf32=raw.precision == words.TF32,
+            tf32=raw.precision == words.TF32 and precision == "fp32",  # element types may make it another
             optimizer=optimizer,
             optimizer_implementation=implementation,
             activation_checkpointing=raw.activation_checkpointing,
@@ -320,7 +320,8 @@ class _ReplayResolver(Resolver):
 
     def _products(self, precision: str, model: ModelShape | None, gpu: Gpu | None, sequence_length: int) -> None:
         """Products in 8 bits."""
-        if precision == "fp8":
+        own = precision == "fp8" and under(self.runtime).check_own_float8(self, gpu, sequence_length)
+        if precision == "fp8" and not own:
             self.assumptions += on_demand.check_float8(self.fields, self.raw, model, gpu, sequence_length)
         if precision == FSDP_FP8 and model is not None:
             under(self.runtime).check_sharded_float8(self, model, gpu, sequence_length)
@@ -424,6 +425,7 @@ def _is_special(job: Job) -> bool:
         one
         or job.half_weights
         or job.planned is not None
+        or (job.model.engine is not None and is_untraced(job.model.family))
         or bool(job.frozen)
         or job.adapter is not None
         or job.sharding is not None

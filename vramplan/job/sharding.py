@@ -10,10 +10,12 @@ from vramplan.job.fsdp import fsdp_of, refuse_fsdp_keys
 from vramplan.options import words
 from vramplan.replay.sharding.traced import SHARDED_BITS, composed_with_shards, refused_with_shards, stepped_under
 from vramplan.values.job import Job
-from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, ZERO_STAGES, Sharded, is_fsdp
+from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, FSDP, FSDP_GRAD_OP, ZERO_STAGES, Sharded, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
+
+ALONE = (FSDP, FSDP_GRAD_OP)  # what a single device wraps too
 
 HINTS = {
     "precision": f"use {FSDP_PRECISION}, fp32, amp-*, pure-*",
@@ -65,7 +67,7 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
     if kind is not None and words.pattern_word(kind) not in words.SHARDINGS:
         return None  # which was refused
     assert kind is not None
-    if devices < 2 and kind not in ZERO_STAGES and (kind != DDP or engine.way_of_replicas is None):
+    if devices < 2 and not _runs_alone(resolver, kind):
         message = f"{kind} needs several devices, not parallel.data {devices}"
         fields.refuse("sharding", message, hint="--gpus 8, or leave it out")
         return None
@@ -81,6 +83,19 @@ def sharding_of(resolver: Resolver) -> Sharded | None:
         return Sharded(kind, devices, bucket_views=bool(raw.gradient_as_bucket_view), way=engine.way_of_replicas)
     _only(resolver, "gradient_as_bucket_view", DDP)
     return fsdp_of(resolver, fields, kind, devices)
+
+
+def _runs_alone(resolver: Resolver, kind: str) -> bool:
+    """Whether one device runs it: ZeRO's flat buffers, and FSDP's units where a job says that there is one device.
+
+    PyTorch's FSDP1 then gathers nothing (NO_SHARD), and its policy still casts; FSDP2 copies what it has.
+    Source: torch/distributed/fsdp/_init_utils.py, _init_core_state; _fully_shard/_fsdp_param_group.py.
+    """
+    engine, fields = under(resolver.runtime), resolver.raw.fields.fields("parallel")
+    if kind == DDP:
+        return engine.way_of_replicas is not None
+    wraps = kind in ALONE and engine.wraps_one_device and fields is not None and fields.given("data")
+    return kind in ZERO_STAGES or wraps
 
 
 def _refuse_shards(resolver: Resolver, kind: str | None, devices: int) -> None:

@@ -10,7 +10,7 @@ from vramplan.replay.models import splits_of
 from vramplan.replay.techniques.planned_split import has_plan
 from vramplan.values.machine import Runtime
 from vramplan.values.model import ModelShape
-from vramplan.values.parallel import ALL_GATHER, Split
+from vramplan.values.parallel import ALL_GATHER, Split, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -24,6 +24,7 @@ def check_split(resolver: Resolver, split: Split, model: ModelShape, runtime: Ru
     fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
     able = splits_of(model.family)
     known = model.published_family or model.family
+    split = _experts_among_shards(resolver, _experts_beside_tensor(resolver, split, model), model, runtime)
     for key in ("tensor", "pipeline", "context", "expert", "sequence_parallel"):
         given = getattr(split, key)
         if given is not True and given <= 1:
@@ -106,6 +107,34 @@ def _experts(resolver: Resolver, split: Split, model: ModelShape, _sequence_leng
     if sharing % split.expert:
         message = f"{split.expert} do not divide the {sharing} devices that share the data"
         fields.refuse("expert", message, hint=nearest_divisors(split.expert, sharing))
+
+
+def _experts_beside_tensor(resolver: Resolver, split: Split, model: ModelShape) -> Split:
+    """Experts that are whole on tensor-parallel devices, as parts of experts on each: the bytes are the same.
+
+    Source: NVIDIA/Megatron-LM core 0.16, core/parallel_state.py, expert_tensor_parallel_size.
+    """
+    sharing, mixture = resolver.raw.data_parallel_size * split.context, model.experts
+    if split.tensor == 1 or mixture is None or sharing % split.expert == 0 or split.expert % split.tensor:
+        return split
+    apart = split.expert // split.tensor
+    if sharing % apart or mixture.intermediate_size % split.tensor:
+        return split
+    why = f"expert_tensor_parallel_size 1 puts whole experts on the {split.tensor} tensor-parallel devices too; counted"
+    resolver.assume("parallel.expert", apart, f"{why} as parts of each, which are as many bytes")
+    return split._replace(expert=apart)
+
+
+def _experts_among_shards(resolver: Resolver, split: Split, model: ModelShape, runtime: Runtime) -> Split:
+    """Experts that are spread over the devices of FSDP: these hold as many bytes as without, and gather less."""
+    raw, engine = resolver.raw, under(runtime)
+    kind = raw.sharding or (engine.default_sharding(resolver)[0] if raw.data_parallel_size > 1 else None)
+    among = engine.shards_hold_experts and is_fsdp(kind) and "expert" not in splits_of(model.family)
+    if split.expert == 1 or model.experts is None or not among or raw.data_parallel_size % split.expert:
+        return split
+    why = f"{split.expert} devices that share experts are among those of FSDP: each holds as many bytes"
+    resolver.assume("parallel.expert", 1, f"{why}; FSDP is counted as gathering all experts of a block, the most")
+    return split._replace(expert=1)
 
 
 def _divides(resolver: Resolver, key: str, size: int, whole: int, of_what: str, model: ModelShape) -> None:

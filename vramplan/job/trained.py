@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.job import adapter_beside as beside
 from vramplan.job.adapter_targets import (
+    by_leaf,
     check_saved,
     check_targets,
     fused_targets,
@@ -41,13 +42,6 @@ from vramplan.values.parallel import ZERO_STAGES
 DEFAULT_RANK = 8  # peft, tuners/lora/config.py, LoraConfig.r
 
 Q_AND_V = ("q_proj", "v_proj")
-ATTENTION_MODULES = ("self_attn", "attn", "attention")
-FEEDFORWARD_MODULES = ("mlp", "feed_forward", "shared_expert", "shared_experts")
-"""What the parents of linear layers are called in the code of Transformers."""
-
-FEEDFORWARD = ("gate_proj", "up_proj", "down_proj", "gate_up_proj")
-
-
 Trained = tuple[tuple[str, ...], Adapter | None, list[Assumption]]
 
 
@@ -307,12 +301,11 @@ class _Adapter:
         return targets, own if feedforward is None else tuple(feedforward)
 
     def by_leaf(self, word: str) -> str:
-        """`self_attn.q_proj` as `q_proj`, where the model has layers of that name."""
-        module, _, name = word.rpartition(".")
-        parents = FEEDFORWARD_MODULES if name in FEEDFORWARD else ATTENTION_MODULES
-        if leaf(module) not in parents or self.is_linear(word) or name not in self.names.linears:
-            return word
-        self.told.append(Assumption("adapter.targets", name, f"{word}: the layers of {leaf(module)} called {name}"))
+        """The name of the layers alone, which is told where it is not the whole word."""
+        name = by_leaf(self.model, self.names, self.kind, word)
+        if name != word:
+            module = leaf(word.rpartition(".")[0])
+            self.told.append(Assumption("adapter.targets", name, f"{word}: the layers of {module} called {name}"))
         return name
 
     def is_linear(self, word: str) -> bool:

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
-from vramplan.errors import UsageError
 from vramplan.replay.techniques.adapters import ALL_LINEAR
 from vramplan.values.job import Adapter, Job
 
 FP32 = "fp32"
 HALVES = {"fp16": "float16", "bf16": "bfloat16"}
-
-
-def check_peft(job: Job) -> None:
-    """Raise UsageError if a job has an adapter and PEFT is not there."""
-    if job.adapter is not None and find_spec("peft") is None:
-        raise UsageError(f"{job.adapter.kind} needs PEFT", key="adapter", hint="pip install peft")
 
 
 def adapted(job: Job, model: Any) -> Any:
@@ -27,7 +19,6 @@ def adapted(job: Job, model: Any) -> Any:
     """
     if job.adapter is None:
         return model
-    check_peft(job)
     import peft
     import torch
 

@@ -6,6 +6,8 @@ import random
 from math import isqrt, prod
 from typing import Any
 
+import torch
+
 from vramplan.measure.known import known
 from vramplan.measure.objectives import smooths_outside
 from vramplan.values.job import Job
@@ -15,8 +17,6 @@ SEQUENCES_IN_A_ROW = 2  # of packed ones
 
 def batch_of(job: Job, model: Any, device: str) -> dict[str, Any]:
     """Random images in the dtype of the weights and their classes, or random tokens."""
-    import torch
-
     size, shape = job.micro_batch_size, job.model
     assert size is not None
     given: dict[str, Any] = {}
@@ -54,8 +54,6 @@ def images_in_patches(job: Job, model: Any, device: str) -> dict[str, Any]:
 
     Source: transformers 5.23, models/qwen2_vl/image_processing_qwen2_vl.py and processing_qwen2_vl.py.
     """
-    import torch
-
     size, shape = job.micro_batch_size, job.model
     assert size is not None
     rows = (size * shape.image_patches, prod(shape.patch))
@@ -76,8 +74,6 @@ def _of_images(job: Job, model: Any) -> list[int]:
 
 
 def _label(job: Job, given: dict[str, Any], device: str) -> None:
-    import torch
-
     size, shape = job.micro_batch_size, job.model
     if shape.task == "contrastive":
         given["return_loss"] = True
@@ -94,8 +90,6 @@ def _label(job: Job, given: dict[str, Any], device: str) -> None:
 
 def positions(size: int, length: int, device: str) -> Any:
     """Positions of several sequences in each row, which begin anew with each."""
-    import torch
-
     first = -(-length // SEQUENCES_IN_A_ROW)
     row = [*range(first), *range(length - first)]
     return torch.tensor([row] * size, device=device)

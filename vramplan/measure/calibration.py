@@ -17,13 +17,16 @@ from vramplan.catalog.generations import GENERATIONS
 from vramplan.catalog.profile import Profile, Sourced
 from vramplan.errors import InputError, Problem
 from vramplan.measure.apart import used_bytes
-from vramplan.measure.probe import SEQUENCE
 from vramplan.replay.caching.allocator import CachingAllocator
 from vramplan.replay.caching.blocks import Block
 from vramplan.results.measure import Calibration
 
 Probe = Callable[[], Mapping[str, Any]]
 SOURCE = "calibration"
+
+MIB = 2**20
+SEQUENCE = (*(3 * MIB,) * 4, -1, -3, 5 * MIB, 30 * MIB, 700 * 1024, -0, 12 * MIB, -7, 25 * MIB)
+"""Sizes that are asked for, in bytes; -N frees the Nth of them, counted from 0."""
 
 
 def probe() -> Mapping[str, Any]:

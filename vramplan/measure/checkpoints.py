@@ -9,13 +9,17 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import checkpoint as recomputed
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
 from vramplan.answers.placement import placement_code
+from vramplan.measure.runnable import CORE, PRODUCTS, SELECTIVE, SOME_LAYERS
 from vramplan.planner.setups import setup_of
 from vramplan.report.placement_code import python
 from vramplan.values.job import Job
-
-CORE, PRODUCTS, SOME_LAYERS = "selective", "selective-op", "selective-layer"
-SELECTIVE = (CORE, PRODUCTS, SOME_LAYERS)
 
 
 def checkpoint(job: Job, model: Any) -> None:
@@ -71,9 +75,7 @@ def _keep_products(every_second: bool) -> Any:
     Of the products of linear layers every second one alone, as torchtitan 0.2 has it, in forward and again in the
     recomputation. Source: torch/utils/checkpoint.py, create_selective_checkpoint_contexts.
     """
-    import torch
-    from torch._functorch.partitioners import get_default_op_list
-    from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+    from torch._functorch.partitioners import get_default_op_list  # with a compiler behind it
 
     aten = torch.ops.aten
     listed = {overload for op in get_default_op_list().compute_intensive_ops for overload in _overloads(op)}
@@ -99,7 +101,6 @@ def cores(job: Job, model: Any) -> Iterator[None]:
     if job.activation_checkpointing != CORE:
         yield
         return
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     keep = job_has_data(model)
     with contextlib.ExitStack() as stack:
@@ -118,8 +119,6 @@ def cores(job: Job, model: Any) -> Iterator[None]:
 
 
 def _recomputed(attend: Callable[..., Any], keep: bool) -> Callable[..., Any]:
-    from torch.utils.checkpoint import checkpoint as recomputed
-
     def core(module: Any, query: Any, key: Any, value: Any, mask: Any = None, *more: Any, **named: Any) -> Any:
         def context(query: Any, key: Any, value: Any, mask: Any) -> Any:
             return attend(module, query, key, value, mask, *more, **named)[0]
@@ -132,6 +131,4 @@ def _recomputed(attend: Callable[..., Any], keep: bool) -> Callable[..., Any]:
 
 def job_has_data(model: Any) -> bool:
     """Whether there is a state of a random generator to keep; there is none without data."""
-    from torch._subclasses.fake_tensor import FakeTensor
-
     return not isinstance(next(model.parameters()).data, FakeTensor)

@@ -7,31 +7,23 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import sys
-from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from vramplan.errors import InputError, UsageError
+from vramplan.errors import InputError
 from vramplan.job import build_job
-from vramplan.measure import objectives, optimizers, quantized
-from vramplan.measure.adapters import check_peft
-from vramplan.measure.allocator import said
-from vramplan.measure.network import HEADS
+from vramplan.measure.fake_cuda import autocast_believes, pretend
 from vramplan.measure.processes import WAIT
+from vramplan.measure.runnable import check_installed
 from vramplan.results.measure import TRACE
 from vramplan.values.job import Job
 
 
 def wait() -> None:
     """Import what most jobs need, and run the one that is asked for next; none if nobody asks."""
-    import torch
-    import transformers
-
-    for name in HEADS.values():
-        assert hasattr(transformers, f"AutoModelFor{name}")  # imports it: the classes are imported when they are named
-    assert torch.optim
+    _with_pytorch().get_ready()
     asked = sys.stdin.readline()
     if asked:
         main(*json.loads(asked))
@@ -52,59 +44,25 @@ def main(request: str, reply: str) -> None:
 
 def run(job: Job, how: str, steps: int) -> dict[str, Any]:
     """Figures and environment of a job. Raises InputError where this machine or this job cannot be run."""
-    check_peft(job)
-    optimizers.check_installed(job)
-    objectives.check_installed(job)
-    quantized.check_installed(job)
+    check_installed(job)
     if how == TRACE:
-        from vramplan.measure.fake_cuda import autocast_believes, pretend
-
         pretend()
         autocast_believes()
-    from vramplan.measure import steps as loop
-
+    here = _with_pytorch()
     if how == TRACE:
-        figures = loop.without_data(job)
+        figures = here.without_data(job)
         device: dict[str, Any] = {}
     else:
-        device = _gpu(job)
-        figures = loop.on_gpu(job, steps)
-    return {"figures": figures, "environment": {**_environment(job), **device}}
+        device = here.gpu(job)
+        figures = here.on_gpu(job, steps)
+    return {"figures": figures, "environment": {**here.environment(job), **device}}
 
 
-def _gpu(job: Job) -> dict[str, Any]:
-    """The GPU at hand."""
-    import torch
+def _with_pytorch() -> ModuleType:
+    """What imports it, which a trace has to prepare first."""
+    from vramplan.measure import here
 
-    if not torch.cuda.is_available():
-        raise UsageError("PyTorch finds no GPU", key="measure", hint="--trace needs none")
-    seen = torch.cuda.get_device_properties(0)
-    capability = f"{seen.major}.{seen.minor}"
-    if job.gpu.compute_capability not in (None, capability):
-        asked = f"{job.gpu.name} has compute capability {job.gpu.compute_capability}"
-        said = f"{asked}, and the GPU at hand ({seen.name}) has {capability}"
-        raise UsageError(said, key="gpu", hint="local, or leave it out")
-    return {
-        "gpu": seen.name,
-        "compute_capability": capability,
-        "total_bytes": seen.total_memory,
-        "cuda": torch.version.cuda or torch.version.hip,
-    }
-
-
-def _environment(job: Job) -> dict[str, Any]:
-    import torch
-    import transformers
-
-    settings = said(os.environ)
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "peft": None if job.adapter is None else version("peft"),
-        "platform": platform.platform(terse=True),
-        "allocator_settings": None if settings is None else settings[1],
-    }
+    return here
 
 
 if __name__ == "__main__":

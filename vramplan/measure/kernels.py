@@ -10,6 +10,9 @@ from collections.abc import Callable
 from math import sqrt
 from typing import Any
 
+import torch
+from torch.nn import functional
+
 from vramplan.measure.known import true_of
 from vramplan.replay.optimizers.galore import LARGEST_BATCHED_SIDE
 from vramplan.replay.recorder import rounded
@@ -72,8 +75,6 @@ def masked_places(_: Any, indices: Any) -> int:
 
     Source: aten/src/ATen/native/IndexingUtils.h, expandTensors.
     """
-    import torch
-
     mask = indices[0]
     if mask is None or mask.dtype is not torch.bool:
         return 0
@@ -83,8 +84,6 @@ def masked_places(_: Any, indices: Any) -> int:
 
 def scratch_rules() -> dict[Any, Callable[..., int]]:
     """The operators with scratch space."""
-    import torch
-
     aten = torch.ops.aten
     return {
         aten._scaled_dot_product_flash_attention_backward.default: flash_backward,
@@ -143,8 +142,6 @@ def fused_on_cuda() -> Any:
 
     Source: aten/src/ATen/native/native_functions.yaml. The registrations last as long as what is returned.
     """
-    import torch
-
     library = torch.library.Library("aten", "IMPL")
     for name in ("silu_backward", "mish_backward"):
         library.impl(name, lambda grad, x: torch.empty_like(x), "CUDA")
@@ -158,16 +155,12 @@ def normed(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
 
     Source: aten/src/ATen/native/cuda/layer_norm_kernel.cu, _fused_rms_norm_cuda.
     """
-    import torch
-
     rows = (*x.shape[: -len(shape)], *(1 for _ in shape))
     return torch.empty_like(x), x.new_empty(rows, dtype=torch.float32)
 
 
 def of_normed(gradient: Any, x: Any, shape: Any, rstd: Any, weight: Any, wanted: Any) -> Any:
     """The gradients of x and of the weight, as far as they are wanted."""
-    import torch
-
     both = zip((x, weight), wanted, strict=True)
     return tuple(torch.empty_like(one) if want and one is not None else None for one, want in both)
 
@@ -177,8 +170,6 @@ def _numbers(mask: Any, dtype: Any) -> Any:
 
     Source: aten/src/ATen/native/transformers/attention.cpp, convert_boolean_attn_mask.
     """
-    import torch
-
     if mask.dtype is not torch.bool:
         return mask
     numbers = torch.zeros_like(mask, dtype=dtype)
@@ -190,8 +181,6 @@ def _aligned(mask: Any) -> Any:
 
     Source: aten/src/ATen/native/transformers/attention.cpp, preprocess_mask, aligned_tensor and pad_bias.
     """
-    from torch.nn import functional
-
     if mask.stride(-1) == 1 and all(stride % ROWS_OF_MASKS == 0 for stride in mask.stride()[:-1]):
         return mask
     length = mask.shape[-1]
@@ -199,14 +188,11 @@ def _aligned(mask: Any) -> Any:
 
 
 def attention_by(kernel: str) -> Callable[..., Any]:
-    """`F.scaled_dot_product_attention` as it is on CUDA when it takes this kernel: flash or efficient.
+    """`F.scaled_dot_product_attention` as it is on CUDA when it takes this kernel: flash, efficient or math.
 
     Source: aten/src/ATen/native/transformers/attention.cpp, scaled_dot_product_attention: heads that are no multiple of
     eight are padded for flash, and the efficient kernel knows no grouped queries and wants a whole bias.
     """
-    import torch
-    from torch.nn import functional
-
     aten = torch.ops.aten
 
     def attend(
@@ -228,6 +214,9 @@ def attention_by(kernel: str) -> Callable[..., Any]:
         width = query.shape[-1]
         scale = 1 / sqrt(width) if scale is None else scale
         with torch.autocast("cuda", enabled=False):
+            if kernel == "math":  # an operator of others, each of which is counted
+                plain = (query, key, value, attn_mask, dropout_p, is_causal, None)
+                return aten._scaled_dot_product_attention_math(*plain, scale=scale, enable_gqa=enable_gqa)[0]
             if kernel == "flash" and query.element_size() == 2 and attn_mask is None:
                 missing = -width % 8
                 if missing:

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.weak import WeakTensorKeyDictionary
+
 TWINS: list[Any] = []  # one table: a tensor without data -> its twin; none where every number is there
 MOST = 2**20  # elements of a list of numbers that are counted up, which is followed too
 
 
 def known(numbers: Sequence[Any], device: str) -> Any:
     """A tensor on the device whose numbers are known, also where tensors have no data."""
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
-    from torch.utils.weak import WeakTensorKeyDictionary
-
     given = torch.tensor(numbers, device=device)
     if isinstance(given, FakeTensor):
         if not TWINS:
@@ -30,8 +31,6 @@ def known(numbers: Sequence[Any], device: str) -> Any:
 
 def number(x: Any) -> Any:
     """The number of a tensor of one element; None where it is not known."""
-    from torch._subclasses.fake_tensor import unset_fake_temporarily
-
     twin = TWINS[0].get(x) if TWINS else None
     if twin is None:
         return None
@@ -41,8 +40,6 @@ def number(x: Any) -> Any:
 
 def true_of(mask: Any) -> int:
     """At how many places a mask is true; at all of them where that is not known."""
-    from torch._subclasses.fake_tensor import unset_fake_temporarily
-
     twin = TWINS[0].get(mask) if TWINS else None
     if twin is None:
         return int(mask.numel())
@@ -80,8 +77,6 @@ def _taken_to_device(func: Any, args: Any, kwargs: Any) -> Any:
 
     A mode without data that believes in CUDA would compute the real tensor there, which is not.
     """
-    import torch
-
     if func is not torch.ops.aten._to_copy.default or torch.device(kwargs.get("device") or "cpu").type == "cpu":
         return None
     found = getattr(args[0], "constant", None)
@@ -91,10 +86,6 @@ def _taken_to_device(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _twin(func: Any, args: Any, kwargs: Any) -> Any:
-    import torch
-    from torch._subclasses.fake_tensor import unset_fake_temporarily
-    from torch.utils._pytree import tree_leaves, tree_map_only
-
     def numbers(one: Any) -> Any:
         """Its twin; of what was made of a list in the code, that itself."""
         has = type(one) is torch.Tensor and not one.is_floating_point() and one.device.type == "cpu"
@@ -117,9 +108,6 @@ def _twin(func: Any, args: Any, kwargs: Any) -> Any:
 
 def _sized(func: Any, args: Any, twin: Any) -> Any:
     """The result of an operator whose size depends on the numbers; None of all others."""
-    import torch
-    from torch._subclasses.fake_tensor import unset_fake_temporarily
-
     aten = torch.ops.aten
     if func in (aten.repeat_interleave.Tensor, aten.unique_consecutive.default) and twin is not None:
         first = twin[0] if isinstance(twin, tuple) else twin
@@ -136,9 +124,6 @@ def _sized(func: Any, args: Any, twin: Any) -> Any:
 
 
 def _pair(out: Any, twin: Any) -> None:
-    import torch
-    from torch.utils._pytree import tree_leaves
-
     for one, other in zip(tree_leaves(out), tree_leaves(twin), strict=True):
         if type(one) is not torch.Tensor and isinstance(one, torch.Tensor) and one not in TWINS[0]:
             TWINS[0][one] = other

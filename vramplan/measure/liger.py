@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import torch
+
 from vramplan.replay.models.liger import GLU, NORM, PATCHES, ROPE
 from vramplan.replay.operators.liger import MULTIPROCESSORS
 from vramplan.values.job import Job
@@ -83,7 +85,6 @@ def without_kernels(job: Job, stack: contextlib.ExitStack, kernel: Any) -> None:
     """Triton's kernels are not run, and the GPU has as many multiprocessors as are counted."""
     if not job.liger_kernels:
         return
-    import torch
 
     for file, names in KERNELS.items():
         import_module(f"liger_kernel.ops.{file}")

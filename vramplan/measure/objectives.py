@@ -10,30 +10,20 @@ import contextlib
 from collections.abc import Iterator
 from functools import wraps
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 from unittest.mock import patch
+
+import torch
+from torch.nn import functional
 
 from vramplan.engines import engine_of
 from vramplan.errors import UsageError
 from vramplan.values.job import Job
 
-LOSSES = ("standard", "chunked", "fused", "tiled")
 TILE_COLUMNS = 32768  # of TRL's head, trainer/utils.py, _CHUNKED_LOGPROB_CHUNK_SIZE
 TRL_OUTPUTS = ("log_probs", "entropy", "is_top1")  # that its SFTTrainer asks for
-LIGER = "liger_kernel"
-PACKAGES = {"fused": LIGER, "tiled": "trl"}
 IGNORED = -100  # a label
 SMOOTHING = 0.1  # any share costs the same
-
-
-def check_installed(job: Job) -> None:
-    """Raise UsageError if the library of the job's loss is not there."""
-    needed = [("loss", job.loss, PACKAGES.get(job.loss)), ("liger_kernels", ", ".join(job.liger_kernels), LIGER)]
-    for key, what, package in needed:
-        if what and package is not None and find_spec(package) is None:
-            name = package.replace("_", "-")
-            raise UsageError(f"{what} needs {name}", key=key, hint=f"pip install {name}")
 
 
 def smooths_outside(job: Job) -> bool:
@@ -54,7 +44,6 @@ def smoothed_inside(job: Job) -> Iterator[None]:
     if not job.label_smoothing or smooths_outside(job):
         yield
         return
-    from torch.nn import functional
 
     plain = functional.cross_entropy
 
@@ -80,7 +69,7 @@ def outputs_of(job: Job, model: Any, batch: dict[str, Any]) -> Any:
 
 def trainer_smoothing(job: Job, out: Any, labels: Any) -> Any:
     """The loss of Transformers' LabelSmoother over the results of the model."""
-    from transformers.trainer_pt_utils import LabelSmoother
+    from transformers.trainer_pt_utils import LabelSmoother  # with data loaders behind it
 
     return LabelSmoother(epsilon=SMOOTHING)(out, labels, shift_labels=job.model.task == "lm")
 
@@ -100,8 +89,6 @@ def _before_head(model: Any, batch: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 def _bounded(model: Any, logits: Any) -> Any:
     """Logits with the bound of Gemma 2, where the configuration has one."""
-    import torch
-
     bound = getattr(_whole(model).config, "final_logit_softcapping", None)
     if bound is None:
         return logits
@@ -115,8 +102,6 @@ def _chunked(model: Any, batch: dict[str, Any], chunks: int) -> Any:
 
     Source: torchtune 0.6.1, modules/transformer.py (chunked_output), modules/loss/ce_chunked_output_loss.py.
     """
-    from torch.nn import functional
-
     outputs, head, labels = _before_head(model, batch)
     hidden = outputs[0]
     logits = [_bounded(model, head(one)) for one in hidden.chunk(chunks, dim=1)]
@@ -135,8 +120,6 @@ def _tiled(model: Any, batch: dict[str, Any]) -> Any:
 
     Source: trl 1.16.0, trainer/utils.py, add_fused_lm_head; trainer/sft_trainer.py, SFTTrainer.compute_loss.
     """
-    import torch
-
     head_of = import_module("trl.kernels.chunked_logprob").ChunkedLogProbFunction
     outputs, head, labels = _before_head(model, batch)
     hidden, labels = outputs[0][:, :-1], labels[:, 1:]

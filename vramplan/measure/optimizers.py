@@ -7,49 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
-from vramplan.errors import UsageError
+import torch
+from transformers.pytorch_utils import Conv1D
+
 from vramplan.measure.parts import paths
-from vramplan.options import words
+from vramplan.measure.runnable import ADAM_MINI, APOLLO, BITSANDBYTES, LOMO, LOW_RANK, MUON
 from vramplan.replay.optimizers import MOMENTS
 from vramplan.replay.precision import precision_of
 from vramplan.values.job import Job
 
 RATE = 1e-4
-IN_8_BITS, GALORE, LOMO, MUON = "8bit", "galore-adamw", "lomo", "muon"
-BITSANDBYTES: dict[str, tuple[str, dict[str, float]]] = {
-    "adamw-8bit": ("AdamW8bit", {}),
-    "adamw-paged": ("PagedAdamW32bit", {}),
-    "adamw-8bit-paged": ("PagedAdamW8bit", {}),
-    "lion": ("Lion", {}),
-    "lamb": ("LAMB", {}),
-    "lars": ("LARS", {"momentum": 0.9}),
-}
-GALORE_8BIT, APOLLO, ADAM_MINI = "galore-adamw-8bit", "apollo-adamw", "adam-mini"
-LOW_RANK: dict[str, tuple[str, str, dict[str, Any]]] = {
-    GALORE: ("galore_torch", "GaLoreAdamW", {"no_deprecation_warning": True}),
-    GALORE_8BIT: ("galore_torch", "GaLoreAdamW8bit", {}),
-    APOLLO: ("apollo_torch", "APOLLOAdamW", {"no_deprecation_warning": True}),
-}
-"""Optimizers that project gradients of linear layers: package, class and arguments."""
-
-PACKAGES = {word: package for word, (package, _, _) in LOW_RANK.items()} | {LOMO: "lomo_optim", ADAM_MINI: "adam_mini"}
-OF_TORCH = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", MUON)
-OPTIMIZERS = (*OF_TORCH, *BITSANDBYTES, *LOW_RANK, ADAM_MINI, LOMO)
-"""Those that can be run."""
-
-
-def check_installed(job: Job) -> None:
-    """Raise UsageError if the library of the job's optimizer is not there."""
-    word = job.optimizer.partition(":")[0]
-    package = PACKAGES.get(word) or ("bitsandbytes" if word in BITSANDBYTES else None)
-    if job.trained_blocks == "badam" and find_spec("badam") is None:
-        raise UsageError("badam needs badam", key="trained_blocks", hint="pip install badam")
-    if package is not None and not words.over_master_copy(job.precision) and find_spec(package) is None:
-        name = package.replace("_", "-")
-        raise UsageError(f"{job.optimizer} needs {name}", key="optimizer", hint=f"pip install {name}")
+IN_8_BITS = "8bit"
 
 
 class Together:
@@ -83,8 +53,6 @@ class OverMaster:
 
     def step(self) -> None:
         """The first one makes the copy and the moments."""
-        import torch
-
         if not self.states:
             trained = [one for one in self.weights if one.grad is not None]
             self.states = [torch.zeros_like(one, dtype=torch.float32) for one in self.weights]
@@ -130,8 +98,6 @@ def _step_in_backward(job: Job, model: Any, trained: list[Any]) -> None:
 
 
 def _made(job: Job, model: Any, weights: list[Any], *, hidden: set[int] | None = None) -> Any:
-    import torch
-
     word, _, number = job.optimizer.partition(":")
     how: dict[str, bool] = {"foreach": job.optimizer_implementation == "foreach"}
     if job.optimizer_implementation == "fused":
@@ -163,8 +129,6 @@ def _hidden(job: Job, model: Any) -> set[int]:
 
 def _muon(weights: list[Any], hidden: set[int], how: dict[str, bool]) -> Any:
     """Muon for the matrices of the blocks, and AdamW for all else (docs of torch.optim.Muon)."""
-    import torch
-
     groups = [one for one in weights if id(one) in hidden], [one for one in weights if id(one) not in hidden]
     optimizers = [torch.optim.Muon(groups[0], lr=RATE)] if groups[0] else []
     if groups[1]:
@@ -197,9 +161,6 @@ def _adam_mini(job: Job, model: Any, weights: list[Any]) -> Any:
 
 
 def _linear_in_blocks(job: Job, model: Any) -> Iterator[Any]:
-    import torch
-    from transformers.pytorch_utils import Conv1D
-
     inside = {id(weight) for path, weight in paths(job.model, model) if "layers" in path}
     for module in model.modules():
         if isinstance(module, (torch.nn.Linear, Conv1D)) and id(module.weight) in inside:
@@ -211,8 +172,6 @@ def _of_bitsandbytes(job: Job, model: Any, weights: list[Any]) -> Any:
 
     Source: transformers 5.23, trainer.py, Trainer.create_optimizer.
     """
-    import torch
-
     optim = import_module("bitsandbytes.optim")
     wide = {"adamw": "AdamW32bit", "adam": "Adam32bit", "sgd-momentum": "SGD32bit", "rmsprop": "RMSprop32bit"}
     name, more = BITSANDBYTES.get(job.optimizer) or (wide[job.optimizer], {})

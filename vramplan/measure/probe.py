@@ -14,10 +14,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-MIB = 2**20
-SEQUENCE = (*(3 * MIB,) * 4, -1, -3, 5 * MIB, 30 * MIB, 700 * 1024, -0, 12 * MIB, -7, 25 * MIB)
-"""Sizes that are asked for, in bytes; -N frees the Nth of them, counted from 0."""
+import torch
+from torch import distributed
 
+from vramplan.measure.calibration import SEQUENCE
+
+MIB = 2**20
 WIDTH, ROWS = 512, 64
 GROUP = "--group"  # of a process that is one of two ranks
 
@@ -31,8 +33,6 @@ def main(reply: str) -> None:
 
 def run() -> dict[str, Any]:
     """What the steps take, in bytes; `problem` where there is no GPU."""
-    import torch
-
     cuda = torch.cuda
     if not cuda.is_available():
         return {"problem": "PyTorch finds no GPU"}
@@ -68,8 +68,6 @@ def run() -> dict[str, Any]:
 
 def allocations() -> list[int]:
     """What the allocator reserves after each part of the sequence."""
-    import torch
-
     blocks: list[Any] = []
     reserved = []
     for one in SEQUENCE:
@@ -88,8 +86,6 @@ def _stored(tensor: Any) -> int:
 
 def _outside() -> int:
     """Bytes of the GPU that are in use and not in the allocator of this process."""
-    import torch
-
     free, total = torch.cuda.mem_get_info()
     used: int = total - free - torch.cuda.memory_reserved()
     return used
@@ -97,8 +93,6 @@ def _outside() -> int:
 
 def _steps() -> None:
     """Three steps of a network that uses the kernels of most: products in bf16, attention, norm, softmax, AdamW."""
-    import torch
-
     layer = torch.nn.TransformerEncoderLayer(WIDTH, 8, 4 * WIDTH, batch_first=True).cuda()
     head = torch.nn.Linear(WIDTH, 4096).cuda()
     parameters = [*layer.parameters(), *head.parameters()]
@@ -136,9 +130,6 @@ def _groups() -> int | None:
 
 def group(rank: int) -> int:
     """As one of two ranks: bytes that the first collectives take of its GPU."""
-    import torch
-    from torch import distributed
-
     torch.cuda.set_device(rank)
     value = torch.ones(MIB, device="cuda")
     distributed.init_process_group("nccl")

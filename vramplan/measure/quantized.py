@@ -13,24 +13,19 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from vramplan.errors import UsageError
+import torch
+
+from vramplan.measure.runnable import QUANTIZED
 from vramplan.measure.stand_ins import Truth
 from vramplan.values.job import Job
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO3
 
-KINDS = ("nf4", "nf4-double", "int8")
 SPREAD = 0.002
 """Of random weights: with 0.02, which is usual, whole columns of the feed-forward layer's activations are outliers of
 8-bit products, and each layer keeps those once more."""
 OUTLIERS = 6.0  # from which on a column of activations is no 8-bit number (BitsAndBytesConfig, llm_int8_threshold)
 CUT = (ZERO3, FSDP, FSDP_GRAD_OP)  # weights into parts
 BACKENDS = ("default", "cuda")  # of operators; the second one wins
-
-
-def check_installed(job: Job) -> None:
-    """Raise UsageError if a job has quantized weights and bitsandbytes is not there."""
-    if job.quantization in KINDS and util.find_spec("bitsandbytes") is None:
-        raise UsageError(f"{job.quantization} needs bitsandbytes", key="quantization", hint="pip install bitsandbytes")
 
 
 def replaced(job: Job, model: Any, compute: Any) -> Any:
@@ -41,9 +36,9 @@ def replaced(job: Job, model: Any, compute: Any) -> Any:
     Source: transformers 5.23, integrations/bitsandbytes.py, replace_with_bnb_linear; quantizers/base.py,
     get_modules_to_not_convert.
     """
-    if job.quantization not in KINDS:
+    if job.quantization not in QUANTIZED:
         return model
-    import torch
+    # what jobs without bitsandbytes need not have
     from transformers import BitsAndBytesConfig
     from transformers.integrations.bitsandbytes import replace_with_bnb_linear
     from transformers.quantizers.base import get_keys_to_not_convert
@@ -84,9 +79,8 @@ def quantize(job: Job, model: Any, compute: Any) -> None:
     of the other weights, as the library asks for (bnb_4bit_quant_storage).
     Source: bitsandbytes 0.50.2, nn/modules.py, Params4bit._quantize and Int8Params._quantize.
     """
-    if job.quantization not in KINDS:
+    if job.quantization not in QUANTIZED:
         return
-    import torch
 
     functional = import_module("bitsandbytes.functional")
     for _, module in layers(model):
@@ -113,8 +107,6 @@ def quantize_on_gpu(job: Job, model: Any, compute: Any) -> None:
 
     Source: transformers 5.23, integrations/bitsandbytes.py, Bnb4bitQuantize and Bnb8bitQuantize.
     """
-    import torch
-
     nn = import_module("bitsandbytes.nn")
     for _, module in layers(model):
         whole = torch.empty(module.out_features, module.in_features, dtype=compute or torch.float32, device="cuda")
@@ -149,8 +141,6 @@ def operators(truth: Truth) -> dict[Any, Callable[..., Any]]:
     No activation is an outlier. Products of few tokens, for which it has kernels that depend on the GPU, are those of
     many: the weight is given back its element type first.
     """
-    import torch
-
     found: dict[Any, Callable[..., Any]] = {}
 
     def register(name: str, _: Any = None) -> Callable[..., Any]:
@@ -209,10 +199,9 @@ def by_value(job: Job) -> Iterator[None]:
 
     Source: peft 0.21.2, utils/integrations.py, dequantize_module_weight and dequantize_bnb_weight.
     """
-    if job.quantization not in KINDS:
+    if job.quantization not in QUANTIZED:
         yield
         return
-    import torch
 
     functional = import_module("bitsandbytes.functional")
     with contextlib.ExitStack() as stack:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from vramplan.catalog.config_classes import FAMILY_OF, MODEL_TYPES
 from vramplan.engines import engine_of, names
 from vramplan.errors import InputError, Problem
-from vramplan.measure.checkpoints import SELECTIVE
-from vramplan.measure.objectives import LOSSES
-from vramplan.measure.optimizers import OPTIMIZERS
-from vramplan.measure.quantized import KINDS
+from vramplan.measure.runnable import LOSSES, OPTIMIZERS, QUANTIZED, SELECTIVE
 from vramplan.planner.checkpoints import blocks_per_segment
 from vramplan.results.measure import GPU
 from vramplan.values.job import Job
@@ -37,7 +34,7 @@ def _refused(job: Job, how: str) -> list[tuple[str, str, str]]:
         "padding": job.padding != "none" and job.attention == "flash",
         "eval_batch_size": job.eval_batch_size is not None,
         "generation_batch_size": job.generation_batch_size is not None,
-        "quantization": job.quantization not in (None, *KINDS),
+        "quantization": job.quantization not in (None, *QUANTIZED),
         "gradient_dtype": job.fp32_gradients,
         "offload": bool(job.offload),
         "parallel": job.data_parallel_size > 1 or job.split is not None or job.sharding is not None,
@@ -51,7 +48,7 @@ def _refused(job: Job, how: str) -> list[tuple[str, str, str]]:
         found.append(("precision", job.precision, f"{', '.join(precisions)}; {own}"))
     if job.optimizer.partition(":")[0] not in OPTIMIZERS:
         found.append(("optimizer", job.optimizer, f"{', '.join(OPTIMIZERS)}; {own}"))
-    attentions = (*ATTENTIONS, "math") if how == GPU else ATTENTIONS
+    attentions = (*ATTENTIONS, "math")
     if job.attention not in attentions:
         found.append(("attention", job.attention, ", ".join(attentions)))
     if job.loss.partition(":")[0] not in LOSSES:

@@ -15,8 +15,12 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import torch
+from torch.nn.utils import clip_grad
+from transformers import masking_utils
+
 from vramplan.measure import kernels, known, liger
-from vramplan.measure.optimizers import APOLLO, BITSANDBYTES, GALORE_8BIT
+from vramplan.measure.runnable import APOLLO, BITSANDBYTES, GALORE_8BIT
 from vramplan.options import words
 from vramplan.values.job import Job
 
@@ -31,8 +35,6 @@ class Truth:
 
 def stand_ins(truth: Truth) -> dict[Any, Callable[..., Any]]:
     """Operators that are not run, and what stands in for each."""
-    import torch
-
     aten = torch.ops.aten
     found: dict[Any, Callable[..., Any]] = {
         aten._local_scalar_dense.default: partial(_number, truth),
@@ -58,8 +60,6 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 def _indexed(x: Any, indices: Any) -> Any:
     """What is indexed; of a mask every place counts, as nobody knows which are true."""
-    import torch
-
     mask = indices[0]
     if mask is None or mask.dtype is not torch.bool:
         return torch.ops.aten.index.Tensor(x, indices)
@@ -80,8 +80,6 @@ def _grouped(left: Any, right: Any, offs: Any = None, bias: Any = None, out_dtyp
 
 def _number(truth: Truth, x: Any) -> bool | int | float:
     """0 of what is on the device; 1 of what is on the host, where optimizers count their steps."""
-    import torch
-
     said: bool | int | float | None = known.number(x)
     if said is not None:
         return said
@@ -113,8 +111,6 @@ class Count:
 
     def to(self, device: Any) -> Any:
         """A copy on the device."""
-        import torch
-
         return torch.empty((), dtype=torch.int64, device=device)
 
 
@@ -128,8 +124,6 @@ class _Kernel:
 @contextlib.contextmanager
 def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
     """The libraries of the job, without the kernels of their own, and with masks of what the job says of its tokens."""
-    import torch
-    from transformers import masking_utils
 
     def untrue(plain: Callable[..., Any]) -> Callable[..., Any]:
         def asks(*given: Any, **named: Any) -> Any:
@@ -194,9 +188,6 @@ def _patch_everywhere(stack: contextlib.ExitStack, name: str, around: Callable[.
 
 def without_device(job: Job, stack: contextlib.ExitStack) -> None:
     """What PyTorch itself asks of a device that is not there."""
-    import torch
-    from torch.nn.utils import clip_grad
-
     stack.enter_context(patch.object(torch.cuda, "synchronize", _nothing))
     # a thread of the engine does not know that numbers become tensors without data
     stack.enter_context(torch.autograd.set_multithreading_enabled(False))
@@ -213,8 +204,6 @@ def _capability(job: Job) -> tuple[int, int]:
 
 def _without_seeds(stack: contextlib.ExitStack) -> None:
     """APOLLO draws with a generator of the device, which a PyTorch without CUDA has not (random_projector.py)."""
-    import torch
-
     module = import_module("apollo_torch.random_projector")
 
     def drawn(shape: Any, seed: int, device: Any = None, dtype: Any = None) -> Any:
@@ -230,8 +219,6 @@ def _without_bitsandbytes(stack: contextlib.ExitStack) -> None:
     Source: bitsandbytes 0.50.2, functional.py: optimizer_update_32bit and optimizer_update_8bit_blockwise write in
     place, create_dynamic_map gives 256 numbers, and get_paged is memory that the allocator of PyTorch does not have.
     """
-    import torch
-
     module = import_module("bitsandbytes.functional")
     optimizer = import_module("bitsandbytes.optim.optimizer")
 

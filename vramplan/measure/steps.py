@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterator
 from statistics import median
 from time import perf_counter
 from typing import Any
 from unittest.mock import patch
 
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.optim import swa_utils
+
 from vramplan.measure import liger
 from vramplan.measure.adapters import adapted
 from vramplan.measure.batches import batch_of
 from vramplan.measure.checkpoints import checkpoint, cores
+from vramplan.measure.kernels import attention_by, fused_on_cuda, scratch_rules
 from vramplan.measure.network import build, configuration, tie
 from vramplan.measure.objectives import outputs_of, smoothed_inside, smooths_outside, trainer_smoothing
-from vramplan.measure.optimizers import LOMO, RATE, optimizer_of
+from vramplan.measure.optimizers import RATE, optimizer_of
 from vramplan.measure.parts import freeze, turn
-from vramplan.measure.quantized import KINDS, by_value, operators, quantize, quantize_on_gpu, replaced
+from vramplan.measure.quantized import by_value, operators, quantize, quantize_on_gpu, replaced
+from vramplan.measure.runnable import LOMO, QUANTIZED
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
+from vramplan.measure.storages import Storages
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import NEXT_FORWARD, Job
 
@@ -42,8 +52,6 @@ class Loop(NamedTuple):
 
 def dtype_of(job: Job) -> Any:
     """The 16-bit element type of the precision; None of fp32."""
-    import torch
-
     return {"fp16": torch.float16, "bf16": torch.bfloat16}.get(job.precision.rpartition("-")[2])
 
 
@@ -52,8 +60,6 @@ def prepare(job: Job, device: str) -> Loop:
 
     Weights of 16 bits are made as such: a copy in fp32 that came first would leave its holes in the allocator.
     """
-    import torch
-
     config = configuration(job)
     with torch.device(device):
         model = liger.replaced(job, _cast(job, build(job, config, _weights_of(job))))
@@ -66,8 +72,6 @@ def prepare(job: Job, device: str) -> Loop:
 
 def skeleton(job: Job) -> Any:
     """The model without storages; to be made before tensors have no data, which a cast could not put in its place."""
-    import torch
-
     config = configuration(job)
     with torch.device("meta"), by_value(job):
         return adapted(job, replaced(job, liger.replaced(job, _cast(job, build(job, config))), dtype_of(job)))
@@ -97,8 +101,6 @@ def _cast(job: Job, model: Any) -> Any:
 
 def _loop(job: Job, model: Any, device: str, most: int, copy: Any = None) -> Loop:
     """`copy`: without data, what stands in for a copy of the model, whose views would not be of what it has."""
-    import torch
-
     model.train()
     freeze(job, model)
     checkpoint(job, model)
@@ -108,8 +110,6 @@ def _loop(job: Job, model: Any, device: str, most: int, copy: Any = None) -> Loo
         scaler = torch.amp.GradScaler(device)
     optimizer = optimizer_of(job, model)
     if job.ema:
-        from torch.optim import swa_utils
-
         with contextlib.ExitStack() as stack:
             if copy is not None:
                 stack.enter_context(patch.object(swa_utils, "deepcopy", lambda _: _on_device(job, copy)))
@@ -126,8 +126,6 @@ def _no_phase(_: str) -> None:
 
 def _on_host(job: Job) -> contextlib.AbstractContextManager[Any]:
     """What forward saves goes to pinned memory of the host, where the job says so."""
-    import torch
-
     host: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if job.offload_activations:
         host = torch.autograd.graph.save_on_cpu(pin_memory=True)
@@ -136,8 +134,6 @@ def _on_host(job: Job) -> contextlib.AbstractContextManager[Any]:
 
 def forward(loop: Loop) -> Any:
     """What the model returns, with its loss: under autocast and with what is saved on the host, as the job has it."""
-    import torch
-
     job = loop.job
     casts = job.precision.startswith("amp-")
     around = torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
@@ -164,8 +160,6 @@ def _wide(value: Any) -> Any:
 
 def one_step(loop: Loop, enter: Callable[[str], None] = _no_phase) -> None:
     """One iteration: the micro-steps of an accumulation, then the optimizer. `enter` is told each phase."""
-    import torch
-
     job = loop.job
     for _ in range(loop.micro_steps):
         enter("forward")
@@ -210,7 +204,6 @@ def attention_of(job: Job) -> Iterator[None]:
     if job.attention == "eager":
         yield
         return
-    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     kernels = {
         "flash": SDPBackend.FLASH_ATTENTION,
@@ -223,8 +216,6 @@ def attention_of(job: Job) -> Iterator[None]:
 
 def on_gpu(job: Job, steps: int) -> dict[str, Any]:
     """Figures of real steps on the first GPU, the first step left out: it makes the states and warms up."""
-    import torch
-
     cuda = torch.cuda
     phase = "model"
     figures: dict[str, Any] = {"outcome": "fits", "step_seconds": None}
@@ -267,17 +258,9 @@ def on_gpu(job: Job, steps: int) -> dict[str, Any]:
 
 def without_data(job: Job) -> dict[str, Any]:
     """Figures of one step on tensors without data, as CUDA's code paths would make and free them."""
-    import gc
-
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.nn import functional
-
-    from vramplan.measure.kernels import attention_by, fused_on_cuda, scratch_rules
-    from vramplan.measure.storages import Storages
-
     kept = fused_on_cuda()
     truth = Truth()
-    library = operators(truth) if job.quantization in KINDS else {}
+    library = operators(truth) if job.quantization in QUANTIZED else {}
     counted = Storages("cuda", scratch_rules(), stand_ins(truth), library)
     with contextlib.ExitStack() as stack:
         stack.enter_context(liger.for_one_job())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -33,7 +34,6 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
         composed: Mapping[Any, Callable[..., Any]] = MappingProxyType({}),
     ) -> None:
         super().__init__()
-        import torch
 
         self._torch = torch
         self._device = device
@@ -141,6 +141,4 @@ def _replaces(func: Any, args: Any) -> bool:
 
     Source: tools/autograd/derivatives.yaml, index_put_.
     """
-    import torch
-
     return func is torch.ops.aten.index_put.default and not (len(args) > ACCUMULATE and args[ACCUMULATE])

@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, Literal, Protocol
 
+from vramplan.errors import near_matches
 from vramplan.options.option import COUNT, FLAG, MAX_COUNT, NUMBER, SIZE, TEXTS, WORD, Option
 from vramplan.options.spellings import OPEN, bare, meaning
+from vramplan.options.table import has_the_word
 from vramplan.options.words import LOW_RANK_OPTIMIZERS, pattern_of
 
 
@@ -58,7 +60,8 @@ def _word(option: Option, fields: Fields, name: str) -> str | None:
     if found is not None:  # in a job it is in our words already; a runtime profile comes as it is
         return found.word
     if text is not None and text not in option.words:
-        fields.unknown_word(name, text, option.words, OPEN.get(bare(text)) if option.spellings else None)
+        hint = OPEN.get(bare(text)) if option.spellings else None
+        fields.unknown_word(name, text, option.words, hint or _of_another_key(text, option.words))
         return None
     return text
 
@@ -135,8 +138,17 @@ def _pattern(option: Option, fields: Fields, name: str) -> str | None:
         return None
     heads = [one for one in known if one.partition(":")[0] == text and "[" not in one]
     hint = f"{heads[0]}, for example {_example(heads[0])}" if heads else OPEN.get(bare(text))
-    fields.unknown_word(name, text, known, hint)
+    fields.unknown_word(name, text, known, hint or _of_another_key(text, known))
     return None
+
+
+def _of_another_key(text: str, known: Collection[str]) -> str | None:
+    """A hint for a word that only another key has, and that is no slip in a word of this one."""
+    other = has_the_word(text)
+    if other is None or near_matches(text, known) is not None:
+        return None
+    option_too = f" ({other.option})" if other.options else ""
+    return f"it is a value of {other.key}{option_too}"
 
 
 EXAMPLES = dict.fromkeys(LOW_RANK_OPTIMIZERS, 128)  # numbers that people use, where 4 is none

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from vramplan.planner import on_demand
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Schedule
 from vramplan.planner.bands import (
     OUTSIDE_CALIBRATED,
@@ -60,9 +61,7 @@ class Judge:
         self.context_bytes = job.runtime.context_on(job.gpu.architecture)
         self.groups_bytes = 0  # of the communicators
         if job.data_parallel_size > 1 or job.split is not None:
-            from vramplan.planner.groups import process_groups  # only jobs with several devices pay for it
-
-            self.groups_bytes = len(process_groups(job)) * job.runtime.process_group_bytes
+            self.groups_bytes = len(on_demand.process_groups(job)) * job.runtime.process_group_bytes
         self.outside_bytes = self.context_bytes + self.groups_bytes  # on the device, and not in the allocator
         self.usable_bytes = job.usable_bytes
         workspace = job.runtime.blas_workspace_on(job.gpu.architecture)
@@ -119,13 +118,11 @@ class Judge:
         split = self.job.split
         if split is None or split.pipeline == 1:
             return ()
-        from vramplan.replay.pipeline.stages import stages_of  # only pipelines pay for it
-
         job = self.job
         steps = job.gradient_accumulation_steps
         if steps is None and job.micro_batch_size is not None and job.global_batch_size:
             steps = max(1, job.global_batch_size // (job.micro_batch_size * job.data_parallel_size))
-        return stages_of(split, job.model.blocks, steps)
+        return on_demand.stages_of(split, job.model.blocks, steps)
 
     @property
     def stacks(self) -> tuple[int, ...]:
@@ -140,13 +137,12 @@ class Judge:
         stages = self.stages
         if not stages:
             return 0
-        from vramplan.replay.pipeline.stages import contenders  # only pipelines pay for it
 
         def held(stage: int) -> int:
             record = self.record(strategy, accumulates, micro == 1, stage)
             return record.peak_bytes(micro) + record.stranded_bytes(micro)
 
-        return max(contenders(stages), key=held)
+        return max(on_demand.contenders(stages), key=held)
 
     def envelope(self, strategy: str, accumulates: bool) -> Envelope:
         """Peak over all micro-batches above 1."""
@@ -280,9 +276,7 @@ class Judge:
         job = self.job
         if not (job.offload or job.offload_activations):
             return True
-        from vramplan.planner.on_host import is_within  # few jobs offload
-
-        return is_within(self.record_at(strategy, micro, accumulates), job, micro)
+        return on_demand.is_within(self.record_at(strategy, micro, accumulates), job, micro)
 
     def largest_micro_batch(
         self, strategy: str, accumulates: bool, limit_bytes: int, *, short: bool = False, certain: bool = False
@@ -305,9 +299,7 @@ class Judge:
         if found is None:
             found = known[key] = self._largest(strategy, accumulates, limit_bytes, within)
         if found and not self.is_on_host(strategy, found, accumulates):
-            from vramplan.planner.on_host import largest_within
-
-            found = largest_within(lambda micro: self.is_on_host(strategy, micro, accumulates), found - 1)
+            found = on_demand.largest_within(lambda micro: self.is_on_host(strategy, micro, accumulates), found - 1)
         return found
 
     def _largest(self, strategy: str, accumulates: bool, limit_bytes: int, within: Callable[[int], bool]) -> int:

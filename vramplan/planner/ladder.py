@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vramplan.planner import on_demand
 from vramplan.planner.accumulation import Accumulation, Schedule
 from vramplan.planner.budget import Footprint
 from vramplan.planner.judge import Judge
@@ -136,9 +137,7 @@ def _certainly_above(judge: Judge, strategy: str, schedule: Schedule, limit_byte
     sharding = judge.job.sharding
     # with no_sync, ZeRO or HSDP gradients are neither resident as a whole nor absent: the lower bound does not hold
     if sharding is not None and (sharding.no_sync or sharding.zero or sharding.replicas > 1):
-        from vramplan.planner.plain import most_within  # few jobs share their states so
-
-        return micro > most_within(judge.job, strategy, limit_bytes, judge.replays)
+        return micro > on_demand.most_within(judge.job, strategy, limit_bytes, judge.replays)
     lower = judge.envelope(strategy, True).peak_bytes(micro)
     if not schedule.accumulates:
         lower -= judge.gradient_bytes(strategy) + DIVIDED_LOSS_BYTES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vramplan.planner import on_demand
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung
@@ -40,9 +41,7 @@ def host_held(record: Record, job: Job, schedule: Schedule) -> Host | None:
     """What is on the host; None if nothing is offloaded."""
     if not record.host and record.host_states is None:
         return None
-    from vramplan.replay.host import host_of  # few jobs offload
-
-    return host_of(record, job, schedule.micro_batch_size, schedule.gradient_accumulation_steps)
+    return on_demand.host_of(record, job, schedule.micro_batch_size, schedule.gradient_accumulation_steps)
 
 
 def devices_of(judge: Judge, strategy: str, schedule: Schedule) -> list[Device]:

@@ -28,6 +28,8 @@ class Told:
     made_linear: Methods = ()
     module_entered: Methods = ()
     module_over: Methods = ()
+    outer_entered: Methods = ()
+    outer_over: Methods = ()
     recorded: Methods = ()
     launched: Methods = ()
     packing: Methods = ()

@@ -44,6 +44,19 @@ class Observer:
     def module_over(self) -> None:
         """The operators of that module have run."""
 
+    def outer_entered(
+        self, is_told: bool, own: tuple[Parameter, ...], read: tuple[Parameter, ...], whole: tuple[Parameter, ...]
+    ) -> None:
+        """A module of several operators is about to run, which may have others inside.
+
+        Its operators compute with its `own` parameters; of those that it only `read`s it looks at the element type.
+        `whole` are all parameters of a block of experts, those of the modules inside too. `is_told`: an input needs a
+        gradient, so that the module is told when its backward is over.
+        """
+
+    def outer_over(self) -> None:
+        """The innermost of these modules has run."""
+
     def recorded(self, inputs: Sequence[Tensor | None], fn: Backward) -> Backward:
         """An operator is about to run. Returns its backward function, or a function around it."""
         return fn
@@ -242,6 +255,13 @@ class Sharding(Observer):
     def end_other(self) -> None:
         """The second model has run."""
 
+    def held_whole(self, weight: Parameter) -> Tensor | None:
+        """What lives on after the weight was let go of, if a function's context still looks at it; None: nothing."""
+        return None
+
+    def takes_own(self, weight: Parameter) -> None:
+        """A layer has run that looks at data of its own in the place of what was gathered of its weight."""
+
     def after_model(self, loss: Tensor) -> Tensor:
         """The model has returned its loss, or its logits. Returns the tensor that the step goes on with."""
         return loss
@@ -258,4 +278,30 @@ def entered(run: Callable[[Tensor], Tensor], hidden: Tensor, *parameters: Parame
         return run(hidden)
     finally:  # a recomputation may stop inside
         for tell in told.module_over:
+            tell()
+
+
+class Outer:
+    """The time in which a module runs that may have others inside; whoever follows modules is told of both its ends.
+
+    It does not hold the inputs of the module.
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        *others: Tensor,
+        own: tuple[Parameter, ...] = (),
+        read: tuple[Parameter, ...] = (),
+        whole: tuple[Parameter, ...] = (),
+    ) -> None:
+        self.told = x.tape.told
+        for tell in self.told.outer_entered:
+            tell(any(one.node is not None for one in (x, *others)), own, read, whole)
+
+    def __enter__(self) -> None:
+        """It is told of already."""
+
+    def __exit__(self, *_: object) -> None:
+        for tell in self.told.outer_over:  # also where a recomputation stops inside
             tell()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramplan.engines import imported
 from vramplan.replay.models import reads_slice
 from vramplan.replay.models.modules import CORE, OUTSIDE_LOSSES, Recipe, Segment, Slice
 from vramplan.replay.precision import Precision
@@ -45,9 +46,9 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
 def _segments_of(setup: Setup) -> tuple[Segment, ...]:
     if not setup.compile:
         return setup.segments
-    from vramplan.replay.techniques.compiling import compiled_segments  # only compiled jobs pay for it
-
-    return compiled_segments(setup.model.family, setup.segments)
+    found: tuple[Segment, ...]
+    found = imported("vramplan.replay.techniques.compiling:compiled_segments")(setup.model.family, setup.segments)
+    return found
 
 
 def slice_of(setup: Setup) -> Slice:

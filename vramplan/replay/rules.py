@@ -21,7 +21,10 @@ from vramplan.engines import engine_of, names
 from vramplan.results.explain import Rule
 
 OWN = (
-    "vramplan.replay.operators.basic",
+    "vramplan.replay.operators.elementwise",
+    "vramplan.replay.operators.products",
+    "vramplan.replay.operators.normalised",
+    "vramplan.replay.operators.ends",
     "vramplan.replay.operators.attention",
     "vramplan.replay.operators.ring_attention",
     "vramplan.replay.operators.convolution",
@@ -72,7 +75,10 @@ OWN = (
 
 FILE = re.compile(r"\b((?:\w+/)*\w+\.py)\b")
 LIBRARIES = ("torch/", "torchtune/")  # files that are named with theirs
-PUBLIC = {"basic": "operators", "autograd": "engine"}  # files whose rules have the name of what they are about
+# Files whose rules have the name of what they are about.
+PUBLIC = {"replay.autograd": "engine"} | {
+    f"replay.operators.{file}": "operators" for file in ("elementwise", "products", "normalised", "ends")
+}
 LABELS = ("Saves `", "Backward:", "Source:")
 
 
@@ -153,10 +159,11 @@ def name_of(module: str, function: str) -> str:
 
 def public_name(module: str) -> str:
     """What rules and code of models are called after: their file, or the engine whose own code it is."""
-    folder, _, file = module.removeprefix("vramplan.").rpartition(".")
+    inside = module.removeprefix("vramplan.")
+    folder, _, file = inside.rpartition(".")
     if folder.startswith("engines.") and file in ("operators", "model"):
         return folder.removeprefix("engines.")
-    return PUBLIC.get(file, file)
+    return PUBLIC.get(inside, file)
 
 
 def home_of(name: str) -> str:

@@ -16,7 +16,7 @@ from vramplan.engines import imported
 from vramplan.replay.kernels import Launches
 from vramplan.replay.models import family, iteration_of, kept_of_samples, takes_samples_apart
 from vramplan.replay.observers import Release, Sharding
-from vramplan.replay.operators.basic import mul_scalar
+from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.optimizers import optimizer_of
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recipe import recipe_of
@@ -243,11 +243,12 @@ class Iteration:
 
     def _pieces(self) -> tuple[tuple[int, ...], ...]:
         """The optimizer's states tensor by tensor, which only the simulated allocator asks for."""
-        from vramplan.replay.optimizers.pieces import state_pieces
-
         setup, parameters = self.setup, self.tape.parameters
         how = setup.optimizer, setup.optimizer_implementation, self.precision, setup.wide_embeddings
-        return state_pieces(parameters, *how)
+        pieces: tuple[tuple[int, ...], ...] = imported("vramplan.replay.optimizers.pieces:state_pieces")(
+            parameters, *how
+        )
+        return pieces
 
     def _find_unreached(self) -> None:
         """Find the weights that do not affect the loss: their gradients stay None, and optimizers skip them."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from vramplan.errors import Problem
+from vramplan.report import on_demand
 from vramplan.results import SCHEMA_VERSION as SCHEMA_VERSION
 from vramplan.results import FitResult
 from vramplan.results import fit_document as fit_document
@@ -52,10 +53,8 @@ def dumps(document: Mapping[str, Any]) -> str:
 
 def check_document(rows: Iterable[CheckRow], summary: CheckSummary | None = None) -> dict[str, Any]:
     """The answer of `vramplan check`; the summary is counted from the rows if it is not given."""
-    from vramplan.results.listings import CheckSummary
-
     rows = tuple(rows)
-    summary = summary or CheckSummary.of(rows)
+    summary = summary or on_demand.CheckSummary.of(rows)
     return {
         "schema_version": SCHEMA_VERSION,
         "results": [
@@ -79,10 +78,8 @@ def validate_document(rows: Iterable[ValidateRow], summary: ValidateSummary | No
     """The answer of `vramplan validate`; the summary is computed from the rows if it is not given."""
     from dataclasses import asdict
 
-    from vramplan.results.listings import BandStats, ErrorStats, LabelStats, UnspecifiedStats, ValidateSummary
-
     rows = tuple(rows)
-    summary = summary or ValidateSummary.of(rows)
+    summary = summary or on_demand.ValidateSummary.of(rows)
     return {
         "schema_version": SCHEMA_VERSION,
         "results": [
@@ -115,10 +112,10 @@ def validate_document(rows: Iterable[ValidateRow], summary: ValidateSummary | No
             "per_runtime": {name: _stats(stats) for name, stats in summary.per_runtime.items()},
             "per_devices": {name: _stats(stats) for name, stats in summary.per_devices.items()},
             "per_source": {name: _stats(stats) for name, stats in summary.per_source.items()},
-            "peaks": _stats(summary.peaks or ErrorStats.of([])),
-            "unspecified": asdict(summary.unspecified or UnspecifiedStats.of([])),
-            "labels": _labels(summary.labels or LabelStats.of([])),
-            "bands": asdict(summary.bands or BandStats.of([])),
+            "peaks": _stats(summary.peaks or on_demand.ErrorStats.of([])),
+            "unspecified": asdict(summary.unspecified or on_demand.UnspecifiedStats.of([])),
+            "labels": _labels(summary.labels or on_demand.LabelStats.of([])),
+            "bands": asdict(summary.bands or on_demand.BandStats.of([])),
             "outcomes": {"right": summary.outcomes_right, "total": summary.outcomes_total},
             "ladders": _ladders(summary),
             "rates": None if summary.rates is None else _rates(summary.rates),
@@ -154,11 +151,9 @@ def _labels(labels: LabelStats) -> dict[str, Any]:
 
 def _ladders(summary: ValidateSummary) -> dict[str, Any]:
     """What switches change: the steps that are large enough to be judged together, and each of all."""
-    from vramplan.results.listings import ErrorStats
-
     judged = summary.judged_steps
     return {
-        **_stats(ErrorStats.of([step.relative_error for step in judged])),
+        **_stats(on_demand.ErrorStats.of([step.relative_error for step in judged])),
         "right_in_sign": sum(step.has_sign for step in judged),
         "steps": [
             {

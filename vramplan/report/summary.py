@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
+from vramplan.report import on_demand
 from vramplan.report.headline import (
     HEADLINES,
     NARROWEST,
@@ -247,10 +248,8 @@ def _whole_run(result: FitResult, width: int) -> list[Line]:
     """How long the run takes, and what it costs."""
     if result.run is None:
         return []
-    from vramplan.report.whole_run import limit_words, run_words  # few answers are of a whole run
-
-    broken = limit_words(result.run)
-    items = [item_of(words, "note" if words in broken else "") for words in run_words(result.run)]
+    broken = on_demand.limit_words(result.run)
+    items = [item_of(words, "note" if words in broken else "") for words in on_demand.run_words(result.run)]
     return laid_out("run", items, width, 5)
 
 

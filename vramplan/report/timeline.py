@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from csv import writer as csv_writer
+from io import StringIO
 from typing import Any
 
 from vramplan.report import markdown as page
@@ -77,9 +79,6 @@ def text(drawing: Drawing, *, width: int | None) -> list[Line]:
 
 def csv(drawing: Drawing) -> str:
     """One row per sample."""
-    from csv import writer as csv_writer
-    from io import StringIO
-
     history = drawing.timeline.history
     to = StringIO()
     writer = csv_writer(to, lineterminator="\n")

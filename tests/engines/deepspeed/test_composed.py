@@ -47,6 +47,19 @@ def test_four_bit_weights_are_shared_as_they_are_packed() -> None:
     assert states(whole, "weights") - states(decision, "weights") == pytest.approx(saved, rel=0.01)
 
 
+def test_eight_bit_weights_are_shared_and_whole_in_the_states_of_their_layers() -> None:
+    """A byte for each weight of a linear layer and four for each of its outputs on every device, beside what is cut."""
+    decision = decide(job("zero3", adapter={"kind": "lora"}, quantization="int8"))
+    whole = decide(job("zero3", adapter={"kind": "lora"}))
+    shape = decision.job.model
+    width = shape.hidden_size
+    key_value = shape.key_value_heads * shape.head_size
+    linear = shape.layers * (2 * width * width + 2 * width * key_value + 3 * width * shape.intermediate_size)
+    outputs = shape.layers * (3 * width + 2 * key_value + 2 * shape.intermediate_size)
+    added = linear + 4 * outputs - linear * (2 - 1) / DEVICES
+    assert states(decision, "weights") - states(whole, "weights") == pytest.approx(added, rel=0.01)
+
+
 @pytest.mark.parametrize("sharding", ["zero1", "zero2", "zero3"])
 def test_an_optimizer_of_eight_bits_steps_the_part_of_a_device(sharding: str) -> None:
     """Two states of a byte for each element of the part, and the maxima of their blocks of 256."""

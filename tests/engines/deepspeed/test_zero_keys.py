@@ -61,12 +61,6 @@ def test_a_second_bucket_costs_as_much_as_the_first() -> None:
         ("--sharding zero2 --gpus 4 --precision bf16", "precision", "use mixed-bf16"),
         ("--sharding zero2 --gpus 4 --precision fp32", "precision", "not modelled"),
         ("--sharding zero2 --gpus 4 --optimizer muon", "optimizer", "not modelled"),
-        ("--sharding zero3 --gpus 4 --adapter dora", "adapter", "use zero2, or lora"),
-        (
-            "--sharding zero3 --gpus 4 --adapter ia3 --stage3-param-persistence-threshold 99",
-            "adapter",
-            "ia3 with factors above stage3_param_persistence_threshold",
-        ),
         (f"{DRIVE} --adapter lora", "adapter", "parameters on NVMe"),
         ("--sharding zero3 --gpus 4 --offload gradients", "offload", "[optimizer, gradients]"),
         ("--sharding zero3 --gpus 4 --offload-optimizer-device nvme", "offload_optimizer_device", "means nothing"),

@@ -12,9 +12,10 @@ from vramplan.answers.session import Session, opened
 from vramplan.cli.output import Output, output, say, write
 from vramplan.cli.runs.configs import Asked, converted
 from vramplan.cli.save import save
+from vramplan.configs.asked import Writer, asked_of
 from vramplan.configs.costs import comments_of, header_of
 from vramplan.configs.writers import MODULES, writer_of
-from vramplan.configs.writing import ALL_FILES, Made, Writer, asked_of, made
+from vramplan.configs.writing import ALL_FILES, Made, made
 from vramplan.errors import InputError, UsageError
 from vramplan.options import table
 from vramplan.options.words import TEXTBOOK

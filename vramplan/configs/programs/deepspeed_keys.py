@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.configs.sheet import Release, Table, names
+from vramplan.configs.table import Release, Table, names
 
 ZERO = "zero_optimization"
 SIZES = {

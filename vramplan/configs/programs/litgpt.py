@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
+from vramplan.configs.sheet import Meaning, Program, Sheet
+from vramplan.configs.table import Release, Table, names
 from vramplan.errors import near_matches
 
 UNDERSTOOD = names(

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
+from vramplan.configs.sheet import Meaning, Program, Sheet
+from vramplan.configs.table import Release, Table, names
 
 UNDERSTOOD = names(
     """
@@ -294,6 +295,9 @@ def _sharding(sheet: Sheet, meaning: Meaning) -> bool:
     strategy = str(below.get("sharding_strategy") or sheet.text("fsdp_config.sharding_strategy") or "").upper()
     if not given:
         sheet.get("fsdp_config")
+        return False
+    if (sheet.devices or sheet.count("n_gpus")) == 1:  # llmfoundry/command_utils/train.py, train
+        meaning.note("fsdp_config: llm-foundry takes no FSDP on one GPU")
         return False
     if strategy not in SHARDINGS:
         sheet.problem("fsdp_config.sharding_strategy", f"{strategy!r} is not understood", ", ".join(SHARDINGS))

@@ -9,7 +9,8 @@ megatron_patch/arguments.py and tokenizer/__init__.py (`--vocab-size` is the tok
 
 from __future__ import annotations
 
-from vramplan.configs.sheet import Meaning, Sheet, names
+from vramplan.configs.sheet import Meaning, Sheet
+from vramplan.configs.table import names
 
 UNDERSTOOD = names(
     """

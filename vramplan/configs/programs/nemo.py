@@ -15,7 +15,8 @@ from typing import Any
 
 from vramplan.configs.programs import nemo_models as model
 from vramplan.configs.programs import nemo_recipes as recipes
-from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
+from vramplan.configs.sheet import Meaning, Program, Sheet
+from vramplan.configs.table import Release, Table, names
 
 UNDERSTOOD = names(
     """

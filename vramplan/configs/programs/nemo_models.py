@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.configs.sheet import Meaning, Sheet, names
+from vramplan.configs.sheet import Meaning, Sheet
+from vramplan.configs.table import names
 
 UNDERSTOOD = names(
     """

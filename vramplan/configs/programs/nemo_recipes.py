@@ -15,7 +15,8 @@ from typing import Any
 from vramplan.configs import constructed
 from vramplan.configs.constructed import CLASS, Made
 from vramplan.configs.forms import NotConstant
-from vramplan.configs.sheet import Meaning, Sheet, Written, names
+from vramplan.configs.sheet import Meaning, Sheet, Written
+from vramplan.configs.table import names
 
 UNDERSTOOD = names(
     """

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs import constructed
-from vramplan.configs.sheet import Meaning, Release, Sheet, Written, names
+from vramplan.configs.sheet import Meaning, Sheet, Written
+from vramplan.configs.table import Release, names
 
 UNDERSTOOD = names(
     """

@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.sheet import Meaning, Program, Release, Sheet, Table, names
+from vramplan.configs.sheet import Meaning, Program, Sheet
+from vramplan.configs.table import Release, Table, names
 
 UNDERSTOOD = names(
     """

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.sheet import Meaning, Sheet, Table, names
+from vramplan.configs.sheet import Meaning, Sheet
+from vramplan.configs.table import Table, names
 from vramplan.errors import near_matches
 
 FOREACH = ("optimizer_implementation", "foreach")

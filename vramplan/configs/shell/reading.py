@@ -331,6 +331,8 @@ class _Reader(Expansion):
             return arguments
         at = texts.index("--")
         outer, inner = texts[:at], arguments[at + 1 :]
+        while "&&" in (item.text for item in inner):  # handed on as a word, for the shell of the cluster
+            inner = inner[[item.text for item in inner].index("&&") + 1 :]
         starts = inner[0].text.rsplit("/", 1)[-1] in _LAUNCHERS if inner else False
         if not starts or not any(_PROGRAM.search(text) for text in outer):
             return arguments  # the program's own arguments

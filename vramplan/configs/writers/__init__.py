@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
+from vramplan.configs.asked import Writer
 from vramplan.configs.registry import OTHER_NAMES
-from vramplan.configs.writing import Writer
 from vramplan.errors import UsageError, near_matches
 
 MODULES = {

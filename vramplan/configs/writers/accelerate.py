@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramplan.configs.asked import Asked, Files, Writer
 from vramplan.configs.page import JSON, Page
 from vramplan.configs.programs import accelerate
 from vramplan.configs.programs.accelerate import DEEPSPEED, FSDP, PARALLEL
 from vramplan.configs.writers import words
 from vramplan.configs.writers.arguments import page_of, task_of
-from vramplan.configs.writing import Asked, Files, Writer
 
 KINDS = {"fsdp": "FSDP", "zero": "DEEPSPEED", "ddp": "MULTI_GPU"}
 STRATEGIES = {"fsdp": "FULL_SHARD", "fsdp-grad-op": "SHARD_GRAD_OP", "hsdp": "HYBRID_SHARD"}

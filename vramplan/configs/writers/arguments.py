@@ -1,6 +1,6 @@
 """The YAML of TRL and of scripts with TrainingArguments.
 
-The words are those of `programs/arguments.py` and `programs/trainer.py`. Sources of what a script takes:
+The words are those of `programs/arguments/` and `programs/trainer.py`. Sources of what a script takes:
 huggingface/trl 1.16.0, trl/scripts/sft.py, dpo.py (`--config`); huggingface/transformers 5.23.0,
 src/transformers/hf_argparser.py (parse_yaml_file), examples/pytorch/language-modeling/run_clm.py.
 """
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramplan.configs.asked import Asked, Files, Writer
 from vramplan.configs.page import Page
 from vramplan.configs.programs import trainer
 from vramplan.configs.writers import words
-from vramplan.configs.writing import Asked, Files, Writer
 
 FSDP_WORDS = {"fsdp": "full_shard", "fsdp-grad-op": "shard_grad_op", "hsdp": "hybrid_shard"}
 MODEL = ("model",)
@@ -60,9 +60,9 @@ def page_of(asked: Asked, name: str, *, is_trl: bool) -> Page:
     _loss(page, asked, is_trl)
     if asked["compile"]:
         page.put("torch_compile", True, "compile")
-    if asked["adapter"] is not None or asked["adapter.kind"]:
+    if is_trl and (asked["adapter"] is not None or asked["adapter.kind"]):
         _adapter(page, asked)
-    if asked["quantization"]:
+    if is_trl and asked["quantization"]:
         _quantization(page, asked)
     if asked["eval_batch_size"]:
         page.put("eval_strategy", "steps", "eval_batch_size")
@@ -108,7 +108,7 @@ def _checkpoints(page: Page, asked: Asked) -> None:
 
 def _loss(page: Page, asked: Asked, is_trl: bool) -> None:
     word = asked["loss"]
-    if word == "dpo":
+    if word == "dpo" and is_trl:
         page.put("loss_type", "sigmoid", "loss")
         page.put("beta", 0.1, "loss")
         if asked["dpo_reference"] == "precomputed":

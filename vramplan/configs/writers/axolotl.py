@@ -1,6 +1,6 @@
 """The YAML of `axolotl train`.
 
-The words are those of `programs/axolotl.py`. Source of what its schema asks for:
+The words are those of `programs/axolotl/`. Source of what its schema asks for:
 axolotl-ai-cloud/axolotl 0.19.0, src/axolotl/utils/schemas/config.py and validation.py.
 """
 
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramplan.configs.asked import Asked, Files, Writer
 from vramplan.configs.page import Page
-from vramplan.configs.programs import axolotl
+from vramplan.configs.programs.axolotl import OPTIMIZERS, computing
 from vramplan.configs.writers import words
 from vramplan.configs.writers.arguments import FSDP_WORDS
-from vramplan.configs.writing import Asked, Files, Writer
 
 LIGER = "axolotl.integrations.liger.LigerPlugin"
 
@@ -30,7 +30,7 @@ def write(asked: Asked) -> Iterator[Files]:
     page.put("micro_batch_size", asked["micro_batch_size"], "micro_batch_size")
     page.put("gradient_accumulation_steps", asked["gradient_accumulation_steps"], "gradient_accumulation_steps")
     _checkpoints(page, asked)
-    words.put_optimizer(page, "optimizer", asked, axolotl.OPTIMIZERS)
+    words.put_optimizer(page, "optimizer", asked, OPTIMIZERS)
     page.put("max_grad_norm", asked["max_gradient_norm"] or 0.0, "max_gradient_norm")
     _loss(page, asked)
     if asked["compile"]:
@@ -45,6 +45,10 @@ def write(asked: Asked) -> Iterator[Files]:
     if asked["loss"] == "dpo":
         page.yours("datasets", [{"path": "fozziethebeat/alpaca_messages_2k_dpo_test", "type": "chat_template.default"}])
         page.yours("chat_template", "tokenizer_default_fallback_chatml")
+    elif asked["loss"] == "kto":
+        answers = "argilla/ultrafeedback-binarized-preferences-cleaned-kto"
+        page.yours("datasets", [{"path": answers, "type": "llama3.ultra"}])
+        page.put("remove_unused_columns", False)  # schemas/validation.py, validate_kto_config, asks for it
     else:
         page.yours("datasets", [{"path": "yahma/alpaca-cleaned", "type": "alpaca"}])
     page.yours("learning_rate", 0.00002)
@@ -67,7 +71,8 @@ def _precision(page: Page, asked: Asked) -> None:
 
 
 def _checkpoints(page: Page, asked: Asked) -> None:
-    on = asked["activation_checkpointing"] != "none"
+    # check_mpt_checkpointing refuses it by the name of the model
+    on = asked["activation_checkpointing"] != "none" and "mpt" not in asked.checkpoint.lower()
     page.put("gradient_checkpointing", on, "activation_checkpointing")
     if on:
         reentrant = bool(asked["checkpoint_reentrant"])
@@ -101,7 +106,7 @@ def _loss(page: Page, asked: Asked) -> None:
     if kernels and word != "fused":
         page.put("plugins", [LIGER], "liger_kernels")
     for kernel in kernels:
-        page.put(axolotl.LIGER[kernel][0], True, "liger_kernels")
+        page.put(computing.LIGER[kernel][0], True, "liger_kernels")
 
 
 def _adapter(page: Page, asked: Asked) -> None:

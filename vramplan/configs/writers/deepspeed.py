@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramplan.configs.asked import Asked, Files, Writer
 from vramplan.configs.page import JSON, Page
 from vramplan.configs.programs.deepspeed_keys import OPTIMIZERS
 from vramplan.configs.writers import words
 from vramplan.configs.writers.arguments import page_of, task_of
-from vramplan.configs.writing import Asked, Files, Writer
 
 NAMES = {
     "adam": "Adam",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramplan.configs.asked import Asked, Files, Writer
 from vramplan.configs.page import Page
 from vramplan.configs.programs import litgpt
 from vramplan.configs.writers import words
-from vramplan.configs.writing import Asked, Files, Writer
 
 CLASSES = words.turned(litgpt.OPTIMIZERS) | {"sgd-momentum": "SGD"}
 QUANTIZATIONS = words.turned(litgpt.QUANTIZATIONS)

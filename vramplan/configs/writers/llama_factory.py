@@ -1,6 +1,6 @@
 """The YAML of `llamafactory-cli train`.
 
-The words are those of `programs/llama_factory.py`. Source of what its parser asks for:
+The words are those of `programs/llama_factory/`. Source of what its parser asks for:
 hiyouga/LLaMA-Factory 0.9.5, src/llamafactory/hparams/parser.py and data_args.py.
 """
 
@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from vramplan.configs.asked import Asked, Files, Writer
 from vramplan.configs.page import Page
-from vramplan.configs.programs import llama_factory
+from vramplan.configs.programs.llama_factory.computing import ATTENTIONS
 from vramplan.configs.writers import words
 from vramplan.configs.writers.arguments import FSDP_WORDS, put_liger
-from vramplan.configs.writing import Asked, Files, Writer
 
 EXTRA = {"embeddings": "embed_tokens", "head": "lm_head", "norms": "norm"}
-"""Parts that `freeze_extra_modules` trains beside the blocks, by programs/llama_factory.py, _frozen."""
+"""Parts that `freeze_extra_modules` trains beside the blocks, by programs/llama_factory/tuning.py, frozen."""
 
 
 STAGES = {"dpo": "dpo", "orpo": "dpo", "simpo": "dpo", "kto": "kto", "reward": "rm"}
@@ -34,7 +34,7 @@ def write(asked: Asked) -> Iterator[Files]:
     _trained(page, asked)
     _precision(page, asked)
     if asked["attention"] is not None:
-        name = "sdpa" if asked.is_sdpa else words.turned(llama_factory.ATTENTIONS).get(asked["attention"], "sdpa")
+        name = "sdpa" if asked.is_sdpa else words.turned(ATTENTIONS).get(asked["attention"], "sdpa")
         page.put("flash_attn", name, "attention")
     page.put("cutoff_len", asked["sequence_length"], "sequence_length")
     if asked["packing"]:

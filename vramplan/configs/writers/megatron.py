@@ -1,6 +1,6 @@
 """A shell script that starts Megatron-LM with its arguments.
 
-The words are those of `programs/megatron.py`. Source: NVIDIA/Megatron-LM core 0.20.0, megatron/training/arguments.py,
+The words are those of `programs/megatron/`. Source: NVIDIA/Megatron-LM core 0.20.0, megatron/training/arguments.py,
 examples/gpt3 and examples/mixtral (programs).
 """
 
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramplan.configs.asked import Asked, Files, Writer
 from vramplan.configs.page import SHELL, Page
-from vramplan.configs.programs import megatron
+from vramplan.configs.programs.megatron import computing
 from vramplan.configs.writers import words
-from vramplan.configs.writing import Asked, Files, Writer
 
 PROGRAMS = {"bert": "pretrain_bert.py", "t5": "pretrain_t5.py"}
 ATTENTIONS = {"flash": "flash", "eager": "unfused"}
@@ -91,7 +91,7 @@ def _training(page: Page, asked: Asked) -> None:
         page.put("fp8_format", "hybrid", "precision")
     elif asked.half:
         page.put(asked.half, True, "precision")
-    name = words.turned(megatron.OPTIMIZERS).get(str(asked["optimizer"]), "adam")
+    name = words.turned(computing.OPTIMIZERS).get(str(asked["optimizer"]), "adam")
     page.put("optimizer", name, "optimizer")
     page.put("clip_grad", asked["max_gradient_norm"] or 0.0, "max_gradient_norm")
     if asked.offloads("optimizer"):

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramplan.configs.asked import Asked, Files, Writer, refused
 from vramplan.configs.page import TOML, Page
-from vramplan.configs.programs import torchtitan
+from vramplan.configs.programs import torchtitan, torchtitan_keys
 from vramplan.configs.writers import words
-from vramplan.configs.writing import Asked, Files, Writer, refused
 
 P = "parallelism"
 AC = "activation_checkpoint"
 MODELS: dict[str, tuple[str, str]] = {
     **{f"qwen3-{size.lower()}": ("qwen3", size) for size in ("0.6B", "1.7B", "4B", "8B", "14B", "32B", "30B-A3B")},
-    **words.turned(torchtitan.FLAVORS),
-    **{str(shape["name"]): names for names, shape in torchtitan.SHAPES.items()},
+    **words.turned(torchtitan_keys.FLAVORS),
+    **{str(shape["name"]): names for names, shape in torchtitan_keys.SHAPES.items()},
 }
 """Of the names of the catalogue, the name and the flavor."""
 FLOAT8 = "quantize.linear.float8"

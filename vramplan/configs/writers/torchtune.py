@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramplan.configs.asked import Asked, Files, Writer, refused
 from vramplan.configs.page import Page
 from vramplan.configs.programs import torchtune
 from vramplan.configs.writers import words
-from vramplan.configs.writing import Asked, Files, Writer, refused
 
 BUILDERS = {
     "llama2": "llama2_7b llama2_13b llama2_70b",
@@ -50,7 +50,10 @@ MODELS = {
     for module, builders in BUILDERS.items()
     for builder in builders.split()
 }
-LOSSES = words.turned(torchtune.LOSSES, last=True) | {"chunked": "torchtune.modules.loss.CEWithChunkedOutputLoss"}
+LOSSES = words.turned(torchtune.LOSSES, last=True) | {
+    "chunked": "torchtune.modules.loss.CEWithChunkedOutputLoss",
+    "dpo": "torchtune.rlhf.loss.DPOLoss",
+}
 DTYPES = words.turned(torchtune.DTYPES)
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 
@@ -118,7 +121,8 @@ def _adapter(page: Page, asked: Asked) -> None:
     attention = [back.get(name, name) for name in wanted if name in ATTENTION]
     page.put("model.lora_attn_modules", attention, "adapter.targets")
     page.put("model.apply_lora_to_mlp", any(name in wanted for name in torchtune.MLP), "adapter.targets")
-    page.put("model.apply_lora_to_output", "lm_head" in wanted, "adapter.targets")
+    if "lm_head" in wanted:  # which not every builder can adapt
+        page.put("model.apply_lora_to_output", True, "adapter.targets")
     page.put("model.lora_rank", asked["adapter.rank"] or 8, "adapter.rank")
     page.put("model.lora_alpha", words.alpha(asked), "adapter.alpha")
     page.put("model.lora_dropout", float(asked["adapter.dropout"] or 0), "adapter.dropout")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from vramplan.configs.asked import Asked
 from vramplan.configs.page import Page
 from vramplan.configs.programs import trainer
 from vramplan.configs.programs.deepspeed_keys import SIZES
-from vramplan.configs.writing import Asked
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -52,7 +52,7 @@ def put_optimizer(page: Page, key: str, asked: Asked, more: Mapping[str, Any] | 
         layerwise = "_layerwise" if asked["optimizer_in_backward"] else ""
         page.put(key, f"{name}{layerwise}", "optimizer", "optimizer_in_backward")
         page.put("optim_args", f"rank={rank}", "optimizer")
-        page.put("optim_target_modules", "all-linear")
+        page.put("optim_target_modules", "all_linear")  # the spelling that Axolotl's schema takes as well
         return
     page.put(key, optimizer(asked, more), "optimizer", HOW)
 

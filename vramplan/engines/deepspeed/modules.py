@@ -1,8 +1,7 @@
-"""Modules with several parameters that operators use one after the other: stage 3 of ZeRO gathers them together.
+"""Modules of several operators, and those with others inside: stage 3 of ZeRO gathers the parameters of each together.
 
 Experts are one module, and a block of them with its router is one where DeepSpeed takes it for a leaf, whose modules
-inside it does not look at. Where such a module ends is told by its last parameter: the few operators behind it, which
-have none, count as outside.
+inside it does not look at.
 
 Source: DeepSpeed 0.19.8, deepspeed/runtime/zero/leaf_module_config.py (DEFAULT_LEAF_MODULE_CLASSES);
 partitioned_param_coordinator.py, fetch_sub_module.
@@ -13,51 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from vramplan.tuples import NamedTuple
+
 LEAVES = ("mixtral", "qwen_moe")
 """Families whose blocks of experts are: MixtralSparseMoeBlock, Qwen2MoeSparseMoeBlock and Qwen3MoeSparseMoeBlock."""
 
-EXPERTS, ROUTER, BEHIND = "experts.", "gate.weight", "input_layernorm"
-"""How parameters of such blocks are called, and the first one behind them in a block."""
-
 Members = tuple[Any, ...]
-
-
-class Modules:
-    """The parameters of each such module, told as the parameters are made."""
-
-    def __init__(self, family: str) -> None:
-        self.is_leaf = family in LEAVES
-        self.found: list[list[Any]] = []
-        self.is_open = False
-
-    def made(self, parameter: Any) -> None:
-        """The next parameter of the model."""
-        begins = parameter.name.startswith(EXPERTS) or (self.is_leaf and parameter.name == ROUTER)
-        stays = self.is_open and self.is_leaf and not parameter.name.startswith(BEHIND)
-        if begins and not self.is_open:
-            self.found.append([])
-        self.is_open = begins or stays
-        if self.is_open:
-            self.found[-1].append(parameter)
-
-
-class Inside:
-    """Which module with several parameters an iteration is in, and which of them are yet to be used."""
-
-    def __init__(self) -> None:
-        self.module: Members = ()
-        self.left: set[Any] = set()
-
-    def come(self, members: Members, module: Members) -> bool:
-        """An operator of a module has these parameters: whether the module is another than before."""
-        if self.module and module == self.module:
-            self.left.difference_update(members)
-            if not self.left:
-                self.module = ()
-            return False
-        self.left = {*module}.difference(members)
-        self.module = module if self.left else ()
-        return True
 
 
 class Entry:
@@ -66,3 +26,66 @@ class Entry:
     def __init__(self, members: Members, inputs: Sequence[Any]) -> None:
         self.members = members
         self.is_told = any(one.storage is not None and one.node is not None for one in inputs)
+
+
+class OuterEntry(NamedTuple):
+    """One run of a module that has others inside, with what it asks for outside of them.
+
+    The first time that it asks for a parameter of another module, that becomes one of its own, which is gathered with
+    them from then on. That it only looks at the element type makes no difference.
+    Source: deepspeed/runtime/zero/parameter_offload.py, ZeROOrderedDict.__getitem__; partition_parameters.py,
+    register_external_parameter.
+    """
+
+    own: Members  # what its operators compute with
+    members: Members  # these and what it only looks at
+    is_told: bool  # an input needs a gradient
+    is_leaf: bool = False  # DeepSpeed does not look at the modules inside it
+
+
+class Around:
+    """The modules around the operator that runs, from the outermost on: in forward, and as backward comes to them."""
+
+    def __init__(self) -> None:
+        self.forward: tuple[OuterEntry, ...] = ()
+        self.backward: tuple[OuterEntry, ...] = ()
+        self.inside_leaf = 0  # modules that run inside of one whose inside is not looked at
+
+    def enter(self, entry: OuterEntry) -> bool:
+        """A module inside of those that run: whether it is looked at."""
+        if self.forward and self.forward[-1].is_leaf:
+            self.inside_leaf += 1
+            return False
+        self.forward = (*self.forward, entry)
+        return True
+
+    def leave(self) -> OuterEntry | None:
+        """The innermost one has run; None: it was not looked at."""
+        if self.inside_leaf:
+            self.inside_leaf -= 1
+            return None
+        *outer, entry = self.forward
+        self.forward = tuple(outer)
+        return entry
+
+    def owns(self, members: Members) -> bool:
+        """Whether an operator with these parameters is one of such a module itself."""
+        return bool(members) and not self.left(members)
+
+    def left(self, members: Members) -> Members:
+        """Of parameters those that no module around has taken, as a change that is folded into a weight takes it.
+
+        Source: torch/nn/utils/parametrize.py, register_parametrization, which moves the weight.
+        """
+        return tuple([one for one in members if not any(one in outer.own for outer in self.forward)])
+
+    def come_back(self, entries: tuple[OuterEntry, ...]) -> tuple[list[OuterEntry], list[OuterEntry]]:
+        """Backward comes to an operator inside these: those that are over, and those that begin."""
+        before = self.backward
+        if entries is before:
+            return [], []
+        same = 0
+        while same < min(len(before), len(entries)) and before[same] is entries[same]:
+            same += 1
+        self.backward = entries
+        return [*reversed(before[same:])], [*entries[same:]]

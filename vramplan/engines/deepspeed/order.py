@@ -16,6 +16,6 @@ class Order(NamedTuple):
     uses: tuple[tuple[int, ...], ...] = ()  # the parameters of each module that has some, as the iteration comes to it
     made: tuple[int, ...] = ()  # the number of each parameter, in the order in which the replay makes them
     trained: tuple[bool, ...] = ()  # whether each parameter is, where those that are not are counted too
-    modules: tuple[tuple[int, ...], ...] = ()  # those whose parameters several operators use
-    has_leaves: bool = False  # whether these are DeepSpeed's leaves
+    leaves: tuple[tuple[int, ...], ...] = ()  # the parameters of each block that DeepSpeed takes for a leaf
+    eight_bits: tuple[bool, ...] = ()  # whether each parameter has a byte for each element; empty: none has
     kept_bytes: int = 0  # of quantized weights what is no parameter, so that every device has all of it

@@ -82,9 +82,9 @@ class _Repetition:
             uses=self._uses(),
             made=self._numbers(short.made),
             trained=self._each(short.trained),
-            modules=tuple(
+            leaves=tuple(
                 self._of(module, time)
-                for unit, modules in _runs(short.modules, self._unit_of)
+                for unit, modules in _runs(short.leaves, self._unit_of)
                 for time in range(self._times(unit))
                 for module in modules
             ),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from vramplan.engines.deepspeed.zero import COMMUNICATION, OVERFLOW_BUFFER_BYTES
 from vramplan.replay.gradients import gradient_states
-from vramplan.replay.operators.basic import mul_scalar
+from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.techniques import Shards

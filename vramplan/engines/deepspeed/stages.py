@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.engines.deepspeed import zero3, zero3_gathering
+from vramplan.engines.deepspeed import zero3, zero3_policy
 from vramplan.engines.deepspeed.offload import Offloaded
 from vramplan.engines.deepspeed.replicas import Replicas
 from vramplan.engines.deepspeed.traced import ADAM, STEPPED, composed_with_zero, refused_with_zero
@@ -34,13 +34,13 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
             asks_inputs=bool(tape.told.looked_up),
             reentrant=bool(tape.told.checkpointed),
         )
-        of_stage_3 = zero3_gathering.Policy(
+        of_stage_3 = zero3_policy.Policy(
             setup.sharding.shards,
             precision.weights,
             setup.sharding.zero,
             setup.model.blocks,
             bias_first=setup.model.family == "gpt2",  # its layers are Conv1D
-            outer_modules=zero3_gathering.outer_modules(setup.adapter),
+            outer_modules=zero3_policy.outer_modules(setup.adapter),
             own_adam=setup.optimizer in ADAM,
         )
         if setup.offload:

@@ -20,6 +20,8 @@ Source: deepspeed/runtime/zero/stage_1_and_2.py (single_partition_of_fp32_groups
 _prepare_deepspeed (zero_allow_untested_optimizer).
 """
 
+INT8 = "int8"
+
 STAGES = tuple(f"parallel.sharding: {stage}" for stage in ZERO_STAGES)
 
 READ = (
@@ -27,17 +29,6 @@ READ = (
     *("eval_batch_size", "generation_batch_size"),
 )
 """Keys of techniques that change what a stage of ZeRO reads: beside it they need a traced row, of any stage."""
-
-GATHERED_ADAPTERS = ("lora", "ia3")
-"""Adapters of stage 3. DoRA reads the weight of a layer outside its module, which registers it as an external parameter
-with the module around (parameter_offload.py, ZeROOrderedDict): that was not followed. So would IA3 with its factors,
-but that they are always whole, as small parameters are.
-"""
-
-ONE_GATED_LAYER = ("phi3", "glm", "chatglm")  # families with one layer for the gate and what it is multiplied with
-
-LOOKED_AT_AS_VIEWS = ("vit",)
-"""Families whose code expands a weight before it uses it, which does not tell where it is used if it is not trained."""
 
 
 def refused_with_zero(job: Job) -> dict[str, str]:
@@ -74,8 +65,8 @@ def composed_with_zero(job: Job) -> dict[str, str]:
 
 
 def _unshared(job: Job, stage3: bool) -> str:
-    """Weights that stage 3 cannot gather: it takes floating-point parameters, as which 4-bit ones can be packed."""
-    return job.quantization or "" if stage3 and job.quantization not in SHARDED_BITS else ""
+    """Weights that stage 3 was not seen to gather: of bitsandbytes it takes those of 4 and of 8 bits."""
+    return job.quantization or "" if stage3 and job.quantization not in (*SHARDED_BITS, INT8) else ""
 
 
 def _of_overlap(job: Job) -> str:
@@ -86,19 +77,11 @@ def _of_overlap(job: Job) -> str:
 
 
 def _untrained(job: Job) -> str:
-    """What of training less than every weight was not traced under stage 3."""
-    if trains_all(job):
-        return ""
-    if job.adapter is not None and job.adapter.kind not in GATHERED_ADAPTERS:
-        return job.adapter.kind
-    if job.adapter is not None and job.adapter.kind == "ia3" and not _stays_whole(job):
-        return "ia3 with factors above stage3_param_persistence_threshold"
-    if job.model.family in LOOKED_AT_AS_VIEWS:
-        return f"less than every weight of {job.model.family}"
+    """Training less than every weight was not traced with parameters on a drive."""
     assert job.sharding is not None
-    if job.sharding.zero is not None and job.sharding.zero.parameter_drive is not None:
-        return "less than every weight, and parameters on NVMe,"
-    return ""
+    if job.sharding.zero is None or job.sharding.zero.parameter_drive is None or trains_all(job):
+        return ""
+    return "less than every weight, and parameters on NVMe,"
 
 
 def _is_traced(job: Job, stage3: bool) -> bool:
@@ -111,13 +94,3 @@ def _of_offload(job: Job) -> str:
     if not job.offload or (job.model.experts is None and job.offload != ("parameters",)):
         return ""
     return ", ".join(job.offload)
-
-
-def _stays_whole(job: Job) -> bool:
-    """Whether no factors of IA3 are too many to stay whole: at most as many as the widest layer has outputs."""
-    assert job.sharding is not None
-    assert job.sharding.zero is not None
-    model = job.model
-    halves = 2 if model.family in ONE_GATED_LAYER else 1
-    projected = (model.attention_heads + 2 * model.key_value_heads) * model.head_size
-    return max(halves * model.intermediate_size, projected) <= job.sharding.zero.param_persistence_threshold

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from vramplan.engines.deepspeed.modules import LEAVES, Entry, Inside, Modules
+from vramplan.engines.deepspeed.modules import LEAVES, Around, Entry, OuterEntry
 from vramplan.engines.deepspeed.order import Order, Place
 from vramplan.engines.deepspeed.repeats import repeated, shortened
 from vramplan.replay.asked import AsksInputs
@@ -115,9 +115,9 @@ def _order(recipe: Recipe, key: _Key) -> Order:
         tuple(tuple(numbers[id(one)] for one in module) for module in noted.uses),
         tuple(numbers[id(one)] for one in made),
         tuple(one.node is not None for one in found),
-        tuple(tuple(numbers[id(one)] for one in module) for module in noted.modules),
-        has_leaves=recipe.shape.family in LEAVES,
-        kept_bytes=sum(rounded(size) * one.copies for one in made for size in one.quantized[1:]),
+        tuple(tuple(numbers[id(one)] for one in leaf) for leaf in noted.leaves),
+        eight_bits=tuple(_has_eight_bits(one) for one in found) if any(map(_has_eight_bits, found)) else (),
+        kept_bytes=sum(rounded(size) * one.copies for one in made for size in _kept(one)),
     )
     tape.dismiss(Sharding)
     tape.tell(())
@@ -134,7 +134,22 @@ def _gathered(parameter: Parameter) -> int:
     Source: bitsandbytes, nn/modules.py, Params4bit with quant_storage; transformers, docs/source/en/bitsandbytes.md,
     which asks for the element type of the other weights there.
     """
-    return -(-parameter.quantized[0] // PACKED_ITEMSIZE) if parameter.quantized else parameter.elements
+    if not parameter.quantized or _has_eight_bits(parameter):
+        return parameter.elements
+    return -(-parameter.quantized[0] // PACKED_ITEMSIZE)
+
+
+def _has_eight_bits(parameter: Parameter) -> bool:
+    return len(parameter.quantized) > 1 and parameter.quantized[0] == parameter.elements
+
+
+def _kept(parameter: Parameter) -> tuple[int, ...]:
+    """Bytes of the tensors that every device has of a quantized weight: what is no parameter.
+
+    The state of a layer of 8 bits has its whole weight, which the parameter looked at when it was cut.
+    Source: bitsandbytes 0.50.2, nn/modules.py, Linear8bitLt.init_8bit_state.
+    """
+    return parameter.quantized if _has_eight_bits(parameter) else parameter.quantized[1:]
 
 
 def members_of(inputs: Sequence[Any]) -> tuple[Parameter, ...]:
@@ -172,7 +187,7 @@ class _Noted(Sharding):
         self.created: list[Parameter] = []
         self.came: list[Parameter] = []
         self.uses: list[tuple[Parameter, ...]] = []  # of modules
-        self.modules: list[list[Parameter]] = []  # whose parameters several operators use
+        self.leaves: list[tuple[Parameter, ...]] = []  # blocks of experts whose modules inside are not looked at
 
     def units(self, make: Any) -> Any:
         """Each block as it is."""
@@ -203,15 +218,9 @@ class _Modules(_Noted):
 
     def __init__(self, tape: Tape, family: str) -> None:
         super().__init__(tape)
-        self.several, self.inside = Modules(family), Inside()
-        self.modules = self.several.found
+        self.has_leaves, self.around = family in LEAVES, Around()
         self.entry: Entry | None = None  # the module of several operators that runs
         self.in_backward: Entry | None = None
-
-    def made(self, parameter: Parameter) -> None:
-        """A parameter was made."""
-        super().made(parameter)
-        self.several.made(parameter)
 
     def module_entered(self, inputs: tuple[Any, ...], parameters: tuple[Parameter, ...]) -> None:
         """A norm."""
@@ -222,27 +231,59 @@ class _Modules(_Noted):
         """It has run."""
         self.entry = None
 
+    def outer_entered(
+        self, is_told: bool, own: tuple[Parameter, ...], read: tuple[Parameter, ...], whole: tuple[Parameter, ...]
+    ) -> None:
+        """A module with others inside."""
+        is_leaf = self.has_leaves and bool(whole)
+        own = whole if is_leaf else self.around.left(own)
+        entry = OuterEntry(own, (*own, *read), is_told, is_leaf)
+        if self.around.enter(entry):
+            self._use(entry.members)
+            if is_leaf and whole not in self.leaves:
+                self.leaves.append(whole)
+
+    def outer_over(self) -> None:
+        """It has run."""
+        self.around.leave()
+
     def recorded(self, inputs: Sequence[Any], fn: Any) -> Any:
-        """An operator has parameters, now and when its backward runs."""
-        entry = self.entry
+        """An operator has parameters, or a module around it has, now and when its backward runs."""
+        entry, outer = self.entry, self.around.forward
         if entry is not None:
-            return Used(entry.members, fn, lambda those, entered: self._come_back(entry, those, entered))
+            return Used(entry.members, fn, lambda those, entered: self._come_back(outer, entry, those, entered))
         members = members_of(inputs)
-        if not members:
+        if self.around.owns(members):
+            members = ()
+        if not members and not outer:
             return fn
         self._come(members)
-        return Used(members, fn, lambda those, entered: None if entered else self._come(those))
+        return Used(members, fn, lambda those, entered: self._come_again(outer, those, entered))
 
-    def _come_back(self, entry: Entry, members: tuple[Parameter, ...], entered: bool) -> None:
+    def _come_back(
+        self, outer: tuple[OuterEntry, ...], entry: Entry, members: tuple[Parameter, ...], entered: bool
+    ) -> None:
+        self._come_around(outer)
         if not entered and self.in_backward is not entry:
             self._come(members)
         self.in_backward = entry
 
+    def _come_again(self, outer: tuple[OuterEntry, ...], members: tuple[Parameter, ...], entered: bool) -> None:
+        self._come_around(outer)
+        if not entered:
+            self._come(members)
+
+    def _come_around(self, outer: tuple[OuterEntry, ...]) -> None:
+        for one in self.around.come_back(outer)[1]:
+            self._use(one.members)
+
+    def _use(self, members: tuple[Parameter, ...]) -> None:
+        if members:
+            self.uses.append(members)
+
     def _come(self, members: tuple[Parameter, ...]) -> None:
         self.in_backward = None
-        module = next((tuple(one) for one in self.modules if members[0] in one), members)
-        if self.inside.come(members, module):
-            self.uses.append(module)
+        self._use(members)
 
     def recomputing(self, node: Node) -> None:
         """The module whose backward makes a checkpoint run again is come to before those inside."""

@@ -22,7 +22,7 @@ from vramplan.engines.deepspeed.layout import Flush, Layout, flushes
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.worst_device import Held, Policy, Worst
 from vramplan.replay.observers import Accumulation, Resident
-from vramplan.replay.operators.basic import mul_scalar
+from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.techniques import Shards

@@ -14,8 +14,9 @@ from itertools import accumulate, pairwise
 
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION, NORM_BYTES, OVERFLOW_BUFFER_BYTES
-from vramplan.engines.deepspeed.zero3_gathering import Gathering, Policy
-from vramplan.replay.operators.basic import mul_scalar
+from vramplan.engines.deepspeed.zero3_gathering import Gathering
+from vramplan.engines.deepspeed.zero3_policy import Policy
+from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.techniques import Shards
@@ -75,7 +76,7 @@ class Zero3(Gathering, Shards):
         Source: stage3.py, reduce_independent_p_g_buckets_and_remove_grads, __add_grad_to_ipg_bucket.
         """
         number = self._number(parameter)
-        if self.order.has_leaves and number in self.module_of:
+        if number in self.leaf_of:
             self._of_leaf(number, parameter)
             return
         if number in self.after:
@@ -92,7 +93,7 @@ class Zero3(Gathering, Shards):
         Source: stage3.py, create_reduce_and_remove_grad_hooks, reduce_leaf_module_grads.
         """
         self.of_leaf[number] = parameter
-        trained = [one for one in self.module_of[number] if one not in self.frozen]
+        trained = [one for one in self.leaf_of[number] if one not in self.frozen]
         if all(one in self.of_leaf for one in trained):
             for one in sorted(trained):
                 self._add(self.of_leaf.pop(one))
@@ -195,21 +196,36 @@ class Zero3(Gathering, Shards):
         tape.category = "temporaries"
         for name in ("isinf", "isnan") if self.policy.dtype is FP16 else ():  # whose loss is scaled
             found = tape.new(name, (sum(self.trained_parts),), BOOL, False)
-            del found
+            some = tape.new("any", (), BOOL, False)
+            del found, some
         ends = (0, *accumulate(self.counts()))
         for low, high in pairwise(ends):  # a norm of each group, ...
-            norms: list[Tensor] = []
-            for part in self.trained_parts[low:high]:
-                wide = tape.new("_to_copy", (part,), FP64, False)
-                norms.append(tape.new("norm", (), FP64, False))
-                del wide
-            norms.clear()
-            self.norms.append(tape.new("where", (), FP64, False))
+            self.norms.append(self._norm(self.trained_parts[low:high]))
         self.norms += [tape.new("where", (), FP64, False) for _ in range(2)]  # that of all, and that of the last step
         for group in self.groups():
             flat = tape.new("cat", (group,), self.policy.dtype, False, category="gradients")
             wide = tape.new("_to_copy", (group,), FP32, False, category="gradients")
             del flat, wide
+
+    def _norm(self, parts: Sequence[int]) -> Tensor:
+        """The norm of a group: beside those of its parts, what looks for one that is no number.
+
+        Source: stage3.py, get_grad_norm_direct.
+        """
+        tape, norms = self.tape, []
+        for part in parts:
+            wide = tape.new("_to_copy", (part,), FP64, False)
+            norms.append(tape.new("norm", (), FP64, False))
+            del wide
+        stacked = tape.new("stack", (len(norms),), FP64, False)
+        squares = tape.new("pow", (len(norms),), FP64, False)
+        del stacked
+        _total = tape.new("sum", (), FP64, False)
+        del squares
+        _root = tape.new("pow", (), FP64, False)
+        _masks = [tape.new(name, (), BOOL, False) for name in ("isinf", "isnan", "logical_or")]
+        _invalid = tape.new("tensor", (), FP32, False)
+        return tape.new("where", (), FP64, False)
 
     def after_step(self) -> None:
         """Small parameters are gathered again, each by itself.

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION
-from vramplan.engines.deepspeed.zero3_gathering import Policy
 from vramplan.engines.deepspeed.zero3_offload import SWAPPABLE_BYTES, Offloaded3
+from vramplan.engines.deepspeed.zero3_policy import Policy
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.sharding.hosted import HostStates, pinned_block

@@ -10,8 +10,8 @@ go, whatever comes next.
 
 Where one device has everything, nothing is gathered: a module looks at what is there.
 
-What is followed are the modules that have parameters: `fetch_sub_module` also runs for those that only contain others,
-which gathers no more, but sooner.
+What is followed are the modules that have parameters, or ask for those of others: `fetch_sub_module` also runs for
+those that only contain others, which gathers no more, but sooner.
 
 Source: DeepSpeed 0.19.8, deepspeed/runtime/zero/partitioned_param_coordinator.py (PartitionedParameterCoordinator),
 partition_parameters.py (AllGatherHandle, AllGatherCoalescedHandle, NoGatherHandle).
@@ -20,54 +20,32 @@ partition_parameters.py (AllGatherHandle, AllGatherCoalescedHandle, NoGatherHand
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from vramplan.engines.deepspeed.modules import Entry, Inside
+from vramplan.engines.deepspeed.modules import Around, Entry, OuterEntry
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.walk import Used, members_of
 from vramplan.engines.deepspeed.zero import COMMUNICATION
+from vramplan.engines.deepspeed.zero3_policy import Policy
 from vramplan.replay.observers import Observer
 from vramplan.replay.recorder import Node, Tape, rounded
-from vramplan.replay.tensors import DType, Parameter, Tensor
-from vramplan.tuples import NamedTuple
-from vramplan.values.job import Adapter
-from vramplan.values.parallel import Zero
+from vramplan.replay.tensors import Parameter, Tensor
 
 GATHERED = "gathered"  # component of the answer
 
 LINEAR = 2  # parameters of a linear layer with a bias
 
-OUTER_MODULES = 2  # around all that has parameters: the model, and the model with its head
-OUTER_MODULES_OF_PEFT = 2  # around those: PeftModel and LoraModel
-
 MAX_REUSE_DISTANCE = 1_000_000_000  # elements (deepspeed/runtime/zero/config.py, stage3_max_reuse_distance)
-
-
-def outer_modules(adapter: Adapter | None) -> int:
-    """How many modules are around all that has parameters."""
-    return OUTER_MODULES + (0 if adapter is None else OUTER_MODULES_OF_PEFT)
-
-
-class Policy(NamedTuple):
-    """What a job says of its partitions."""
-
-    shards: int
-    dtype: DType  # of weights and gradients
-    zero: Zero
-    blocks: int
-    bias_first: bool = False  # linear layers are Conv1D, whose gradients are autograd's own
-    outer_modules: int = OUTER_MODULES
-    own_adam: bool = True  # FusedAdam, which has a buffer
 
 
 class Handle:
     """One collective: the buffer that it writes lives until each of its parameters has been waited for."""
 
-    def __init__(self, members: Sequence[int], buffer: Tensor | None) -> None:
-        self.members, self.buffer = tuple(members), buffer
+    def __init__(self, members: Sequence[int], buffers: Sequence[Tensor]) -> None:
+        self.members, self.buffers = tuple(members), tuple(buffers)  # one of each element type
         self.arrived: dict[int, Tensor | None] = {}  # where one device has all: what was copied to it
         self.is_complete = False
 
@@ -79,7 +57,13 @@ class Gathering(Observer):
 
     def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
         self.tape, self.policy, self.order = tape, policy, order
-        self.sizes, self.parts = order.sizes, [-(-size // policy.shards) for size in order.sizes]
+        self.sizes = order.sizes
+        eight_bits = {one for one, has in enumerate(order.eight_bits) if has}
+        # of whole parameters and of their parts, in elements of the 16-bit type
+        self.wholes = [-(-size // 2) if one in eight_bits else size for one, size in enumerate(order.sizes)]
+        parts = [-(-size // policy.shards) for size in order.sizes]
+        self.parts = [-(-part // 2) if one in eight_bits else part for one, part in enumerate(parts)]
+        self.eight_bits = frozenset(eight_bits)
         self.stays = [size <= policy.zero.param_persistence_threshold for size in order.sizes]
         self.trained = [one for one, is_trained in enumerate(order.trained) if is_trained]
         self.frozen = frozenset(range(len(order.sizes))).difference(self.trained)
@@ -95,12 +79,14 @@ class Gathering(Observer):
         self.whole: dict[int, Tensor | None] = {}  # None: the part is the whole
         self.coming: dict[int, Handle] = {}
         self.leaving: tuple[int, ...] = ()  # the parameters of the module that runs
-        self.module_of = {one: module for module in order.modules for one in module}
-        self.inside = Inside()
+        self.leaf_of = {one: leaf for leaf in order.leaves for one in leaf}
+        self.around = Around()
+        self.held: Counter[int] = Counter()  # by how many modules with others inside that run
         self.entry: Entry | None = None  # the module of several operators that runs
         self.in_backward: Entry | None = None
         self.recomputed: set[int] = set()  # those not trained that a checkpoint has gathered again
         self.is_over = False  # the module whose backward made the checkpoint run again
+        self.owner: OuterEntry | None = None  # that module, if it has others inside
         self.numbers: dict[int, int] = {}
         self.created: list[Parameter] = []
         # biases, and the weights whose gradients come before theirs, as one function of DeepSpeed returns both
@@ -113,22 +99,82 @@ class Gathering(Observer):
         self.entry = Entry(tuple([self._number(one) for one in parameters]), inputs)
         self._reach(self.entry.members)
 
+    def held_whole(self, weight: Parameter) -> Tensor | None:
+        """A parameter goes by getting no data: a view of the data before keeps what was gathered.
+
+        Source: partition_parameters.py, free_param.
+        """
+        return self.whole.get(self._number(weight))
+
+    def takes_own(self, weight: Parameter) -> None:
+        """What was gathered goes at once: a layer of 8 bits has the whole weight by itself.
+
+        Source: bitsandbytes 0.50.2, nn/modules.py, Linear8bitLt.forward.
+        """
+        number = self._number(weight)
+        if number in self.whole:
+            self.whole[number] = None
+
     def module_over(self) -> None:
         """It has run."""
         self.entry = None
 
+    def outer_entered(
+        self, is_told: bool, own: tuple[Parameter, ...], read: tuple[Parameter, ...], whole: tuple[Parameter, ...]
+    ) -> None:
+        """A module with others inside: all that it asks for is gathered before any of them runs."""
+        is_leaf = bool(self.order.leaves and whole)
+        own = whole if is_leaf else self.around.left(own)
+        members = tuple([self._number(one) for one in (*own, *read)])
+        entry = OuterEntry(own, members, is_told, is_leaf)
+        if self.around.enter(entry):
+            self._begin_outer(entry)
+
+    def outer_over(self) -> None:
+        """It has run."""
+        entry = self.around.leave()
+        if entry is not None:
+            self._end_outer(entry)
+
+    def _begin_outer(self, entry: OuterEntry) -> None:
+        if entry.members:
+            self._let_go()
+            self._fetch(entry.members)
+            self.held.update(entry.members)
+            self.leaving = ()
+
+    def _end_outer(self, entry: OuterEntry) -> None:
+        if entry.members:
+            self._let_go()
+            if self.owner is entry:
+                self.owner, self.is_over = None, True
+            self.held.subtract(entry.members)
+            self.leaving = entry.members
+            self._let_go()
+
+    def _come_around(self, outer: tuple[OuterEntry, ...]) -> None:
+        """Backward comes to an operator inside these modules: others are over, but for those that are never told."""
+        ended, begun = self.around.come_back(outer)
+        for one in ended:
+            if one.is_told:
+                self._end_outer(one)
+        for one in begun:
+            self._begin_outer(one)
+
     def recorded(self, inputs: Sequence[Tensor | None], fn: Any) -> Any:
         """An operator is about to run: its module's parameters have to be there, now and in its backward."""
-        entry = self.entry
+        entry, outer = self.entry, self.around.forward
         if entry is not None:
             return self._of_entry(entry, fn)
         found = members_of(inputs)
+        if self.around.owns(found):
+            found = ()
         members = tuple([self._number(one) for one in found]) if found else ()
         self._reach(members)
         sums: Tensor | None = None
         if len(members) == LINEAR and not self.policy.bias_first and inputs[1] is not None and inputs[1].storage:
             bias, weight = members  # an addmm
-            sums = inputs[0]
+            sums = inputs[0] if self.order.trained[bias] else None
             if (bias, weight) in self.pairs:
                 self.after[bias] = weight
 
@@ -140,8 +186,7 @@ class Gathering(Observer):
         def backward_fn(grad: Any, saved: Any) -> Any:
             if not is_told:
                 self.leaving = ()
-            if self.recomputed:
-                self.is_over = True
+            self._recomputation_over()
             saved = self.tape.unpacked(saved)  # the hook of a module runs before its first node asks for what it saved
             found = fn(grad, saved)
             if sums is None or found[0] is None:
@@ -149,46 +194,42 @@ class Gathering(Observer):
             # the function has the gradient of the bias before it lets go of what was saved
             return (self.tape.new("sum", sums.shape, found[0].dtype, False), *found[1:])
 
-        return Used(members, backward_fn, self._come)
+        return Used(members, backward_fn, lambda those, entered: self._come(those, entered, outer))
 
     def _of_entry(self, entry: Entry, fn: Any) -> Used:
         """An operator of a module that backward comes to once, with the last of its operators."""
+        outer = self.around.forward
 
         def backward_fn(grad: Any, saved: Any) -> Any:
             if not entry.is_told:
                 self.leaving = ()
-            if self.recomputed:
-                self.is_over = True
+            self._recomputation_over()
             return fn(grad, self.tape.unpacked(saved))
 
         def come(members: tuple[int, ...], entered: bool) -> None:
             if entered or self.in_backward is not entry:
-                self._come(members, entered)
+                self._come(members, entered, outer)
             self.in_backward = entry
 
         return Used(entry.members, backward_fn, come)
 
-    def _come(self, members: tuple[int, ...], entered: bool = False) -> None:
+    def _come(self, members: tuple[int, ...], entered: bool = False, outer: tuple[OuterEntry, ...] = ()) -> None:
         """Backward comes to a module, or back to the one that a checkpoint ran again for.
 
         Recomputation stops inside that module, which is therefore not over.
         """
         self.in_backward = None
+        self._come_around(outer)
         if entered and members:
-            self.leaving = self.module_of.get(members[0], members)
+            self.leaving = members
             return
         self._reach(members)
 
     def _reach(self, members: tuple[int, ...]) -> None:
-        """An operator runs: what was before is over, unless it is of the same module."""
-        if not members:
-            if not self.inside.module:
-                self._let_go()
-            return
-        module = self.module_of.get(members[0], members)
-        if self.inside.come(members, module):
-            self._let_go()
-            self._fetch(module)
+        """An operator runs: what was before is over."""
+        self._let_go()
+        if members:
+            self._fetch(members)
 
     def table_reached(self, table: Parameter) -> None:
         """Backward comes to the token embeddings whose output was asked for its gradient: nothing tells their end."""
@@ -203,7 +244,13 @@ class Gathering(Observer):
         if type(node.fn) is Used:
             node.fn.come(node.fn.members, False)
             node.fn.is_entered = True
+            self.owner = self.around.backward[-1] if self.around.backward and not node.fn.members else None
         self.leaving = ()
+
+    def _recomputation_over(self) -> None:
+        """Backward goes on: what a checkpoint gathered again goes with the module that it ran again for."""
+        if self.recomputed and self.owner is None:
+            self.is_over = True
 
     def made(self, parameter: Parameter) -> None:
         """A parameter was made; a model may move it behind others later."""
@@ -268,15 +315,16 @@ class Gathering(Observer):
         if shards == 1:
             self._look_at(wanted)
             return
-        buffer = self._new("all_gather", sum(self.parts[one] for one in wanted) * shards, COMMUNICATION)
-        handle = Handle(sorted(wanted), buffer)
-        del buffer
+        elements = [0, 0]
+        for one in wanted:
+            elements[one in self.eight_bits] += self.parts[one] * shards
+        handle = Handle(sorted(wanted), [self._new("all_gather", size, COMMUNICATION) for size in elements if size])
         for one in wanted:
             self.coming[one] = handle
 
     def _look_at(self, wanted: Sequence[int]) -> None:
         """One device has the whole parameters."""
-        handle = Handle(wanted, None)
+        handle = Handle(wanted, ())
         for one in wanted:
             handle.arrived[one] = self._arrive(one)
             self.coming[one] = handle
@@ -296,12 +344,11 @@ class Gathering(Observer):
             handle.arrived.clear()
             return
         if len(handle.members) == 1:
-            assert handle.buffer is not None
-            self.tape.relabel(handle.buffer, GATHERED)
-            self.whole[handle.members[0]] = handle.buffer
+            self.tape.relabel(handle.buffers[0], GATHERED)
+            self.whole[handle.members[0]] = handle.buffers[0]
             return
         for one in handle.members:
-            self.whole[one] = self._new("cat", self.sizes[one], GATHERED)
+            self.whole[one] = self._new("cat", self.wholes[one], GATHERED)
 
     def _let_go(self) -> None:
         """The module is over: its parameters go, but for those that are needed again soon.
@@ -312,7 +359,7 @@ class Gathering(Observer):
         for one in members:
             if one in self.recomputed:
                 continue  # it belongs to the module whose backward made it run again
-            if self.stays[one] or self.fetched_for[one] > self.step or one not in self.whole:
+            if self.stays[one] or self.held[one] or self.fetched_for[one] > self.step or one not in self.whole:
                 continue
             steps = self.comes[one]
             at = bisect_right(steps, self.step - 1)

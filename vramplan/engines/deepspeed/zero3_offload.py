@@ -24,7 +24,8 @@ from vramplan.engines.deepspeed.offload import MOMENTS
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION
 from vramplan.engines.deepspeed.zero3 import Zero3
-from vramplan.engines.deepspeed.zero3_gathering import GATHERED, Policy
+from vramplan.engines.deepspeed.zero3_gathering import GATHERED
+from vramplan.engines.deepspeed.zero3_policy import Policy
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.sharding.hosted import HostStates, pinned_block

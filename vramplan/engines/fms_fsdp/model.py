@@ -10,7 +10,7 @@ from __future__ import annotations
 from vramplan.engines.torchtitan.model import Titan
 from vramplan.replay.models.modules import Output
 from vramplan.replay.observers import Sharding
-from vramplan.replay.operators.basic import cross_entropy
+from vramplan.replay.operators.ends import cross_entropy
 from vramplan.replay.operators.views import view
 from vramplan.replay.tensors import FP32, Tensor
 from vramplan.values.model import ModelShape

@@ -20,21 +20,21 @@ from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.part_names import NORMS as NORMS_PART
 from vramplan.replay.observers import Sharding, Trained
 from vramplan.replay.operators.attention import scaled_dot_product
-from vramplan.replay.operators.basic import (
+from vramplan.replay.operators.elementwise import (
     add,
     add_scalar,
     div_by,
     dropout,
-    embedding,
-    linear,
     mean_last,
     mul,
     mul_scalar,
     neg,
     rsqrt,
 )
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.indexing import split_with_sizes
 from vramplan.replay.operators.loss_parts import sum_all
+from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import cat, narrow, repeat_interleave, split, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.adapters import DTYPES, OWN, is_target

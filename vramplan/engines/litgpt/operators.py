@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramplan.replay.operators.basic import log_softmax
+from vramplan.replay.operators.normalised import log_softmax
 from vramplan.replay.operators.views import Grads, autocast_half
 from vramplan.replay.recorder import Saved, Tape, rounded
 from vramplan.replay.tensors import FP32, INT64, Tensor

@@ -19,19 +19,11 @@ from vramplan.engines.llm_foundry.operators import (
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.modules import Linear, Output, Recipe, output_embedding
 from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
-from vramplan.replay.operators.basic import (
-    add,
-    div_by,
-    dropout,
-    embedding,
-    gelu,
-    linear,
-    masked_fill,
-    matmul,
-    mul_scalar,
-    softmax,
-)
+from vramplan.replay.operators.elementwise import add, div_by, dropout, gelu, masked_fill, mul_scalar
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.indexing import unsqueeze
+from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.products import linear, matmul
 from vramplan.replay.operators.transformer_engine import kept_by, te_linear
 from vramplan.replay.operators.views import contiguous, split, to, transpose, view
 from vramplan.replay.recorder import Tape

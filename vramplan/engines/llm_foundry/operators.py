@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from vramplan.replay.operators.attention import FLASH_WIDTH
-from vramplan.replay.operators.basic import layer_norm
+from vramplan.replay.operators.normalised import layer_norm
 from vramplan.replay.operators.views import Grads, to
 from vramplan.replay.recorder import Saved, Tape, rounded
 from vramplan.replay.tensors import BOOL, FP32, INT32, INT64, Parameter, Tensor, round_up

@@ -4,16 +4,26 @@ from vramplan.values.engine import Engine
 
 ENGINE = Engine(
     name="megatron",
-    families=dict.fromkeys(
-        ("gpt2", "llama", "bloom", "mixtral", "starcoder2", "gemma", "qwen_moe", "chatglm", "phi3"),
-        "vramplan.engines.megatron.model",
-    ),
+    families={
+        **dict.fromkeys(
+            ("gpt2", "llama", "bloom", "mixtral", "starcoder2", "gemma", "qwen_moe", "chatglm", "phi3"),
+            "vramplan.engines.megatron.model",
+        ),
+        "bert": "vramplan.engines.megatron.bert_model",
+        "falcon": "vramplan.engines.megatron.beside",
+        "gemma2": "vramplan.engines.megatron.bounded",
+        "gemma3": "vramplan.engines.megatron.sandwich",
+        "gpt_oss": "vramplan.engines.megatron.sinks",
+        "t5": "vramplan.engines.megatron.t5_model",
+    },
     only_own_code=True,
     rules=(
+        "vramplan.engines.megatron.fp8",
         "vramplan.engines.megatron.context_parallel",
         "vramplan.engines.megatron.token_dispatcher",
         "vramplan.engines.megatron.expert_capacity",
         "vramplan.engines.megatron.tensor_parallel",
+        "vramplan.engines.megatron.vocabulary",
     ),
     behaviour={
         "answers": "vramplan.engines.megatron.answers:BEHAVIOUR",

@@ -6,7 +6,7 @@ from vramplan.engines.megatron.deepspeed import BUCKET_ELEMENTS
 from vramplan.replay.pipeline.stages import Stage
 from vramplan.replay.record import Record
 from vramplan.values.job import Job
-from vramplan.values.parallel import DISTRIBUTED_OPTIMIZER, ZERO1
+from vramplan.values.parallel import DISTRIBUTED_OPTIMIZER, FSDP, ZERO1, is_fsdp
 
 
 def basis_of_split(record: Record, job: Job, stage: Stage | None) -> dict[str, str]:
@@ -25,7 +25,12 @@ def basis_of_split(record: Record, job: Job, stage: Stage | None) -> dict[str, s
     }
     if kind == ZERO1 and job.fp32_gradients:
         basis["gradients"] = f"{count} x (2 + 4) B, buffers that stay"
-    if kind in {DISTRIBUTED_OPTIMIZER, ZERO1}:
+    if is_fsdp(kind):
+        assert job.sharding is not None
+        basis["communication"] = "two blocks gathered, with what is in none, and two blocks of gradients"
+        basis["gradients"] = f"{count} x {gradient} B / {job.sharding.shards} devices"
+        basis["weights"] += f" / {job.sharding.shards} devices" * (kind == FSDP)
+    if kind in {DISTRIBUTED_OPTIMIZER, ZERO1} or is_fsdp(kind):
         assert job.sharding is not None
         shared = f"/ {job.sharding.shards} devices"
         if split is not None and split.expert > 1:

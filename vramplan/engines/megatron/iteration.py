@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import lcm
 
-from vramplan.engines.megatron import deepspeed
+from vramplan.engines.megatron import deepspeed, fp8, sharded
 from vramplan.replay.autograd import backward, walk
 from vramplan.replay.kernels import Launches
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.observers import Accumulation, Resident
-from vramplan.replay.operators.basic import mul_scalar
+from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.optimizers import MOMENTS
 from vramplan.replay.pipeline.stages import Moment, Stage
 from vramplan.replay.precision import Precision, precision_of
@@ -140,7 +140,7 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
     `others` wait beside it until the step.
     """
     precision = precision_of(setup.precision)
-    recipe = recipe_of(setup, precision)
+    recipe = recipe_of(setup, precision)._replace(float8=precision.float8)
     ran = Launches(tape)
     model = family(setup.model.family)(tape, recipe)
     tape.enlist(Accumulation, Resident())
@@ -190,6 +190,9 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
         states = states_of(tape.parameters, setup, precision, gradient_dtype)
     states += [State("buffers", rounded(size), 0) for size in model.buffers()]
     states.append(State("buffers", scalars_of_schedule(setup.stage), 0))
+    if recipe.float8:
+        copies = fp8.kept_by(tape.parameters, sharded.of_weights(setup.sharding))
+        states += [State("buffers", size, 0) for size in copies]
     blocks = sum(one.times * one.blocks for one in recipe.segments)
     states += [State("buffers", 0, size, blocks) for size in model.kept_by_samples()]
     states += _kept_by_checkpoints(recipe)
@@ -245,7 +248,7 @@ def _fp32_gradients(tape: Tape, precision: Precision, gradient_dtype: DType, set
         return
     _all = []
     for members, sharding in groups_of(tape.parameters, setup):
-        shared = sharding is not None and sharding.kind == DISTRIBUTED_OPTIMIZER
+        shared = sharding is not None and sharding.kind in (DISTRIBUTED_OPTIMIZER, *sharded.KINDS)
         shares = sharding.shards if shared and sharding is not None else 1
         _all += [
             tape.several("to", (-(-one.elements // shares),), FP32, one.copies)
@@ -294,6 +297,8 @@ def _states_of_group(
 ) -> list[State]:
     elements = sum(one.elements * one.copies for one in parameters)
     wide = (1 if precision.master else 0, moments)
+    if sharding is not None and sharding.kind in sharded.KINDS:
+        return sharded.states_of_shards(parameters, sharding, moments, precision, gradient_dtype)
     if sharding is not None and sharding.kind == DISTRIBUTED_OPTIMIZER:
         whole, shards = distributed(parameters, sharding)
         master, moved = (count * sum(rounded(size * FP32.itemsize) for size in shards) for count in wide)

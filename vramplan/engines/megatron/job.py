@@ -6,23 +6,39 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import LEAVE, JobBehaviour
+from vramplan.job.float8 import told_of_gpu
 from vramplan.job.fsdp import refuse_fsdp_keys
 from vramplan.options import words
 from vramplan.values.job import Job
-from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, ENDS_AS_BLOCKS, RING, ZERO1, Sharded, Split
+from vramplan.values.parallel import (
+    DDP,
+    DISTRIBUTED_OPTIMIZER,
+    ENDS_AS_BLOCKS,
+    FSDP,
+    FSDP_GRAD_OP,
+    RING,
+    ZERO1,
+    Sharded,
+    Split,
+    is_fsdp,
+)
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
-    from vramplan.values.machine import Runtime
+    from vramplan.values.machine import Gpu, Runtime
     from vramplan.values.model import ModelShape
 
-SHARDINGS = (DDP, DISTRIBUTED_OPTIMIZER, ZERO1)
+SHARDINGS = (DDP, DISTRIBUTED_OPTIMIZER, ZERO1, FSDP, FSDP_GRAD_OP)
 OPTIMIZERS = ("adam", "adamw", "sgd", "sgd-momentum")
 CHECKPOINTINGS = tuple(
     word
     for word in words.CHECKPOINTINGS
     if word not in (words.OPTIMAL, *words.LLMC_CHECKPOINTINGS) and not word.startswith("selective-")
 )
+TOKENS = (
+    16  # of a sequence, which the products in fp8 take (TransformerEngine, pytorch/utils.py, assert_dim_for_fp8_exec)
+)
+TASKS = ("lm", "mlm", "seq2seq")
 LACKED = (
     *("adapter", "quantization", "compile", "ema", "hold_outputs", "optimizer_in_backward"),
     *("label_smoothing", "generation_batch_size", "generation_length"),
@@ -37,7 +53,7 @@ class MegatronJob(JobBehaviour):
     shares_by_itself = True
     accepts = MappingProxyType(
         {
-            "precision": ("mixed-bf16", "mixed-fp16", "amp-bf16", "amp-fp16", "fp32"),
+            "precision": ("mixed-bf16", "mixed-fp16", "amp-bf16", "amp-fp16", "fp32", "fp8"),
             "optimizer": OPTIMIZERS,
             "loss": ("standard",),
             "attention": ("flash", "eager"),
@@ -50,6 +66,18 @@ class MegatronJob(JobBehaviour):
 
     def check_own_code(self, resolver: Resolver, own: str, model: ModelShape, runtime: Runtime) -> None:
         """All is checked in the resolved job."""
+
+    def check_own_float8(self, resolver: Resolver, gpu: Gpu | None, sequence_length: int) -> bool:
+        """Refuse fp8 where Transformer Engine's layers cannot run."""
+        fields = resolver.raw.fields
+        if sequence_length % TOKENS:
+            message = f"{sequence_length} is no multiple of {TOKENS}, which the products in fp8 need"
+            hint = f"use {sequence_length // TOKENS * TOKENS or TOKENS}"
+            fields.refuse("sequence_length", message, hint=hint)
+        resolver.assumptions += told_of_gpu(fields, gpu)
+        basis = "every linear layer of a block is Transformer Engine's, by a stated rule; weights also stay in fp8"
+        resolver.assume("precision.fp8", "te", basis)
+        return True
 
     def sharding_of(self, resolver: Resolver, model: ModelShape | None) -> Sharded | None:
         """Megatron's own ways, and DeepSpeed's ZeRO-1."""
@@ -111,6 +139,8 @@ def check_megatron(resolver: Resolver, job: Job) -> Job:
     if split is not None and split.tensor > job.model.key_value_heads:
         message = f"{split.tensor} devices are more than the {job.model.key_value_heads} key and value heads"
         parallel.refuse("tensor", f"{message}: not modelled", hint=f"use {job.model.key_value_heads}")
+    if is_fsdp(kind) and split is not None and split.pipeline > 1:
+        parallel.refuse("pipeline", "Megatron-FSDP is modelled without a pipeline", hint=f"use {DISTRIBUTED_OPTIMIZER}")
     if split is not None and split.virtual > 1:
         _check_interleaved(resolver, job)
     if kind == ZERO1 and split is not None:
@@ -136,7 +166,7 @@ def check_megatron(resolver: Resolver, job: Job) -> Job:
         if split.pipeline > 1:
             resolver.assume("parallel.pipeline_split", chosen, "what divides the blocks evenly")
         job = job._replace(split=split._replace(pipeline_split=chosen))
-    sums_in_fp32 = job.precision == "mixed-bf16" and kind != ZERO1
+    sums_in_fp32 = job.precision in ("mixed-bf16", "fp8") and kind != ZERO1
     if sums_in_fp32 and not job.fp32_gradients and not fields.given("gradient_dtype"):
         resolver.assume("gradient_dtype", "fp32", "Megatron sums bf16 gradients in fp32")
         job = job._replace(fp32_gradients=True)
@@ -205,7 +235,7 @@ def untraced_under_megatron(job: Job) -> dict[str, tuple[str, str]]:
     leave = "leave it out"
     found = {
         "precision": (
-            job.precision if job.precision == "fp32" and kind == ZERO1 else "",
+            job.precision if job.precision in ("fp32", "fp8") and kind == ZERO1 else "",
             "use mixed-bf16 or mixed-fp16",
         ),
         "activation_checkpointing": (
@@ -217,9 +247,6 @@ def untraced_under_megatron(job: Job) -> dict[str, tuple[str, str]]:
         "packing": ("true" if job.packing else "", leave),
         "offload": ("activations" if job.offload_activations else ", ".join(job.offload), leave),
         "eval_batch_size": ("" if job.eval_batch_size is None else "an evaluation", leave),
-        "model": (job.model.name if job.model.task != "lm" or job.model.sliding_window else "", "a language model"),
+        "model": (job.model.name if job.model.task not in TASKS else "", "a language model"),
     }
-    window = job.model.sliding_window
-    if window is not None and window >= job.sequence_length and job.model.task == "lm":
-        found["model"] = ("", "")
     return {key: pair for key, pair in found.items() if pair[0]}

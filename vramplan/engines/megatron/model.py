@@ -10,6 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.engines.megatron.context_parallel import gathered_attention, ring_attention
+from vramplan.engines.megatron.layers import (
+    ColumnParallelLinear,
+    Norm,
+    Projected,
+    RowParallelLinear,
+    apply_rotary,
+    gathered,
+    norm_of,
+    padded_vocabulary,
+)
 from vramplan.engines.megatron.moe import MoELayer, kept_bytes
 from vramplan.engines.megatron.tensor_parallel import (
     batch_matmul,
@@ -17,122 +27,31 @@ from vramplan.engines.megatron.tensor_parallel import (
     bias_gelu,
     causal_softmax,
     core_checkpoint,
-    fused_rms_norm,
     has_fused_softmax,
     masked_scores,
-    parallel_embedding,
     parallel_linear,
     reduce_scatter,
     scatter,
-    summed_loss,
     swiglu,
-    vocab_parallel_cross_entropy,
 )
+from vramplan.engines.megatron.vocabulary import parallel_embedding, summed_loss, vocab_parallel_cross_entropy
 from vramplan.replay.models import published
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.modules import LayerNorm, Output, Recipe
-from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.operators.attention import scaled_dot_product
-from vramplan.replay.operators.basic import (
-    add,
-    baddbmm,
-    dropout,
-    embedding,
-    gelu,
-    mul,
-    mul_scalar,
-    neg,
-    softmax,
-)
+from vramplan.replay.operators.elementwise import add, dropout, gelu, mul_scalar
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.indexing import permute, split_with_sizes, unsqueeze
-from vramplan.replay.operators.views import cat, clone, contiguous, expand, narrow, split, to, transpose, view
+from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.products import baddbmm
+from vramplan.replay.operators.views import clone, contiguous, expand, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Parameter, Tensor, round_up
+from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Parameter, Tensor
 
 if TYPE_CHECKING:
     from vramplan.engines.megatron.moe import MoELayer
     from vramplan.values.model import ModelShape
-
-VOCABULARY_MULTIPLE = 128  # of each device: --make-vocab-size-divisible-by
-
-Projected = tuple[Tensor, Parameter | None]  # a result, and the bias that whoever comes next adds
-
-
-def padded_vocabulary(size: int, devices: int) -> int:
-    """The vocabulary with rows that make it a multiple of 128 for each device (vocab_size_with_padding)."""
-    return round_up(size, VOCABULARY_MULTIPLE * devices)
-
-
-class ColumnParallelLinear:
-    """Its outputs are split; the gradient of its input is summed over devices."""
-
-    def __init__(self, tape: Tape, recipe: Recipe, name: str, inputs: int, outputs: int, *, bias: bool) -> None:
-        share = outputs // recipe.slice.tensor
-        self.weight = tape.parameter(f"{name}.weight", (share, inputs), recipe.weight_dtype)
-        self.weight.in_linear = True
-        self.bias = tape.parameter(f"{name}.bias", (share,), recipe.weight_dtype) if bias else None
-        self.gathered = gathered(recipe)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return parallel_linear(x, self.weight, self.bias, gathered=self.gathered)
-
-    def without_bias(self, x: Tensor) -> Projected:
-        """With `skip_bias_add`: who comes next adds it."""
-        return parallel_linear(x, self.weight, gathered=self.gathered), self.bias
-
-
-class RowParallelLinear:
-    """Its inputs are split; its results are summed over devices, and the bias is left to who comes next."""
-
-    def __init__(self, tape: Tape, recipe: Recipe, name: str, inputs: int, outputs: int, *, bias: bool) -> None:
-        share = inputs // recipe.slice.tensor
-        self.weight = tape.parameter(f"{name}.weight", (outputs, share), recipe.weight_dtype)
-        self.weight.in_linear = True
-        self.bias = tape.parameter(f"{name}.bias", (outputs,), recipe.weight_dtype) if bias else None
-        self.gathered = gathered(recipe)
-
-    def __call__(self, x: Tensor) -> Projected:
-        out = parallel_linear(x, self.weight)
-        return reduce_scatter(out, self.gathered), self.bias
-
-
-def gathered(recipe: Recipe) -> int:
-    """Over how many devices the sequence is split between layers."""
-    return recipe.slice.tensor if recipe.slice.sequence_parallel else 1
-
-
-class FusedRMSNorm:
-    """`torch.nn.RMSNorm`, and Apex's and Transformer Engine's, which keep the same."""
-
-    def __init__(self, tape: Tape, name: str, width: int, dtype: DType) -> None:
-        with tape.building(NORMS):
-            self.weight = tape.parameter(f"{name}.weight", (width,), dtype)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return fused_rms_norm(x, self.weight)
-
-
-def norm_of(tape: Tape, recipe: Recipe, name: str, width: int | None = None) -> LayerNorm | FusedRMSNorm:
-    """The normalisation of the model type."""
-    make = FusedRMSNorm if recipe.shape.positions == "rope" and recipe.shape.gated_mlp else LayerNorm
-    return make(tape, name, width or recipe.shape.hidden_size, recipe.weight_dtype)
-
-
-def apply_rotary(x: Tensor, angles: Tensor) -> Tensor:
-    """_apply_rotary_pos_emb_bshd (core/models/common/embeddings/rope_utils.py)."""
-    rest = narrow(x, -1, 0)
-    cos = to(x.tape.new("cos", angles.shape, FP32, False), FP32)
-    cos = to(x.tape.new("mul", angles.shape, FP32, False), x.dtype)
-    sin = x.tape.new("sin", angles.shape, FP32, False)
-    sin = to(x.tape.new("mul", angles.shape, FP32, False), x.dtype)
-    x = add(mul(x, cos), mul(rotate_half(x), sin))
-    return cat([x, rest], -1)
-
-
-def rotate_half(x: Tensor) -> Tensor:
-    """_rotate_half, not interleaved."""
-    first, second = split(x, x.shape[-1] // 2)
-    return cat([neg(second), first], -1)
 
 
 class Attention:
@@ -174,7 +93,7 @@ class Attention:
     def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scratch: Tensor | None) -> Tensor:
         """DotProductAttention.forward; a fused kernel in its place takes the layout as it is."""
         recipe, size = self.recipe, self.recipe.shape.head_size
-        length, batch = query.shape[:2]
+        (length, batch), keys = query.shape[:2], key.shape[0]
         if recipe.slice.context > 1:
             return self.over_devices(query, key, value)
         if recipe.attention != "eager":
@@ -185,14 +104,14 @@ class Attention:
         if self.heads != self.groups:
             key, value = self.for_each_head(key), self.for_each_head(value)
         query = view(query, (length, batch * self.heads, size))
-        key = view(key, (length, batch * self.heads, size))
+        key = view(key, (keys, batch * self.heads, size))
         assert scratch is not None
         scores = baddbmm(scratch, transpose(query, 0, 1), transpose(transpose(key, 0, 1), 1, 2))
-        scores = view(scores, (batch, self.heads, length, length))
+        scores = view(scores, (batch, self.heads, length, keys))
         probabilities = self.softmax(scores, mask)
         probabilities = dropout(probabilities, recipe.attention_dropout)
-        value = view(value, (length, batch * self.heads, size))
-        probabilities = view(probabilities, (batch * self.heads, length, length))
+        value = view(value, (keys, batch * self.heads, size))
+        probabilities = view(probabilities, (batch * self.heads, length, keys))
         context = batch_matmul(probabilities, transpose(value, 0, 1))
         context = view(context, (batch, self.heads, length, size))
         context = contiguous(permute(context, (2, 0, 1, 3)))
@@ -214,9 +133,9 @@ class Attention:
 
     def softmax(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         """FusedScaleMaskSoftmax.forward."""
-        batch, heads, length, _ = scores.shape
-        if has_fused_softmax(heads, length) and scores.dtype is not FP32:
-            return view(causal_softmax(view(scores, (batch * heads, length, length))), scores.shape)
+        batch, heads, length, keys = scores.shape
+        if has_fused_softmax(heads, keys) and scores.dtype is not FP32:
+            return view(causal_softmax(view(scores, (batch * heads, length, keys))), scores.shape)
         assert mask is not None
         return softmax(masked_scores(scores, mask))
 
@@ -246,13 +165,15 @@ class MLP:
 class Block:
     """TransformerLayer."""
 
+    attention: type[Attention] = Attention
+
     def __init__(
         self, tape: Tape, recipe: Recipe, mask: Tensor | None, angles: Tensor | None, scratch: Tensor | None
     ) -> None:
         self.p = recipe.hidden_dropout
         self.input_layernorm = norm_of(tape, recipe, "input_layernorm")
-        self.self_attention = Attention(tape, recipe)
-        self.pre_mlp_layernorm = norm_of(tape, recipe, "pre_mlp_layernorm")
+        self.self_attention = self.attention(tape, recipe)
+        self.pre_mlp_layernorm = self.second_norm(tape, recipe)
         self.mlp: MLP | MoELayer
         if recipe.shape.experts is None:
             self.mlp = MLP(tape, recipe)
@@ -264,9 +185,14 @@ class Block:
     def __call__(self, hidden: Tensor) -> Tensor:
         hidden = self.attend(hidden)
         residual = hidden
+        assert self.pre_mlp_layernorm is not None
         _normed = self.pre_mlp_layernorm(hidden)
         out, bias = self.mlp(_normed)
         return bias_dropout_add(out, bias, residual, self.p)
+
+    def second_norm(self, tape: Tape, recipe: Recipe) -> Norm | None:
+        """The norm before the feed-forward layer."""
+        return norm_of(tape, recipe, "pre_mlp_layernorm")
 
     def attend(self, hidden: Tensor) -> Tensor:
         """TransformerLayer._forward_attention."""
@@ -274,6 +200,12 @@ class Block:
         _normed = self.input_layernorm(hidden)
         out, bias = self.self_attention(_normed, self.mask, self.angles, self.scratch)
         return bias_dropout_add(out, bias, residual, self.p)
+
+
+OF_ALL = (
+    *("iteration", "iteration_of_stage", "reads_slice", "shares_by_itself", "own_core", "drops_tokens", "splits"),
+    "stands_for",
+)
 
 
 class Megatron:
@@ -285,9 +217,17 @@ class Megatron:
     sequence_first = True
     own_core = True
     drops_tokens = True
-    splits = ("tensor", "sequence_parallel", "pipeline", "context", "expert")
+    splits: tuple[str, ...] = ("tensor", "sequence_parallel", "pipeline", "context", "expert")
     selective = ("selective",)
     gradient_buffers = True
+    block: type[Block] = Block
+    scales_embedding = False
+
+    def __init_subclass__(cls) -> None:
+        """What replay/models asks of a class alone holds for all that are built from this one."""
+        for name in OF_ALL:
+            if name not in vars(cls):
+                setattr(cls, name, vars(Megatron)[name])
 
     @staticmethod
     def stands_for(shape: ModelShape) -> bool:
@@ -344,11 +284,7 @@ class Megatron:
         ids = tape.new("input_ids", tokens, INT64, True, category="inputs")
         labels = tape.new("labels", tokens, INT64, True, category="inputs")
         counted = tape.new("loss_mask", tokens, FP32, True, category="inputs")
-        each = 1 if recipe.slice.deepspeed else batch  # there it is one for all samples
-        mask = None  # where sequences are split no one makes it: the core knows that it is causal
-        if recipe.slice.context == 1:
-            mask = tape.new("attention_mask", (each, 1, length, length), BOOL, each == batch, category="inputs")
-        places = tape.new("position_ids", tokens, INT64, True, category="inputs")
+        mask, places = self.mask(), tape.new("position_ids", tokens, INT64, True, category="inputs")
         hidden = self.embed(ids, places) if self.table is not None else self.received()
         angles = None
         if shape.positions == "rope":
@@ -362,21 +298,36 @@ class Megatron:
         hidden = run_blocks(
             tape,
             recipe.segments,
-            lambda _: Block(tape, recipe, held, angles, scratch),
+            lambda _: self.block(tape, recipe, held, angles, scratch),
             state,
             handed={"mask": mask},
             hands_to_all=True,
         )
         if not recipe.slice.last:
             return Output(hidden, hidden)
-        hidden = norm_of(tape, recipe, "final_layernorm")(hidden)
-        logits = parallel_linear(hidden, self.head(), gathered=gathered(recipe))
+        state = [norm_of(tape, recipe, "final_layernorm")(hidden)]
         del hidden
+        return Output(self.loss(state, labels, counted), None)
+
+    def mask(self) -> Tensor | None:
+        """The causal mask that a micro-batch brings; none where sequences are split, as the core knows that it is."""
+        recipe, batch, length = self.recipe, self.tape.batch, self.recipe.sequence_length
+        if recipe.slice.context > 1:
+            return None
+        each = 1 if recipe.slice.deepspeed else batch  # there it is one for all samples
+        return self.tape.new("attention_mask", (each, 1, length, length), BOOL, each == batch, category="inputs")
+
+    def loss(self, state: list[Tensor], labels: Tensor, counted: Tensor) -> Tensor:
+        """The output layer and the loss of pretrain_gpt.py; `state` is emptied, as no variable keeps what it holds."""
+        state = [parallel_linear(state.pop(), self.head(), gathered=gathered(self.recipe))]
+        return summed_loss(self.losses(state, labels), counted)
+
+    def losses(self, state: list[Tensor], labels: Tensor) -> Tensor:
+        """compute_language_model_loss: that of each token, of logits that nobody else keeps."""
         targets = contiguous(transpose(labels, 0, 1))
-        losses = vocab_parallel_cross_entropy(logits, targets)
-        del logits, targets
-        losses = contiguous(transpose(losses, 0, 1))
-        return Output(summed_loss(losses, counted), None)
+        losses = vocab_parallel_cross_entropy(state.pop(), targets)
+        del targets
+        return contiguous(transpose(losses, 0, 1))
 
     def embed(self, ids: Tensor, places: Tensor) -> Tensor:
         """LanguageModelEmbedding.forward."""
@@ -392,7 +343,8 @@ class Megatron:
         share = reduce_scatter if self.positions is None else scatter
         hidden = share(hidden, split_sequence)
         hidden = dropout(hidden, recipe.embedding_dropout)
-        return mul_scalar(hidden) if published(recipe.shape) == "gemma" else hidden  # NeMo's EmbeddingScalingMixin
+        scaled = self.scales_embedding or published(recipe.shape) == "gemma"
+        return mul_scalar(hidden) if scaled else hidden  # NeMo's EmbeddingScalingMixin
 
     def received(self) -> Tensor:
         """What the stage before has sent."""

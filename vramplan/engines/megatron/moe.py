@@ -14,6 +14,7 @@ from vramplan.engines.megatron.expert_capacity import (
     weights_of_capacity,
     within_capacity,
 )
+from vramplan.engines.megatron.fp8 import fp8_linear
 from vramplan.engines.megatron.tensor_parallel import parallel_linear
 from vramplan.engines.megatron.token_dispatcher import (
     all_to_all,
@@ -31,8 +32,8 @@ from vramplan.engines.megatron.token_dispatcher import (
     weighted_swiglu,
 )
 from vramplan.replay.models.modules import Recipe
-from vramplan.replay.operators.basic import softmax
 from vramplan.replay.operators.experts import top_k
+from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.views import cat, contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, Parameter, Tensor, round_up
@@ -101,6 +102,12 @@ class Expert:
         hidden, inner = recipe.shape.hidden_size, experts_of(recipe).intermediate_size // recipe.slice.tensor
         self.fc1 = self.matrix(tape, recipe, "linear_fc1.weight", (2 * inner, hidden))
         self.fc2 = self.matrix(tape, recipe, "linear_fc2.weight", (hidden, inner))
+        self.biases: tuple[Parameter | None, Parameter | None] = (None, None)
+        if recipe.shape.mlp_bias:
+            with tape.building(EXPERTS):
+                first = tape.parameter("linear_fc1.bias", (2 * inner,), recipe.weight_dtype)
+                self.biases = first, tape.parameter("linear_fc2.bias", (hidden,), recipe.weight_dtype)
+        self.product = fp8_linear if recipe.float8 else parallel_linear
 
     @staticmethod
     def matrix(tape: Tape, recipe: Recipe, name: str, shape: tuple[int, int]) -> Parameter:
@@ -111,9 +118,9 @@ class Expert:
         return made
 
     def __call__(self, tokens: Tensor, weights: Tensor) -> Tensor:
-        _inner = parallel_linear(tokens, self.fc1)
+        _inner = self.product(tokens, self.fc1, self.biases[0])
         _activated = weighted_swiglu(_inner, weights)
-        return parallel_linear(_activated, self.fc2)
+        return self.product(_activated, self.fc2, self.biases[1])
 
 
 class MoELayer:

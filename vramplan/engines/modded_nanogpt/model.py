@@ -11,19 +11,10 @@ from __future__ import annotations
 
 from vramplan.replay.models.modules import Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
-from vramplan.replay.operators.basic import (
-    add,
-    cross_entropy,
-    embedding,
-    linear,
-    mul,
-    mul_scalar,
-    neg,
-    pow_scalar,
-    relu,
-    tanh,
-)
+from vramplan.replay.operators.elementwise import add, mul, mul_scalar, neg, pow_scalar, relu, tanh
+from vramplan.replay.operators.ends import cross_entropy, embedding
 from vramplan.replay.operators.flex_attention import document_mask, flex_attention, plain_rms_norm
+from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import cat, contiguous, select, split, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BF16, FP32, INT32, INT64, DType, Shape, Tensor

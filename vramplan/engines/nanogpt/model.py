@@ -10,7 +10,9 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.modules import LayerNorm, Linear, Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.operators.attention import scaled_dot_product
-from vramplan.replay.operators.basic import add, cross_entropy, dropout, embedding, gelu, linear
+from vramplan.replay.operators.elementwise import add, dropout, gelu
+from vramplan.replay.operators.ends import cross_entropy, embedding
+from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import contiguous, split, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, Tensor

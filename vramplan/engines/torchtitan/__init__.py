@@ -6,6 +6,7 @@ ENGINE = Engine(
     name="torchtitan",
     reads_shards=True,  # components/checkpoint.py: torch.distributed.checkpoint loads into shards that are there
     families={"llama": "vramplan.engines.torchtitan.model"},
+    rules=("vramplan.engines.torchtitan.chunked",),
     behaviour={
         "job": "vramplan.engines.torchtitan.job:BEHAVIOUR",
         "settings": "vramplan.engines.torchtitan.settings:BEHAVIOUR",

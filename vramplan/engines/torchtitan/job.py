@@ -25,6 +25,7 @@ class TitanJob(JobBehaviour):
     """torchtitan shards over all devices; the rest is said of its own code of a model."""
 
     has_sharded_float8 = True
+    shards_hold_experts = True  # distributed/parallel_dims.py: the mesh of experts is made of that of the shards
     lacks = MappingProxyType(
         dict.fromkeys(("adapter", "quantization", "dropout", "grad_scaler", "ema"), "leave it out, or runtime: pytorch")
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vramplan.engines.torchtitan.chunked import chunked_head
 from vramplan.replay.autograd import checkpoint
 from vramplan.replay.checkpoints import MATMULS
 from vramplan.replay.models.blocks import run_blocks
@@ -15,7 +16,6 @@ from vramplan.replay.models.modules import FP32_LOGITS, Linear, Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.attention import scaled_dot_product
-from vramplan.replay.operators.basic import add, cross_entropy, embedding, mul, silu
 from vramplan.replay.operators.dtensor import (
     cross_entropy_of_part,
     embedding_of_part,
@@ -23,6 +23,8 @@ from vramplan.replay.operators.dtensor import (
     gather_vocabulary,
     scatter_sequence,
 )
+from vramplan.replay.operators.elementwise import add, mul, silu
+from vramplan.replay.operators.ends import cross_entropy, embedding
 from vramplan.replay.operators.fused_norms import compiled_cross_entropy, received, rms_norm, rotate, sent
 from vramplan.replay.operators.indexing import unsqueeze
 from vramplan.replay.operators.ring_attention import ring_flash
@@ -207,6 +209,7 @@ class Titan:
     splits = ("tensor", "sequence_parallel", "pipeline", "context")
     own_units = (EMBEDDINGS, HEAD)
     norm_with_head = True
+    head_losses = untraced_losses = ("chunked:N",)
 
     @staticmethod
     def stands_for(shape: ModelShape) -> bool:
@@ -252,6 +255,8 @@ class Titan:
         pred = tape.role(Sharding).after_model(pred)  # the loss is no part of the model
         if not part.last:
             return Output(sent(pred), pred)
+        if self.chunks:
+            return Output(pred, None)
         labels = given[-1].alias(local, None, None)
         batch, length, width = pred.shape
         targets = view(labels, (batch * length,))
@@ -264,7 +269,7 @@ class Titan:
         return Output(cross_entropy(rows, targets), pred)
 
     def logits(self, input_ids: Tensor | None) -> Tensor:
-        """Transformer.forward; of a stage of a pipeline that part of it that is there."""
+        """Transformer.forward, or the part of it that a stage of a pipeline has; with the loss if it is in chunks."""
         tape, recipe, devices = self.tape, self.recipe, self.devices
         shape = recipe.shape
         kinds = {}
@@ -308,8 +313,17 @@ class Titan:
             return embedding(input_ids, self.tok_embeddings)
         return scatter_sequence(embedding_of_part(input_ids, self.tok_embeddings, self.devices), self.devices)
 
+    @property
+    def chunks(self) -> int:
+        """In how many parts of the tokens the loss is computed, each with its backward; 0: all at once."""
+        word, _, number = self.recipe.loss.partition(":")
+        return int(number) if word == "chunked" else 0
+
     def unembedded(self, output: Linear, h: Tensor) -> Tensor:
-        """The head; under tensor parallelism over whole sequences."""
+        """The head; under tensor parallelism over whole sequences. In parts of the tokens it is the loss too."""
+        if self.chunks:
+            whole = h if self.devices == 1 else gather_sequence(h, self.devices)
+            return chunked_head(whole, output.weight, self.chunks, self.recipe.loaded_dtype or whole.dtype)
         if self.devices == 1:
             return output(h)
         logits = output(gather_sequence(h, self.devices))

@@ -19,25 +19,24 @@ from vramplan.replay.models.modules import ACTIVATIONS, ALL_SCORES, SCORES, Line
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.observers import Sharding, Trained
 from vramplan.replay.operators.attention import scaled_dot_product
-from vramplan.replay.operators.basic import (
+from vramplan.replay.operators.elementwise import (
     add,
     add_in_place,
     add_scalar,
-    cross_entropy,
     div_by,
     dropout,
-    embedding,
-    linear,
     mean_last,
     mul,
     mul_scalar,
     pow_scalar,
     rsqrt,
 )
+from vramplan.replay.operators.ends import cross_entropy, embedding
 from vramplan.replay.operators.fused_loss import fused_linear_cross_entropy
 from vramplan.replay.operators.fused_norms import compiled_cross_entropy
 from vramplan.replay.operators.indexing import stack_last
 from vramplan.replay.operators.loss_parts import sum_all
+from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import contiguous, select, split, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.losses import CHUNKED, FUSED, FUSED_BEFORE_AMPERE, chunked_cross_entropy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from vramplan.replay.operators.basic import broadcast
+from vramplan.replay.operators.elementwise import broadcast
 from vramplan.replay.operators.views import Grads
 from vramplan.replay.recorder import Saved, Tape
 from vramplan.replay.tensors import Tensor, dense_like

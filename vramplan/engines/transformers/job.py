@@ -17,6 +17,8 @@ class TransformersJob(JobBehaviour):
     """What the Trainer does that a plain loop does not."""
 
     has_preference_training = True
+    shards_hold_experts = True  # axolotl, integrations/expert_parallel; LLaMA-Factory v1, dist_config.ep_size
+    wraps_one_device = True  # accelerate, accelerator.py, prepare_model
     sizes_buckets_by_width = True  # integrations/deepspeed.py, HfTrainerDeepSpeedConfig
     splits = ("tensor", "context")  # accelerate's ParallelismConfig, AutoTP, Ulysses
     projects_linear_only = True  # trainer_optimizer.py, _setup_low_rank_optimizer

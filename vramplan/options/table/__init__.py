@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from vramplan.options.option import Option
+from vramplan.options.spellings import meaning
 from vramplan.options.table.parallel import MAX_DEVICES, PARALLEL_ROWS, ZERO
 from vramplan.options.table.run import ADVICE_ROWS, RUN_ROWS, TEXTBOOK_ROWS
 from vramplan.options.table.sections import PANELS, RUN, SECTIONS
@@ -22,6 +23,7 @@ __all__ = (
     "ZERO",
     "absent",
     "find",
+    "has_the_word",
     "inside",
     "named_by_flag",
     "nullable_last",
@@ -54,6 +56,12 @@ def _by_key() -> dict[str, Option]:
 def find(key: str) -> Option:
     """The row of a key such as `parallel.data`. Raises KeyError."""
     return _by_key()[key]
+
+
+def has_the_word(text: str) -> Option | None:
+    """The one key that has a text among its words or other spellings of them; None where none or several do."""
+    having = [one for one in TABLE if text in one.words or meaning(text, one.words, one.spellings) is not None]
+    return having[0] if len(having) == 1 else None
 
 
 def named_by_flag(name: str) -> Option | None:

@@ -61,6 +61,7 @@ class CachingAllocator:
         self.least_rest = (MIN_BLOCK_BYTES if whole else SMALL_BYTES + 1, MIN_BLOCK_BYTES)
         self.most_split = (UNLIMITED if whole else settings.max_split_size_bytes, UNLIMITED)
         self.pools: dict[tuple[str, bool], Pool] = {}
+        self.segments: list[Block] = []  # the first block of each, which stays the first as it is split and joined
         self.end = 0  # of the addresses that were handed out: each segment has its own ones
         self.reserved_bytes = self.peak_reserved_bytes = 0
         self.allocated_bytes = self.peak_allocated_bytes = 0
@@ -133,6 +134,7 @@ class CachingAllocator:
             other = before.size
             del sizes[bisect_left(sizes, other << ADDRESS_BITS | before.address)]
             size += other
+            block.next = None  # it and what it has joined are no more, and would hold each other
             block = before
         block.next = after
         if after is not None:
@@ -167,6 +169,21 @@ class CachingAllocator:
                 if not block.expandable and not block.is_whole:
                     held += block.size
         return held
+
+    def close(self) -> None:
+        """Nobody asks it any more. Neighbours hold each other, so their memory would wait for a garbage collection."""
+        for pool in self.pools.values():
+            for first in pool.unmapped[-1:]:  # the end of its expandable segment
+                while first.before is not None:
+                    first = first.before
+                self.segments.append(first)
+            pool.at.clear()
+            pool.unmapped.clear()
+        while self.segments:
+            block: Block | None = self.segments.pop()
+            while block is not None:
+                after, block.next, block.before = block.next, None, None
+                block = after
 
     # ------------------------------------------------------------------------------------------------- its parts
     def _best_fit(self, pool: Pool, size: int) -> Block | None:
@@ -226,6 +243,7 @@ class CachingAllocator:
             if self.reserved_bytes + mapped > self.most_bytes:
                 raise Exceeded
             block = Block(pool, self.end, mapped)
+            self.segments.append(block)
             self.end += mapped
         self.reserved_bytes += mapped
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)

@@ -104,6 +104,7 @@ def _join(block: Block, other: Block) -> None:
         block.put_between(other.before, block.next)
     else:
         block.put_between(block.before, other.next)
+    other.before = other.next = None  # two that are no more would hold each other
 
 
 def _insert(pool: Pool, block: Block) -> None:

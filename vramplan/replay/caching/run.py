@@ -123,6 +123,7 @@ class Run:
     def close(self) -> None:
         """The run is not asked any more, and what it holds can go at once."""
         self._course.close()
+        self.allocator.close()
 
     def _whole(self) -> Generator[Reservation | None, None, None]:
         """The reservation, and before it None each time that a request would reserve more than is of use."""

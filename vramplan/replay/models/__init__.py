@@ -149,6 +149,16 @@ def shards_every_selective(name: str) -> bool:
     return _own(name, "shards_every_selective", False) is True
 
 
+def is_untraced_loss(name: str, word: str) -> bool:
+    """Whether nobody traced a loss with a training program's own code: `untraced_losses`."""
+    return word in _own(name, "untraced_losses", ())
+
+
+def is_untraced(name: str) -> bool:
+    """Whether nobody traced a training program's own code of a family: `untraced = True`."""
+    return getattr(family(name), "untraced", False) is True
+
+
 def shares_by_itself(name: str) -> bool:
     """Whether a runtime's own code shares states in ways of its own, which its engine checks: `shares_by_itself`."""
     return _own(name, "shares_by_itself", False) is True

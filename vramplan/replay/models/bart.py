@@ -15,8 +15,11 @@ from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.stacks import shift_right, split_at, text_pair
 from vramplan.replay.operators.attention import scaled_dot_product
-from vramplan.replay.operators.basic import add, dropout, embedding, matmul, mul_scalar, softmax
-from vramplan.replay.operators.basic import linear as linear_operator
+from vramplan.replay.operators.elementwise import add, dropout, mul_scalar
+from vramplan.replay.operators.ends import embedding
+from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.products import linear as linear_operator
+from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import contiguous, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.padding import padded_mask

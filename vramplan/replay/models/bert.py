@@ -22,8 +22,11 @@ from vramplan.replay.models.modules import (
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.operators.attention import scaled_dot_product
-from vramplan.replay.operators.basic import add, cross_entropy, dropout, embedding, matmul, mul_scalar, softmax, tanh
-from vramplan.replay.operators.basic import linear as linear_operator
+from vramplan.replay.operators.elementwise import add, dropout, mul_scalar, tanh
+from vramplan.replay.operators.ends import cross_entropy, embedding
+from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.products import linear as linear_operator
+from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import contiguous, select, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.padding import padded_mask

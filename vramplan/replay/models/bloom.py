@@ -22,7 +22,10 @@ from vramplan.replay.models.modules import (
     output_embedding,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
-from vramplan.replay.operators.basic import add, baddbmm, bloom_gelu, dropout, embedding, matmul, softmax
+from vramplan.replay.operators.elementwise import add, bloom_gelu, dropout
+from vramplan.replay.operators.ends import embedding
+from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.products import baddbmm, matmul
 from vramplan.replay.operators.views import select, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, INT32, INT64, Tensor

@@ -14,20 +14,10 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, LOGITS, SMOOTHED, Linear, Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.operators.attention import scaled_dot_product
-from vramplan.replay.operators.basic import (
-    add,
-    add_scalar,
-    cross_entropy,
-    dropout,
-    embedding,
-    mean_last,
-    mul,
-    pow_scalar,
-    rsqrt,
-    silu,
-)
-from vramplan.replay.operators.basic import linear as linear_operator
+from vramplan.replay.operators.elementwise import add, add_scalar, dropout, mean_last, mul, pow_scalar, rsqrt, silu
+from vramplan.replay.operators.ends import cross_entropy, embedding
 from vramplan.replay.operators.indexing import permute, split_with_sizes, unsqueeze
+from vramplan.replay.operators.products import linear as linear_operator
 from vramplan.replay.operators.scripted import scripted_rotary
 from vramplan.replay.operators.views import contiguous, expand, narrow, split, to, transpose, view
 from vramplan.replay.recorder import Tape

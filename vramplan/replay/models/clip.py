@@ -14,9 +14,10 @@ from vramplan.replay.models.modules import ACTIVATIONS, LayerNorm, Linear, Outpu
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at
 from vramplan.replay.operators.attention import scaled_dot_product
-from vramplan.replay.operators.basic import add, cross_entropy, embedding, mul_scalar, pow_scalar
 from vramplan.replay.operators.contrastive import at_end_of_text, div, exp, scale, similarities, spread, sum_last
 from vramplan.replay.operators.convolution import conv2d
+from vramplan.replay.operators.elementwise import add, mul_scalar, pow_scalar
+from vramplan.replay.operators.ends import cross_entropy, embedding
 from vramplan.replay.operators.views import cat, contiguous, narrow, select, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, DType, Shape, Tensor

@@ -19,7 +19,8 @@ from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.observers import Trained
 from vramplan.replay.operators.attention import scaled_dot_product
-from vramplan.replay.operators.basic import add, add_scalar, embedding, linear, masked_fill, mul, mul_scalar, softmax
+from vramplan.replay.operators.elementwise import add, add_scalar, masked_fill, mul, mul_scalar
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.experts import div_in_place, gather_last, sigmoid, sum_last, top_k
 from vramplan.replay.operators.latent import (
     COMPLEX64,
@@ -31,6 +32,8 @@ from vramplan.replay.operators.latent import (
     split_sizes,
     sub,
 )
+from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import cat, contiguous, expand, narrow, pad_last, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, FP32, INT64, Tensor, contiguous_strides

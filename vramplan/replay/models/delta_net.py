@@ -13,19 +13,6 @@ from typing import Any
 
 from vramplan.replay.autograd import dropped
 from vramplan.replay.models.modules import ACTIVATIONS, Linear, Recipe, RMSNorm
-from vramplan.replay.operators.basic import (
-    add,
-    add_scalar,
-    masked_fill,
-    matmul,
-    mean_last,
-    mul,
-    mul_scalar,
-    neg,
-    pow_scalar,
-    rsqrt,
-    silu,
-)
 from vramplan.replay.operators.contrastive import exp
 from vramplan.replay.operators.delta_rule import (
     conv_of_channels,
@@ -37,9 +24,22 @@ from vramplan.replay.operators.delta_rule import (
     times_mask,
     to_row_major,
 )
+from vramplan.replay.operators.elementwise import (
+    add,
+    add_scalar,
+    masked_fill,
+    mean_last,
+    mul,
+    mul_scalar,
+    neg,
+    pow_scalar,
+    rsqrt,
+    silu,
+)
 from vramplan.replay.operators.experts import sigmoid, sum_last
 from vramplan.replay.operators.indexing import split_with_sizes, unsqueeze
 from vramplan.replay.operators.latent import sub
+from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import cat, clone, expand, narrow, select, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, FP32, Tensor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.replay.models.modules import FP32_LOGITS, SMOOTHED, Recipe
-from vramplan.replay.operators.basic import cross_entropy
+from vramplan.replay.operators.ends import cross_entropy
 from vramplan.replay.operators.views import to
 from vramplan.replay.techniques.smoothing import smoothed_cross_entropy
 from vramplan.replay.tensors import FP32, Tensor

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.replay.models.modules import ACTIVATIONS, Linear, Recipe, gated_kernel
-from vramplan.replay.observers import Trained
-from vramplan.replay.operators.basic import add_in_place, linear, mul, softmax
+from vramplan.replay.observers import Outer, Trained
+from vramplan.replay.operators.elementwise import add_in_place, mul
 from vramplan.replay.operators.experts import div_in_place, grouped_product, index_rows, sum_last, sum_middle, top_k
+from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import split, to, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.expert_adapters import inactive_parameters
@@ -63,7 +65,7 @@ class GroupedExperts:
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, experts, dtype = recipe.shape, experts_of(recipe), recipe.weight_dtype
-        width = experts.intermediate_size
+        width, first = experts.intermediate_size, len(tape.parameters)
         self.gate_up_proj = tape.parameter(
             "experts.gate_up_proj", (experts.routed, 2 * width, shape.hidden_size), dtype
         )
@@ -72,6 +74,7 @@ class GroupedExperts:
         self.make_bias(tape, "down_proj", (experts.routed, shape.hidden_size), dtype)
         self.act = ACTIVATIONS[shape.activation]
         self.experts = experts
+        self.parameters = tuple(tape.parameters[first:])
         weights = {"experts.gate_up_proj": self.gate_up_proj, "experts.down_proj": self.down_proj}
         self.adapter = tape.role(Trained).tensors(tape, weights)
 
@@ -83,6 +86,11 @@ class GroupedExperts:
 
     def base(self, hidden: Tensor, top_k_index: Tensor, top_k_weights: Tensor, look: Look | None = None) -> Tensor:
         """The experts as they are in the model; `look` gives their weights where an adapter changes them."""
+        with Outer(hidden, top_k_weights, own=self.parameters):
+            return self.grouped(hidden, top_k_index, top_k_weights, look)
+
+    def grouped(self, hidden: Tensor, top_k_index: Tensor, top_k_weights: Tensor, look: Look | None) -> Tensor:
+        """grouped_mm_experts_forward."""
         tape, (tokens, width) = hidden.tape, hidden.shape
         count, active = self.experts.routed, self.experts.active
         rows, batched = (tokens * active,), hidden.batched

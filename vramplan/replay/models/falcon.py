@@ -34,9 +34,11 @@ from vramplan.replay.models.modules import (
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.operators.attention import scaled_dot_product
-from vramplan.replay.operators.basic import add, add_in_place, dropout, embedding, softmax
+from vramplan.replay.operators.elementwise import add, add_in_place, dropout
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.indexing import index_one, scale_in_place
 from vramplan.replay.operators.masked_attention import broadcast_matmul
+from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.plain_products import times_transposed
 from vramplan.replay.operators.views import expand, narrow, select, to, transpose, view
 from vramplan.replay.recorder import Tape

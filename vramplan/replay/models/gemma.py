@@ -17,7 +17,8 @@ from vramplan.replay.models.modules import RMSNorm as LlamaRMSNorm
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.observers import Sharding
-from vramplan.replay.operators.basic import add, add_scalar, embedding, mean_last, mul, pow_scalar, rsqrt
+from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, pow_scalar, rsqrt
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import to
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, Parameter, Tensor

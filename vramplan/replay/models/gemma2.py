@@ -21,7 +21,9 @@ from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.windows import masks_of_kinds
 from vramplan.replay.operators.attention import scaled_dot_product
-from vramplan.replay.operators.basic import add, dropout, matmul, mul_scalar, softmax, tanh
+from vramplan.replay.operators.elementwise import add, dropout, mul_scalar, tanh
+from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, Tensor

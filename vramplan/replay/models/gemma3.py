@@ -16,7 +16,7 @@ from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Outpu
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.windows import are_alike, has_window, masks_of_kinds, window_mask
-from vramplan.replay.operators.basic import add
+from vramplan.replay.operators.elementwise import add
 from vramplan.replay.operators.views import contiguous, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor

@@ -27,9 +27,11 @@ from vramplan.replay.models.modules import (
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at
 from vramplan.replay.models.windows import has_window
-from vramplan.replay.operators.basic import add, embedding, linear
 from vramplan.replay.operators.convolution import conv2d
+from vramplan.replay.operators.elementwise import add
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.multimodal import average_pool, masked_scatter, tokens_of_images
+from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.padding import index_tensors

@@ -25,7 +25,8 @@ from vramplan.replay.models.modules import (
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.phi3 import MLP
 from vramplan.replay.models.positions import Positions
-from vramplan.replay.operators.basic import add, embedding, mul, neg
+from vramplan.replay.operators.elementwise import add, mul, neg
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.indexing import every_second, stack_last
 from vramplan.replay.operators.views import cat, contiguous, narrow, transpose, view
 from vramplan.replay.recorder import Tape

@@ -10,7 +10,7 @@ from __future__ import annotations
 from vramplan.replay.models import glm
 from vramplan.replay.models.llama import Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Recipe, RMSNorm
-from vramplan.replay.operators.basic import add
+from vramplan.replay.operators.elementwise import add
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
 

@@ -20,7 +20,10 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.operators.attention import scaled_dot_product
-from vramplan.replay.operators.basic import add, dropout, embedding, matmul, mul_scalar, softmax
+from vramplan.replay.operators.elementwise import add, dropout, mul_scalar
+from vramplan.replay.operators.ends import embedding
+from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import contiguous, split, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, INT64, Tensor

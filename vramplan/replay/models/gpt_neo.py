@@ -22,8 +22,11 @@ from vramplan.replay.models.modules import (
     output_embedding,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
-from vramplan.replay.operators.basic import add, dropout, embedding, matmul, softmax
 from vramplan.replay.operators.biased import where
+from vramplan.replay.operators.elementwise import add, dropout
+from vramplan.replay.operators.ends import embedding
+from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, FP32, INT64, Tensor

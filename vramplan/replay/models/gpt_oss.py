@@ -16,19 +16,12 @@ from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, Recipe, rot
 from vramplan.replay.models.olmo2 import RMSNorm
 from vramplan.replay.models.windows import has_window
 from vramplan.replay.observers import Trained
-from vramplan.replay.operators.basic import (
-    add,
-    add_scalar,
-    dropout,
-    embedding,
-    linear,
-    matmul,
-    mul,
-    mul_scalar,
-    softmax,
-)
+from vramplan.replay.operators.elementwise import add, add_scalar, dropout, mul, mul_scalar
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.experts import sigmoid, top_k
 from vramplan.replay.operators.indexing import every_second
+from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.products import linear, matmul
 from vramplan.replay.operators.sinks import beside_sinks, clamp, max_last, rows_of_table, sub
 from vramplan.replay.operators.views import cat, contiguous, expand, narrow, split, to, transpose, view
 from vramplan.replay.recorder import Tape

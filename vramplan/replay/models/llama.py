@@ -31,8 +31,11 @@ from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.windows import are_alike, equal_windows, has_window, masks_of
 from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.attention import scaled_dot_product
-from vramplan.replay.operators.basic import add, dropout, embedding, matmul, mul, mul_scalar, neg, softmax
+from vramplan.replay.operators.elementwise import add, dropout, mul, mul_scalar, neg
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.indexing import split_with_sizes
+from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import cat, contiguous, expand, narrow, to, transpose, view, view_unsqueezed
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.packing import packed_rotary

@@ -18,21 +18,22 @@ from vramplan.replay.models.llama import Llama, fused_attention, repeat_kv
 from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES_WITHOUT_HALF, Linear, Recipe, RMSNorm
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.windows import are_alike
-from vramplan.replay.operators.basic import (
+from vramplan.replay.observers import Outer
+from vramplan.replay.operators.elementwise import (
     add,
     add_in_place,
     add_scalar,
     dropout,
-    embedding,
-    matmul,
     mean_last,
     mul,
     mul_scalar,
     pow_scalar,
     rsqrt,
-    softmax,
 )
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.experts import sigmoid, top_k
+from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.repeats import as_real, product_by_expert, repeat_rows, scatter_rows, sum_first
 from vramplan.replay.operators.views import contiguous, split, to, transpose, view
 from vramplan.replay.recorder import Tape
@@ -138,10 +139,11 @@ class Experts:
     def __call__(self, hidden: Tensor) -> Tensor:
         rows, width = hidden.shape
         count = self.gate_up_proj.shape[0]
-        hidden = view(hidden, (count, rows // count, width))
-        gate_up = product_by_expert(hidden, self.gate_up_proj)
-        gate, up = split(gate_up, gate_up.shape[-1] // 2)
-        states = product_by_expert(mul(up, self.act(gate)), self.down_proj)
+        with Outer(hidden, own=(self.gate_up_proj, self.down_proj)):
+            hidden = view(hidden, (count, rows // count, width))
+            gate_up = product_by_expert(hidden, self.gate_up_proj)
+            gate, up = split(gate_up, gate_up.shape[-1] // 2)
+            states = product_by_expert(mul(up, self.act(gate)), self.down_proj)
         return view(states, (rows, width))
 
 

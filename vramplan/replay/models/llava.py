@@ -22,9 +22,10 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at
-from vramplan.replay.operators.basic import embedding, gelu
-from vramplan.replay.operators.basic import linear as linear_operator
+from vramplan.replay.operators.elementwise import gelu
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.multimodal import linear_of_a_view, masked_scatter, rejoin, tokens_of_images
+from vramplan.replay.operators.products import linear as linear_operator
 from vramplan.replay.operators.views import after, to
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, DType, Shape, Tensor

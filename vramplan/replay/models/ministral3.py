@@ -7,7 +7,7 @@ from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Block as LlamaBlock
 from vramplan.replay.models.llama import Llama
 from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE
-from vramplan.replay.operators.basic import mul
+from vramplan.replay.operators.elementwise import mul
 from vramplan.replay.operators.views import to
 from vramplan.replay.tensors import FP32, Tensor
 

@@ -13,7 +13,9 @@ from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention, Llama, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Recipe, RMSNorm
 from vramplan.replay.models.part_names import DOWN, GATE_UP, ROUTER
-from vramplan.replay.operators.basic import add, embedding
+from vramplan.replay.observers import Outer
+from vramplan.replay.operators.elementwise import add
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, Tensor
@@ -24,14 +26,17 @@ class SparseMoeBlock:
     """MixtralSparseMoeBlock."""
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        first = len(tape.parameters)
         self.gate = TopKRouter(tape, recipe)
         self.experts = GroupedExperts(tape, recipe)
+        self.parameters = tuple(tape.parameters[first:])
 
     def __call__(self, hidden: Tensor) -> Tensor:
         shape = hidden.shape
         hidden = view(hidden, (shape[0] * shape[1], shape[2]))
-        _logits, weights, indices = self.gate(hidden)
-        hidden = self.experts(hidden, indices, weights)
+        with Outer(hidden, whole=self.parameters):
+            _logits, weights, indices = self.gate(hidden)
+            hidden = self.experts(hidden, indices, weights)
         return view(hidden, shape)
 
 

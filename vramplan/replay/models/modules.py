@@ -6,13 +6,10 @@ from collections.abc import Callable
 
 from vramplan.replay.models.part_names import HEAD, NORMS
 from vramplan.replay.observers import Kernels, Sharding, Trained, entered
-from vramplan.replay.operators.basic import (
+from vramplan.replay.operators.elementwise import (
     add,
     add_scalar,
-    cross_entropy,
     gelu,
-    layer_norm,
-    linear,
     mean_last,
     mul,
     mul_scalar,
@@ -22,6 +19,9 @@ from vramplan.replay.operators.basic import (
     silu,
     tanh,
 )
+from vramplan.replay.operators.ends import cross_entropy
+from vramplan.replay.operators.normalised import layer_norm
+from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import contiguous, to, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, INT64, DType, Parameter, Tensor

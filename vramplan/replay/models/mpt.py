@@ -23,7 +23,10 @@ from vramplan.replay.models.modules import (
     output_embedding,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
-from vramplan.replay.operators.basic import add, dropout, embedding, masked_fill, matmul, mul_scalar, softmax
+from vramplan.replay.operators.elementwise import add, dropout, masked_fill, mul_scalar
+from vramplan.replay.operators.ends import embedding
+from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import contiguous, split, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, FP32, INT32, INT64, Tensor, contiguous_strides, normalised

@@ -15,7 +15,8 @@ from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.modules import HEAD_LOSSES, Recipe, rotary_kernel
 from vramplan.replay.models.modules import RMSNorm as LlamaRMSNorm
 from vramplan.replay.models.windows import are_alike, has_window, window_mask
-from vramplan.replay.operators.basic import add, add_scalar, embedding, mean_last, mul, pow_scalar, rsqrt
+from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, pow_scalar, rsqrt
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import to
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, Tensor

@@ -22,7 +22,8 @@ from vramplan.replay.models.modules import (
     as_is,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
-from vramplan.replay.operators.basic import add, add_scalar, dropout, embedding, mul, mul_scalar
+from vramplan.replay.operators.elementwise import add, add_scalar, dropout, mul, mul_scalar
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, INT64, Tensor

@@ -25,7 +25,8 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.positions import Positions
-from vramplan.replay.operators.basic import add, dropout, embedding
+from vramplan.replay.operators.elementwise import add, dropout
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import cat, contiguous, narrow, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor

@@ -27,7 +27,8 @@ from vramplan.replay.models.modules import (
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.windows import masks_of
-from vramplan.replay.operators.basic import add, dropout, embedding, mul
+from vramplan.replay.operators.elementwise import add, dropout, mul
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import cat, contiguous, narrow, split, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor

@@ -29,7 +29,8 @@ from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at
 from vramplan.replay.observers import Kernels
 from vramplan.replay.operators.attention import scaled_dot_product
-from vramplan.replay.operators.basic import add, embedding, gelu, mul, mul_scalar
+from vramplan.replay.operators.elementwise import add, gelu, mul, mul_scalar
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.indexing import permute
 from vramplan.replay.operators.multimodal import masked_scatter, rejoined_rows
 from vramplan.replay.operators.patches import conv_of_patches

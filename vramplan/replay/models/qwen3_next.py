@@ -19,7 +19,8 @@ from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, 
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.qwen_moe import SparseMoeBlock as QwenMoeBlock
 from vramplan.replay.models.recomputed import recomputable
-from vramplan.replay.operators.basic import add, embedding, mul, mul_scalar
+from vramplan.replay.operators.elementwise import add, mul, mul_scalar
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.experts import sigmoid
 from vramplan.replay.operators.views import cat, contiguous, narrow, split, to, transpose, view
 from vramplan.replay.recorder import Tape

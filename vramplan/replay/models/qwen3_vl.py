@@ -25,7 +25,8 @@ from vramplan.replay.models.qwen2_vl import (
     vision_width,
 )
 from vramplan.replay.models.stacks import split_at
-from vramplan.replay.operators.basic import add, embedding, gelu, mul
+from vramplan.replay.operators.elementwise import add, gelu, mul
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.experts import sum_middle
 from vramplan.replay.operators.multimodal import in_places, masked_scatter, of_places, rejoined_rows
 from vramplan.replay.operators.patches import conv_of_patches

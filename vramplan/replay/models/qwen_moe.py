@@ -15,8 +15,11 @@ from vramplan.replay.models.llama import Attention, Llama, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Linear, Recipe, RMSNorm
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.windows import window_mask
-from vramplan.replay.operators.basic import add, embedding, mul, softmax
+from vramplan.replay.observers import Outer
+from vramplan.replay.operators.elementwise import add, mul
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.experts import sigmoid
+from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.views import to, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.padding import padded_mask
@@ -43,7 +46,7 @@ class SparseMoeBlock:
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shared = experts_of(recipe).shared_intermediate_size
-        self.shares = shared is not None
+        self.shares, first = shared is not None, len(tape.parameters)
         if shared is None and not self.router_first:
             self.experts = GroupedExperts(tape, recipe)
             self.gate = Router(tape, recipe)
@@ -54,16 +57,18 @@ class SparseMoeBlock:
             hidden, dtype = recipe.shape.hidden_size, recipe.weight_dtype
             self.shared_expert = GatedMLP(tape, recipe, shared)
             self.shared_expert_gate = Linear(tape, "shared_expert_gate", hidden, 1, dtype, bias=False)
+        self.parameters = tuple(tape.parameters[first:])
 
     def __call__(self, hidden: Tensor) -> Tensor:
         shape = hidden.shape
         flat = view(hidden, (shape[0] * shape[1], shape[2]))
-        shared = self.shared_expert(flat) if self.shares else None
-        _logits, weights, indices = self.gate(flat)
-        output = self.experts(flat, indices, weights)
-        if shared is not None:
-            shared = mul(sigmoid(self.shared_expert_gate(flat)), shared)
-            output = add(output, shared)
+        with Outer(flat, whole=self.parameters):
+            shared = self.shared_expert(flat) if self.shares else None
+            _logits, weights, indices = self.gate(flat)
+            output = self.experts(flat, indices, weights)
+            if shared is not None:
+                shared = mul(sigmoid(self.shared_expert_gate(flat)), shared)
+                output = add(output, shared)
         return view(output, shape)
 
 

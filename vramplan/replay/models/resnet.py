@@ -8,8 +8,9 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.modules import ACTIVATIONS, FP32_LOGITS, Linear, Output, Recipe, Segment, as_is
 from vramplan.replay.models.part_names import NORMS
 from vramplan.replay.observers import Trained
-from vramplan.replay.operators.basic import add_in_place, cross_entropy
 from vramplan.replay.operators.convolution import conv2d
+from vramplan.replay.operators.elementwise import add_in_place
+from vramplan.replay.operators.ends import cross_entropy
 from vramplan.replay.operators.images import average_pool, batch_norm, max_pool
 from vramplan.replay.operators.views import to, view
 from vramplan.replay.recorder import Tape

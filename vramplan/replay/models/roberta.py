@@ -10,8 +10,9 @@ from __future__ import annotations
 from vramplan.replay.models.bert import Bert
 from vramplan.replay.models.modules import LOGITS, LayerNorm, Linear, Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
-from vramplan.replay.operators.basic import add, add_scalar, dropout, embedding, gelu, mul, tanh
-from vramplan.replay.operators.basic import linear as linear_operator
+from vramplan.replay.operators.elementwise import add, add_scalar, dropout, gelu, mul, tanh
+from vramplan.replay.operators.ends import embedding
+from vramplan.replay.operators.products import linear as linear_operator
 from vramplan.replay.operators.views import select, to
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, INT32, INT64, Parameter, Tensor

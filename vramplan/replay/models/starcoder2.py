@@ -12,7 +12,8 @@ from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, Rotary
 from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, LayerNorm, Linear, Recipe
 from vramplan.replay.models.windows import masks_of
-from vramplan.replay.operators.basic import add, dropout, embedding
+from vramplan.replay.operators.elementwise import add, dropout
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
 

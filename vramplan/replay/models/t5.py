@@ -25,20 +25,6 @@ from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.stacks import shift_right, split_at, text_pair
 from vramplan.replay.observers import entered
-from vramplan.replay.operators.basic import (
-    add,
-    add_scalar,
-    dropout,
-    embedding,
-    matmul,
-    mean_last,
-    mul,
-    mul_scalar,
-    pow_scalar,
-    rsqrt,
-    softmax,
-)
-from vramplan.replay.operators.basic import linear as linear_operator
 from vramplan.replay.operators.biased import (
     biased_attention,
     clamp,
@@ -47,6 +33,20 @@ from vramplan.replay.operators.biased import (
     where_of_each,
     zeros_with_gradient,
 )
+from vramplan.replay.operators.elementwise import (
+    add,
+    add_scalar,
+    dropout,
+    mean_last,
+    mul,
+    mul_scalar,
+    pow_scalar,
+    rsqrt,
+)
+from vramplan.replay.operators.ends import embedding
+from vramplan.replay.operators.normalised import softmax
+from vramplan.replay.operators.products import linear as linear_operator
+from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.padding import padded_mask

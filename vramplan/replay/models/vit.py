@@ -10,8 +10,9 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.cores import attend
 from vramplan.replay.models.entropy import entropy
 from vramplan.replay.models.modules import ACTIVATIONS, LOGITS, SELECTIVE, LayerNorm, Linear, Output, Recipe
-from vramplan.replay.operators.basic import add, dropout
+from vramplan.replay.observers import Outer
 from vramplan.replay.operators.convolution import conv2d
+from vramplan.replay.operators.elementwise import add, dropout
 from vramplan.replay.operators.views import cat, contiguous, expand, select, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, DType, Shape, Tensor
@@ -127,24 +128,26 @@ class Vit:
         return Output(loss, logits)
 
     def encode(self, pixel_values: Tensor) -> Tensor:
-        """ViTModel.forward, without a pooler."""
+        """ViTModel.forward, without a pooler; it casts the images to the dtype of the patches' weight."""
         tape, recipe = self.tape, self.recipe
-        _embedded = self.embed(pixel_values)
-        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe), _embedded)
-        with tape.building("norm"):
-            norm = LayerNorm(tape, "layernorm", recipe.shape.hidden_size, recipe.weight_dtype)
-        sequence = norm(hidden)
+        with Outer(pixel_values, read=(self.patches,)):
+            _embedded = self.embed(pixel_values)
+            hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe), _embedded)
+            with tape.building("norm"):
+                norm = LayerNorm(tape, "layernorm", recipe.shape.hidden_size, recipe.weight_dtype)
+            sequence = norm(hidden)
         return sequence
 
     def embed(self, pixel_values: Tensor) -> Tensor:
         """ViTEmbeddings.forward: the class token before the patches, and positions."""
-        embeddings = self.cut(pixel_values)
-        cls_tokens = expand(self.cls_token, (embeddings.shape[0], 1, embeddings.shape[2]))
-        if self.tape.autocast is not None:
-            embeddings = to(embeddings, cls_tokens.dtype)  # autocast promotes the arguments of cat
-        embeddings = cat([cls_tokens, embeddings], 1)
-        embeddings = add(embeddings, self.positions)
-        embeddings = dropout(embeddings, self.recipe.embedding_dropout)
+        with Outer(pixel_values, own=(self.cls_token, self.positions)):
+            embeddings = self.cut(pixel_values)
+            cls_tokens = expand(self.cls_token, (embeddings.shape[0], 1, embeddings.shape[2]))
+            if self.tape.autocast is not None:
+                embeddings = to(embeddings, cls_tokens.dtype)  # autocast promotes the arguments of cat
+            embeddings = cat([cls_tokens, embeddings], 1)
+            embeddings = add(embeddings, self.positions)
+            embeddings = dropout(embeddings, self.recipe.embedding_dropout)
         return embeddings
 
     def cut(self, pixel_values: Tensor) -> Tensor:

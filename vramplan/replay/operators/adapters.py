@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.replay.operators.basic import broadcast
+from vramplan.replay.operators.elementwise import broadcast
 from vramplan.replay.operators.views import Grads, same
 from vramplan.replay.recorder import Saved, Tape
 from vramplan.replay.tensors import DType, Tensor, dense_like

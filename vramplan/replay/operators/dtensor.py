@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from vramplan.replay.operators.basic import SORTED_INDICES
+from vramplan.replay.operators.ends import SORTED_INDICES
 from vramplan.replay.operators.views import Grads
 from vramplan.replay.recorder import Saved, Tape, rounded
 from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Parameter, Shape, Tensor

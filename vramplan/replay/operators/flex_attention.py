@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.replay.operators.basic import mean_last, mul, pow_scalar, rsqrt
+from vramplan.replay.operators.elementwise import mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.views import Grads, same, to
 from vramplan.replay.recorder import Saved, Tape
 from vramplan.replay.tensors import FP32, INT32, INT64, Tensor, dense_like

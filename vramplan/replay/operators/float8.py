@@ -7,7 +7,7 @@ which outlive their use.
 
 from __future__ import annotations
 
-from vramplan.replay.operators.basic import add
+from vramplan.replay.operators.elementwise import add
 from vramplan.replay.operators.views import Grads, autocast_half, reshape_gradient, to, view
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import FP32, FP64, DType, Parameter, Tensor, contiguous_strides, normalised

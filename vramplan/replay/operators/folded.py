@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from vramplan.replay.operators.basic import mul_scalar
+from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.operators.views import Grads, autocast_half
 from vramplan.replay.recorder import Saved, Tape, rounded
 from vramplan.replay.tensors import Parameter, Tensor, contiguous_strides
@@ -80,5 +80,11 @@ def factors_product(a: Parameter, b: Parameter) -> Tensor:
         return (tape.new("mm", a_shape, grad.dtype, False), of_b)
 
     node = tape.record("mm", (first, second), backward, (first, second))
+    kept = tape.recall() if tape.selective else None
+    if kept is not None:
+        return kept[0].alias(kept[0].shape, None, node)
     tape.work(work)
-    return tape.new("mm", (a_shape[0], b_shape[1]), first.dtype, False, None, node)
+    out = tape.new("mm", (a_shape[0], b_shape[1]), first.dtype, False, None, node)
+    if tape.selective:
+        tape.keep(True, out)
+    return out

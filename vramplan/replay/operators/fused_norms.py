@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramplan.replay.asked import asked
 from vramplan.replay.observers import Release
-from vramplan.replay.operators.basic import mean_last, mul, pow_scalar, rsqrt
+from vramplan.replay.operators.elementwise import mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.views import Grads, to
 from vramplan.replay.recorder import Saved, Tape
 from vramplan.replay.tensors import FP32, DType, Parameter, Shape, Tensor

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from vramplan.replay.operators.basic import linear
+from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import Grads, to, view
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import FP16, Parameter, Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vramplan.replay.operators.basic import broadcast
+from vramplan.replay.operators.elementwise import broadcast
 from vramplan.replay.operators.views import Grads
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import FP32, DType, Shape, Tensor, contiguous_strides, dense_like, normalised

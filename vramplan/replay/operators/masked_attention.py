@@ -6,7 +6,8 @@ takes fewer key-value heads than heads without `enable_gqa`: then it is matrix p
 
 from __future__ import annotations
 
-from vramplan.replay.operators.basic import dropout, matmul, mul_scalar
+from vramplan.replay.operators.elementwise import dropout, mul_scalar
+from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import Grads, autocast_half, expand, repeat_interleave, to, transpose
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import BOOL, FP32, DType, Shape, Tensor, contiguous_strides, normalised

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
-from vramplan.replay.operators.basic import add_in_place
+from vramplan.replay.operators.elementwise import add_in_place
 from vramplan.replay.operators.views import Grads, view
 from vramplan.replay.recorder import Saved, Tape, rounded
 from vramplan.replay.tensors import BOOL, INT64, Parameter, Tensor

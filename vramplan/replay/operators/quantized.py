@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
+from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.views import Grads, reshape_gradient, to, view
 from vramplan.replay.recorder import Saved, Tape
 from vramplan.replay.tensors import BOOL, FP16, FP32, INT64, DType, Parameter, Tensor
@@ -38,7 +39,9 @@ def matmul_4bit(x: Tensor, weight: Parameter, bias: Parameter | None, bits: Four
     copy is counted there too.
     Releases before 0.50.0 make the copy in the dtype that the weight was quantized from and then cast it.
     Saves nothing: the weight is there anyway.
-    Keeps `x` until backward is over, checkpoint or not, in releases before 0.43.2: it hangs on the context of the
+    Keeps the weight until backward is over, checkpoint or not, where it was gathered and the whole of it is freed by
+    taking other data for it: a view of it hangs on the context of the function itself.
+    Keeps `x` as long in releases before 0.43.2: it hangs on the context of the
     function itself.
     Backward: a working copy of the weight again, cast where it was quantized from another dtype, then 1 new, the
     gradient of x.
@@ -76,8 +79,12 @@ def matmul_4bit(x: Tensor, weight: Parameter, bias: Parameter | None, bits: Four
     tape.work(work)
     out = tape.new("MatMul4Bit", (*x_shape[:-1], outputs), bits.compute, batched, None, node)
     del maxima, offset, copy, flat
-    if bits.keeps_input and node is not None:
-        tape.held.append((node, x))
+    if node is not None:
+        whole = tape.role(Sharding).held_whole(weight)
+        if whole is not None:
+            tape.held.append((node, whole))
+        if bits.keeps_input:
+            tape.held.append((node, x))
     return to(out, dtype)
 
 
@@ -168,6 +175,7 @@ def matmul_8bit(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
     del half, product, codes, statistics
     if node is not None:
         tape.held.append((node, flat))
+    tape.role(Sharding).takes_own(weight)
     return out.alias((*x_shape[:-1], outputs), None, node)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.replay.operators.basic import broadcast
+from vramplan.replay.operators.elementwise import broadcast
 from vramplan.replay.operators.views import Grads
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import BOOL, INT64, Parameter, Tensor

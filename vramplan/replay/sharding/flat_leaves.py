@@ -12,7 +12,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from vramplan.replay.operators.basic import linear
+from vramplan.replay.operators.products import linear
 from vramplan.replay.recorder import Tape
 from vramplan.replay.sharding.flat_parameter import FlatParameters
 from vramplan.replay.sharding.fully_shard import UnitBlock

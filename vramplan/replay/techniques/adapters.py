@@ -11,9 +11,10 @@ from math import prod
 
 from vramplan.replay.autograd import dropped
 from vramplan.replay.models.modules import Linear
-from vramplan.replay.observers import Sharding
+from vramplan.replay.observers import Outer, Sharding
 from vramplan.replay.operators.adapters import div, eye, row_norms, sub
-from vramplan.replay.operators.basic import add, add_scalar, dropout, linear, mul, mul_scalar
+from vramplan.replay.operators.elementwise import add, add_scalar, dropout, mul, mul_scalar
+from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import clone, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BF16, FP16, FP32, DType, Parameter, Tensor
@@ -112,11 +113,12 @@ class LoRA(LowRank):
         self.base = base
 
     def __call__(self, module: Linear, x: Tensor) -> Tensor:
-        result = module.base(x) if self.base is None else self.base(module, x)
-        dtype = result.dtype
-        x = to(x, self.lora_A.dtype)
-        result = add(result, mul_scalar(project(project(dropout(x, self.p), self.lora_A), self.lora_B)))
-        result = to(result, dtype)
+        with Outer(x, read=(self.lora_A,)):
+            result = module.base(x) if self.base is None else self.base(module, x)
+            dtype = result.dtype
+            x = to(x, self.lora_A.dtype)
+            result = add(result, mul_scalar(project(project(dropout(x, self.p), self.lora_A), self.lora_B)))
+            result = to(result, dtype)
         return result
 
 
@@ -142,17 +144,18 @@ class QuantizedLoRA(LoRA):
         self.quantized, self.clones = quantized, clones
 
     def __call__(self, module: Linear, x: Tensor) -> Tensor:
-        result = self.quantized(module, x)
-        if self.clones:
-            result = clone(result)
-        dtype = result.dtype
-        converts = result.tape.autocast is None
-        if converts:
-            x = to(x, self.lora_A.dtype)
-        output = mul_scalar(project(project(dropout(x, self.p), self.lora_A), self.lora_B))
-        if converts:
-            output = to(output, dtype)
-        result = add(result, output)
+        converts = x.tape.autocast is None
+        with Outer(x, read=(self.lora_A,) if converts else ()):
+            result = self.quantized(module, x)
+            if self.clones:
+                result = clone(result)
+            dtype = result.dtype
+            if converts:
+                x = to(x, self.lora_A.dtype)
+            output = mul_scalar(project(project(dropout(x, self.p), self.lora_A), self.lora_B))
+            if converts:
+                output = to(output, dtype)
+            result = add(result, output)
         return result
 
 
@@ -170,17 +173,24 @@ class DoRA(LowRank):
         self.magnitude = tape.parameter(f"{name}.lora_magnitude_vector.weight", (outputs,), dtype)
 
     def __call__(self, module: Linear, x: Tensor) -> Tensor:
-        result = module.base(x)
-        dtype = result.dtype
-        x = to(x, self.lora_A.dtype)
-        if self.p:
-            result = add(result, self.scaled(module, dropout(x, self.p), None))
-        else:
-            result = add(result, self.scaled(module, x, result))
-        result = to(result, dtype)
+        with Outer(x, read=(self.lora_A,)):
+            result = module.base(x)
+            dtype = result.dtype
+            x = to(x, self.lora_A.dtype)
+            if self.p:
+                result = add(result, self.scaled(module, dropout(x, self.p), None))
+            else:
+                result = add(result, self.scaled(module, x, result))
+            result = to(result, dtype)
         return result
 
     def scaled(self, module: Linear, x: Tensor, base: Tensor | None) -> Tensor:
+        """The module of the magnitude, which asks the layer beside it for its weight, and for the bias it takes off."""
+        asked = (module.weight,) if base is None or module.bias is None else (module.weight, module.bias)
+        with Outer(x, own=(self.magnitude, *asked)):
+            return self.within(module, x, base)
+
+    def within(self, module: Linear, x: Tensor, base: Tensor | None) -> Tensor:
         """DoraLinearLayer.forward."""
         with dropped(x.tape) as _graph:
             _lora_weight = self.lora_weight(x)
@@ -231,14 +241,15 @@ class IA3:
 
     def __call__(self, module: Linear, x: Tensor) -> Tensor:
         dtype = x.dtype
-        scaling = self.scaling()
-        if self.feedforward:
-            x = to(x, self.ia3_l.dtype)
-            scaled = to(mul(x, scaling), dtype)
-            result = module.base(scaled)
-        else:
-            result = module.base(x)
-            result = to(mul(result, scaling), result.dtype)
+        with Outer(x, own=(self.ia3_l,), read=(module.weight,) if self.feedforward else ()):
+            scaling = self.scaling()
+            if self.feedforward:
+                x = to(x, self.ia3_l.dtype)
+                scaled = to(mul(x, scaling), dtype)
+                result = module.base(scaled)
+            else:
+                result = module.base(x)
+                result = to(mul(result, scaling), result.dtype)
         return result
 
     def scaling(self) -> Tensor:

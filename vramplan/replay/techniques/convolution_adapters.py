@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.replay.operators.basic import add, dropout, mul_scalar
+from vramplan.replay.observers import Outer
 from vramplan.replay.operators.convolution import conv2d
+from vramplan.replay.operators.elementwise import add, dropout, mul_scalar
 from vramplan.replay.operators.views import to
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import DType, Tensor
@@ -25,10 +26,11 @@ class LoraConvolution:
         self.lora_B = tape.parameter(f"{name}.lora_B.weight", (outputs, adapter.rank, 1, 1), dtype)
 
     def __call__(self, module: Any, x: Tensor) -> Tensor:
-        result: Tensor = module.base(x)
-        dtype = result.dtype
-        x = to(x, self.lora_A.dtype)
-        inner = conv2d(dropout(x, self.p), self.lora_A, stride=module.stride, padding=module.padding)
-        result = add(result, mul_scalar(conv2d(inner, self.lora_B, stride=1)))
-        result = to(result, dtype)
+        with Outer(x, read=(self.lora_A,)):
+            result: Tensor = module.base(x)
+            dtype = result.dtype
+            x = to(x, self.lora_A.dtype)
+            inner = conv2d(dropout(x, self.p), self.lora_A, stride=module.stride, padding=module.padding)
+            result = add(result, mul_scalar(conv2d(inner, self.lora_B, stride=1)))
+            result = to(result, dtype)
         return result

@@ -9,12 +9,14 @@ ParamWrapper.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from vramplan.replay.autograd import dropped
 from vramplan.replay.models import adapted_experts
 from vramplan.replay.models.part_names import DOWN, GATE_UP, ROUTER
-from vramplan.replay.operators.basic import add, mul_scalar
+from vramplan.replay.observers import Outer
+from vramplan.replay.operators.elementwise import add, mul_scalar
 from vramplan.replay.operators.folded import factors_product, fold
 from vramplan.replay.operators.indexing import permute
 from vramplan.replay.operators.views import to, view
@@ -89,6 +91,13 @@ class LoraTensors:
     def __call__(self, run: Callable[..., Any], *arguments: Tensor) -> Any:
         """The module with its weights looked up through the adapter."""
         outer = [name for name in (*OUTER_TO_INNER, ROUTER) if name in self.factors]
+        with ExitStack() as modules:
+            for name in outer:
+                modules.enter_context(Outer(*arguments, own=(self.weights[name], *self.factors[name])))
+            return self.within(outer, run, arguments)
+
+    def within(self, outer: list[str], run: Callable[..., Any], arguments: tuple[Tensor, ...]) -> Any:
+        """What the wrappers do before they run the module inside."""
         changes: dict[str, Callable[[], Tensor]] = {}
         for name in outer:
             changes[name] = self.change(name)

@@ -22,7 +22,8 @@ from vramplan.replay.models.modules import (
     next_tokens,
     project,
 )
-from vramplan.replay.operators.basic import add_in_place, add_scalar, cross_entropy, div_by
+from vramplan.replay.operators.elementwise import add_in_place, add_scalar, div_by
+from vramplan.replay.operators.ends import cross_entropy
 from vramplan.replay.operators.fused_loss import fused_linear_cross_entropy
 from vramplan.replay.operators.views import after, contiguous, narrow, split, to, view
 from vramplan.replay.techniques.preference import fused_lm_head

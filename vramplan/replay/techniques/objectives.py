@@ -7,7 +7,7 @@ from typing import Any
 from vramplan.replay.inputs import Objective
 from vramplan.replay.models.modules import Output
 from vramplan.replay.observers import Sharding
-from vramplan.replay.operators.basic import div_by, mul_scalar, neg
+from vramplan.replay.operators.elementwise import div_by, mul_scalar, neg
 from vramplan.replay.operators.loss_parts import sum_all
 from vramplan.replay.operators.views import to
 from vramplan.replay.record import State

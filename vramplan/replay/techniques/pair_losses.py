@@ -10,7 +10,8 @@ from typing import Any
 
 from vramplan.replay.inputs import Objective
 from vramplan.replay.models.modules import CPO, ORPO, SIMPO, Output
-from vramplan.replay.operators.basic import add, add_scalar, cross_entropy, div_by, mean_last, mul, mul_scalar, neg
+from vramplan.replay.operators.elementwise import add, add_scalar, div_by, mean_last, mul, mul_scalar, neg
+from vramplan.replay.operators.ends import cross_entropy
 from vramplan.replay.operators.loss_parts import log1mexp, log_sigmoid, shifted, sum_last
 from vramplan.replay.operators.selected_log_softmax import selected_log_softmax
 from vramplan.replay.operators.views import contiguous, narrow, split, view

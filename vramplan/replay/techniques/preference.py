@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vramplan.replay.models.modules import Output
-from vramplan.replay.operators.basic import add, add_scalar, div_by, mean_last, mul_scalar, neg
+from vramplan.replay.operators.elementwise import add, add_scalar, div_by, mean_last, mul_scalar, neg
 from vramplan.replay.operators.experts import sigmoid
 from vramplan.replay.operators.log_probabilities import chunked_log_probabilities, masked_rows, masked_scatter
 from vramplan.replay.operators.loss_parts import log_sigmoid, shifted, sum_all, sum_last

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from vramplan.replay.models.modules import Linear
-from vramplan.replay.operators.basic import add, dropout, mul
+from vramplan.replay.observers import Outer
+from vramplan.replay.operators.elementwise import add, dropout, mul
 from vramplan.replay.operators.quantized import dequantize_4bit, dequantize_8bit
 from vramplan.replay.operators.views import clone, to
 from vramplan.replay.recorder import Tape
@@ -51,19 +52,20 @@ class QuantizedDoRA(DoRA):
         self.quantized, self.quantization, self.compute = quantized, quantization, compute
 
     def __call__(self, module: Linear, x: Tensor) -> Tensor:
-        result = self.quantized(module, x)
-        if self.quantization != "int8":
-            result = clone(result)
-        dtype = result.dtype
-        converts = result.tape.autocast is None
-        if converts:
-            x = to(x, self.lora_A.dtype)
-        if self.p:
-            result = add(result, self.scaled(module, dropout(x, self.p), None))
-        else:
-            result = add(result, self.scaled(module, x, result))
-        if converts:
-            result = to(result, dtype)
+        converts = x.tape.autocast is None
+        with Outer(x, read=(self.lora_A,) if converts else ()):
+            result = self.quantized(module, x)
+            if self.quantization != "int8":
+                result = clone(result)
+            dtype = result.dtype
+            if converts:
+                x = to(x, self.lora_A.dtype)
+            if self.p:
+                result = add(result, self.scaled(module, dropout(x, self.p), None))
+            else:
+                result = add(result, self.scaled(module, x, result))
+            if converts:
+                result = to(result, dtype)
         return result
 
     def weight(self, module: Linear, dtype: DType) -> Tensor:
@@ -91,14 +93,15 @@ class QuantizedIA3(IA3):
         self.quantized, self.clones = quantized, clones
 
     def __call__(self, module: Linear, x: Tensor) -> Tensor:
-        scaling = self.scaling()
-        if x.tape.autocast is None:
-            x = to(x, FP32)
-        if self.feedforward:
-            result = self.quantized(module, mul(x, scaling))
-        else:
-            result = self.quantized(module, x)
-            result = mul(result, scaling)
-        if self.clones:
-            result = clone(result)
+        with Outer(x, own=(self.ia3_l,)):
+            scaling = self.scaling()
+            if x.tape.autocast is None:
+                x = to(x, FP32)
+            if self.feedforward:
+                result = self.quantized(module, mul(x, scaling))
+            else:
+                result = self.quantized(module, x)
+                result = mul(result, scaling)
+            if self.clones:
+                result = clone(result)
         return result

@@ -6,8 +6,10 @@ Names that start with an underscore are locals of the original which outlive the
 
 from __future__ import annotations
 
-from vramplan.replay.operators.basic import add, div_by, log_softmax, mul_scalar, neg, nll_loss
+from vramplan.replay.operators.elementwise import add, div_by, mul_scalar, neg
+from vramplan.replay.operators.ends import nll_loss
 from vramplan.replay.operators.loss_parts import gather_last, masked_fill_in_place, shifted, sum_all, sum_last
+from vramplan.replay.operators.normalised import log_softmax
 from vramplan.replay.operators.views import contiguous, narrow
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, FP32, INT64, Tensor

@@ -1,0 +1,85 @@
+"""The error of a name that no profile has, with the nearest names."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from vramplan.catalog.fields import shown
+from vramplan.catalog.locate import LABELS, Kind, aliases_of, files, slug
+from vramplan.catalog.scope import out_of
+from vramplan.errors import Problem, closest, each_once, near_matches
+
+SHOWN = 4  # names in a hint
+FEW = 16  # names that a hint lists in full
+LISTED = ("gpus", "models", "runtimes")  # kinds that a command of that name lists
+NEAR, NEAR_BEGINNING = 0.85, 0.9  # of words that differ by a letter in seven, or in ten, as difflib counts
+
+
+def unknown(kind: Kind, name: str, dirs: Sequence[Path]) -> Problem:
+    """The problem of a name that nothing has, with the nearest names and aliases as a hint."""
+    by_name = files(kind, dirs)
+    names = list(by_name)
+    label = LABELS[kind]
+    hint = out_of(kind, name)
+    if hint is None and len(name) <= 60:
+        word, named = slug(name), _named_by_words(by_name)
+        plain = [one for one in named if "/" not in one]
+        hint = _sizes(word, names) or _begun(word, named, named)
+        hint = hint or near_matches(word, plain, NEAR, named) or _begun(_near_beginning(word, plain), plain, named)
+        hint = hint or near_matches(word, plain, named=named) or near_matches(word, named, named=named)
+    if hint is None and kind == "gpus" and re.fullmatch(r"[\d.]+", name):
+        hint = f"for a size write '{name} GiB' or '{name} GB'"
+    if "\0" not in name and len(name) < 256 and os.path.exists(name):
+        hint = f"for the file of that name write ./{name}"
+    if hint is None and name.count("/") > 1:
+        hint = "no such file; a model of the Hugging Face hub is ORG/NAME"
+    if hint is None:
+        hint = _known(kind, names)
+    return Problem(f"there is no {label} profile {shown(name)}", hint=hint)
+
+
+def _known(kind: Kind, names: Sequence[str]) -> str:
+    """All names where they are few, else who lists them."""
+    if not names:
+        return "no profiles are installed; name a folder with --profiles"
+    if kind in LISTED and len(names) > FEW:
+        return f"vramplan {kind} lists all {len(names)}"
+    return "known: " + ", ".join(names[:FEW]) + (", ..." if len(names) > FEW else "")
+
+
+def _sizes(word: str, known: Sequence[str]) -> str | None:
+    """The names that go on where `word` ends: a card in several sizes."""
+    longer = [name for name in known if word and name.startswith(f"{word}-")]
+    return _either(longer) if 0 < len(longer) <= SHOWN else None
+
+
+def _begun(word: str, known: Iterable[str], named: Mapping[str, str]) -> str | None:
+    """The shortest names that a word begins, which somebody cut short; of a card in several sizes the card alone."""
+    longer = {name for name in known if len(word) > 1 and name.startswith(word)}
+    cards = [name for name in longer if not any(name.startswith(f"{one}-") for one in longer)]
+
+    def rank(name: str) -> tuple[bool, int, str]:
+        goes_on = word[-1].isdigit() and name[len(word) :][:1].isdigit()  # llama-30b is no llama-3
+        return goes_on, len(name), name
+
+    return _either(each_once(sorted(cards, key=rank), named)[:SHOWN]) if cards else None
+
+
+def _near_beginning(word: str, known: Sequence[str]) -> str:
+    """The beginning of a name that is a letter or so from the word, as `llama-3` from `lama-3`; else nothing."""
+    lengths = (len(word), len(word) + 1, len(word) - 1)
+    beginnings = dict.fromkeys(name[:length] for length in lengths for name in known if length > 2)
+    return next(iter(closest(word, beginnings, 1, NEAR_BEGINNING)), "")
+
+
+def _either(names: Sequence[str]) -> str:
+    return "did you mean " + " or ".join(names) + "?"
+
+
+def _named_by_words(by_name: Mapping[str, Path]) -> dict[str, str]:
+    """Of each name and alias, the name of its profile: one that is a name itself is no alias of another."""
+    aliases = {slug(alias): name for name, path in by_name.items() for alias in aliases_of(path)}
+    return aliases | {name: name for name in by_name}

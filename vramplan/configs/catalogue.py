@@ -1,0 +1,110 @@
+"""What the catalogue knows of the models that files name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vramplan.catalog import model_names, models
+from vramplan.catalog.mirrors import mirror_of
+from vramplan.errors import InputError
+from vramplan.job.adapter_targets import layers_of
+from vramplan.replay.techniques.trained import names_of
+from vramplan.values.model import ModelShape
+
+
+class Catalogue:
+    """What readers ask of the catalogue of models."""
+
+    def __init__(self, folders: Sequence[Any] = ()) -> None:
+        self.folders = folders
+        self._names: dict[str, str] | None = None
+        self._profiles: list[models.ModelProfile] | None = None
+
+    def profiles(self) -> list[models.ModelProfile]:
+        """Those of all models."""
+        if self._profiles is None:
+            self._profiles = models.list_models(self.folders, [])
+        return self._profiles
+
+    def names(self) -> dict[str, str]:
+        """`model_names.profiles_by_name`, looked up once."""
+        if self._names is None:
+            self._names = model_names.profiles_by_name(self.folders)
+        return self._names
+
+    def has(self, name: str) -> bool:
+        """Whether a name or an alias is the catalogue's."""
+        return name.lower() in self.names()
+
+    def cached(self, name: str) -> bool:
+        """Whether its config.json is in the cache of the Hugging Face hub."""
+        try:
+            models.find_model(name, self.folders)
+        except InputError:
+            return False
+        return True
+
+    def name_of(self, name: str) -> str | None:
+        """The name of the profile with the shape of a checkpoint."""
+        return model_names.shape_of(name, self._known)
+
+    def _known(self, text: str) -> str | None:
+        """The name of the profile with a name, an alias or a copy on the Hugging Face hub."""
+        found = self.names().get(text.lower())
+        mirror = mirror_of(text, self.folders) if found is None and "/" in text else None
+        return found if mirror is None else mirror.model
+
+    def shape(self, name: str) -> ModelShape | None:
+        """The shape of a profile."""
+        found = self.name_of(name)
+        if found is None:
+            return None
+        try:
+            return models.find_model(found, self.folders)[0]
+        except InputError:
+            return None
+
+    def layers_of(self, name: str) -> int | None:
+        """The blocks of a model."""
+        shape = self.shape(name)
+        return None if shape is None else shape.layers
+
+    def linears_of(self, name: str) -> list[str] | None:
+        """The linear layers of a model with tensors of experts beside them, without its head; None for any other."""
+        shape = self.shape(name)
+        if shape is None or shape.experts is None:
+            return None
+        return [name for name in layers_of(shape, names_of(shape)) if name != "lm_head"]
+
+    def shape_named(self, sizes: Mapping[str, Any]) -> str | None:
+        """The name of a model of these sizes: the one with as many positions, then the shortest name."""
+        best: tuple[Any, ...] | None = None
+        for profile in models.list_models(self.folders, []):
+            try:
+                shape = profile.shape()
+            except InputError:
+                continue
+            if not _alike(shape, sizes):
+                continue
+            other = shape.max_positions != sizes.get("max_positions")
+            key = (
+                other,
+                "multilingual" in profile.name,
+                "uncased" not in profile.name,
+                len(profile.name),
+                profile.name,
+            )
+            best = key if best is None or key < best else best
+        return None if best is None else str(best[-1])
+
+
+SLACK = 2048  # tokens that a program may pad the vocabulary by
+
+
+def _alike(shape: ModelShape, sizes: Mapping[str, Any]) -> bool:
+    exact = ("family", "layers", "hidden_size", "attention_heads", "intermediate_size", "key_value_heads", "head_size")
+    if any(name in sizes and getattr(shape, name, None) != sizes[name] for name in exact):
+        return False
+    vocabulary = sizes.get("vocabulary_size")
+    return vocabulary is None or abs(shape.vocabulary_size - vocabulary) <= SLACK

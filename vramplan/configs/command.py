@@ -1,0 +1,120 @@
+"""The words of a command as settings: `--key value`, `--flag`, `key=value`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from vramplan.configs import forms, shell
+from vramplan.configs.sheet import Written
+from vramplan.errors import InputError
+from vramplan.tuples import NamedTuple
+
+Words = Sequence[shell.Argument]
+
+FURTHER = re.compile(r"(?i)\w*(args?|arguments|opts?|options?|flags?)")
+"""What a variable is called that stands for further arguments, as `$EXTRA_ARGS`."""
+
+
+class Option(NamedTuple):
+    """`--name` and the words behind it, up to the next option; `joined` where it is `--name=value`."""
+
+    name: str
+    values: list[str]
+    joined: bool
+    line: int
+
+
+def options_of(words: Words) -> Iterator[Option]:
+    """The options of a command, one after the other."""
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if not word.text.startswith("--"):
+            continue
+        name, equals, value = word.text[2:].partition("=")
+        values = [value] if equals else []
+        while not equals and at < len(words) and not words[at].text.startswith("--"):
+            values.append(words[at].text)
+            at += 1
+        yield Option(name, values, bool(equals), word.line)
+
+
+def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
+    """The arguments of a script as settings."""
+    written = arguments(script.arguments, file, script.empty)
+    for key, item in arguments(script.launcher, file).items():
+        written[f"launcher.{key}"] = item
+    if script.program is not None:
+        written["program"] = Written(script.program.text, file, script.program.line)
+        first = script.arguments[0] if script.arguments else None
+        if first is not None and first.text.endswith((".yaml", ".yml", ".json")) and "config" not in written:
+            written["config"] = Written(first.text, file, first.line)  # HfArgumentParser and its kin
+    for name, key in (("NNODES", "nnodes"), ("NUM_NODES", "nnodes"), ("GPUS_PER_NODE", "nproc_per_node")):
+        held = script.values.get(name)
+        if held and f"launcher.{key}" not in written and not shell.unknowns(held[0].text):
+            written[f"launcher.{key}"] = Written(held[0].text, file, held[0].line)
+    return written
+
+
+def arguments(words: Words, file: str | None, empty: list[str] | None = None) -> dict[str, Written]:
+    """The options as argparse takes them, `_` for `-`; the last of several wins.
+
+    `empty` takes the names of variables that nothing sets and that stand where further arguments do: they are none.
+    """
+    written: dict[str, Written] = {}
+    empty = [] if empty is None else empty
+    for option in options_of(words):
+        values = option.values
+        for place in range(len(values) - 1, -1, -1):
+            unset = shell.unknowns(values[place])
+            further = len(unset) == 1 and values[place] == f"{shell.OPEN}{unset[0]}{shell.CLOSE}"
+            if further and not option.joined and (place > 0 or FURTHER.fullmatch(unset[0])):
+                empty += [name for name in unset if name not in empty]
+                values.pop(place)
+        written[option.name.replace("-", "_").lower()] = Written(_plain(values), file, option.line)
+    return written
+
+
+def _plain(values: Iterable[str]) -> Any:
+    texts = [value for value in values if value]
+    return True if not texts else texts[0] if len(texts) == 1 else " ".join(texts)
+
+
+def assigned(words: Words, file: str) -> dict[str, Written | None]:
+    """`key=value`, `+key=value` and `~key` of OmegaConf and Hydra."""
+    found: dict[str, Written | None] = {}
+    for word in words:
+        if re.fullmatch(r"~[\w.]+", word.text):
+            found[word.text[1:]] = None
+        matched = re.fullmatch(r"\+{0,2}(?P<key>[A-Za-z_][\w.]*)=(?P<value>.*)", word.text, re.DOTALL)
+        if matched:
+            found[matched["key"]] = Written(_value(matched["value"]), file, word.line)
+    return found
+
+
+def options(words: Words, file: str) -> dict[str, Written]:
+    """`--key value`, `--key=value`, `--key` and `--no-key`, with the dots of the key and the type of the value."""
+    found: dict[str, Written] = {}
+    for option in options_of(words):
+        key = option.name
+        before, _, last = key.rpartition(".")
+        if not option.values and re.match(r"no[-_]", last):
+            key, value = f"{before}.{last[3:]}".lstrip("."), False
+        else:
+            value = _value(option.values[0]) if option.values else True
+        found[key.replace("-", "_")] = Written(value, file, option.line)
+    return found
+
+
+def _value(text: str) -> Any:
+    """A value as YAML has it; what only the caller knows stays a text."""
+    if shell.unknowns(text):
+        return shell.shown(text)
+    try:
+        found = forms.from_yaml(f"value: {text}", None)
+    except InputError:
+        return text
+    return found["value"].value if set(found) == {"value"} else text

@@ -1,0 +1,99 @@
+"""TrainingArguments of transformers and the configurations of TRL: YAML, JSON, or a command line as text.
+
+Source: huggingface/transformers 5.23.0, src/transformers/training_args.py (keys and defaults), trainer.py and
+integrations/deepspeed.py; examples/pytorch/language-modeling/run_clm.py (keys of scripts); huggingface/trl 1.16.0 and
+the releases named below, trl/trainer/{sft,dpo,model,base}_config.py, trl/trainer/utils.py (get_peft_config,
+get_quantization_config), trl/scripts/utils.py (ScriptArguments); huggingface/alignment-handbook (0d3df220),
+recipes/zephyr-7b-beta/README.md and zephyr-141b-A35b/README.md: how the files of the handbook are launched.
+"""
+
+from __future__ import annotations
+
+from vramplan.configs.programs import trainer
+from vramplan.configs.programs.arguments import computing, devices, losses, recognising, tuning
+from vramplan.configs.programs.arguments.file import TrainingFile
+from vramplan.configs.programs.arguments.keys import OF_PEFT, TABLE
+from vramplan.configs.programs.arguments.releases import RELEASES, TRL_RELEASES
+from vramplan.configs.sheet import Meaning, Program, Sheet
+
+
+def read_trl(sheet: Sheet, meaning: Meaning) -> None:
+    """The job of a file for TRL."""
+    read_file(TrainingFile(sheet, meaning, is_trl=True))
+
+
+def read(sheet: Sheet, meaning: Meaning) -> None:
+    """The job of TrainingArguments, with the keys of the example scripts."""
+    read_file(TrainingFile(sheet, meaning, is_trl=False))
+
+
+def read_file(file: TrainingFile) -> None:
+    """The job of the file."""
+    sheet, meaning = file.sheet, file.meaning
+    trainer.renamed(sheet, OF_PEFT)
+    if "program" in sheet:
+        trainer.complete(sheet, TABLE)
+    meaning.say("runtime", "transformers", "program" if "program" in sheet else "model_name_or_path")
+    name = sheet.text("model_name_or_path")
+    if name:
+        meaning.say("model", name, "model_name_or_path")
+    else:
+        meaning.ask("model", "the script's, which names no model_name_or_path here (--model)")
+    task = losses.task_of(file)
+    length(file)
+    batch(file)
+    if not sheet.beside.get("optimizer"):
+        trainer.optimizer(sheet, meaning, "optim")
+    else:
+        sheet.text("optim"), sheet.get("optim_args")
+    meaning.say("max_gradient_norm", sheet.number("max_grad_norm") or None, "max_grad_norm")
+    devices.strategy(file)
+    computing.checkpointing(file)
+    peft = tuning.adapter(file)
+    quantized = tuning.quantization(file)
+    computing.precision(file, peft, quantized)
+    computing.attention(file)
+    losses.losses(file, task, peft)
+    compiled = sheet.flag("torch_compile")
+    for key in ("torch_compile_backend", "torch_compile_mode"):
+        compiled = bool(sheet.text(key)) or compiled
+    if compiled:
+        meaning.say("compile", True, "torch_compile", "torch_compile_backend", "torch_compile_mode")
+    losses.evaluation(file)
+    if "parallel.data" not in meaning.job:
+        meaning.ask("parallel.data", "the number of GPUs is the launcher's (--gpus N)")
+
+
+def length(file: TrainingFile) -> None:
+    """Say the tokens of a sequence."""
+    sheet, meaning = file.sheet, file.meaning
+    for key in ("max_seq_length", "block_size", "max_source_length"):
+        if sheet.given(key):
+            meaning.say("sequence_length", sheet.count(key), key)
+            break
+    else:
+        found = sheet.count("max_length")
+        if found is not None:
+            meaning.say("sequence_length", found, "max_length")
+    if file.is_trl and sheet.given("max_length") and sheet.given("max_seq_length"):
+        meaning.say("sequence_length", sheet.count("max_length"), "max_length")
+    if sheet.given("max_source_length") and sheet.given("max_target_length"):
+        meaning.say("target_length", sheet.count("max_target_length"), "max_target_length")
+    sheet.get("max_target_length")
+    meaning.ask("sequence_length", "the script's, or the data's (--seq)")
+
+
+def batch(file: TrainingFile) -> None:
+    """Say the micro-batch and the accumulation steps."""
+    sheet, meaning = file.sheet, file.meaning
+    key = "per_device_train_batch_size"
+    if sheet.given("per_gpu_train_batch_size") and not sheet.given(key):
+        key = "per_gpu_train_batch_size"
+    meaning.say("micro_batch_size", sheet.count(key), key)
+    key = "gradient_accumulation_steps"
+    meaning.say(key, sheet.count(key), key)
+
+
+PROGRAM = Program("training-arguments", RELEASES, TABLE, read, recognising.recognise)
+
+TRL = Program("trl", TRL_RELEASES, TABLE, read_trl, recognising.recognise_trl)

@@ -1,0 +1,153 @@
+"""How a file computes a step: checkpoints, number formats, the kernel of attention.
+
+Source: huggingface/transformers 5.23.0, src/transformers/training_args.py; huggingface/trl 1.16.0,
+trl/trainer/model_config.py; huggingface/alignment-handbook (0d3df220), recipes/*/README.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from vramplan.configs.programs import accelerate, trainer
+from vramplan.configs.programs.arguments import devices, losses
+from vramplan.configs.programs.arguments.file import TrainingFile
+from vramplan.configs.programs.arguments.keys import HANDBOOK
+from vramplan.configs.sheet import Sheet
+
+HALVES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "half": "fp16"}
+
+DTYPES = {**HALVES, "float32": "fp32", "fp32": "fp32", "float": "fp32", "auto": "auto"}
+
+
+def checkpointing(file: TrainingFile) -> None:
+    """Say what is recomputed, and what is offloaded with it."""
+    sheet, meaning = file.sheet, file.meaning
+    key = "activation_checkpointing" if sheet.given("activation_checkpointing") else "gradient_checkpointing"
+    checkpoints = sheet.flag(key)
+    sheet.get("gradient_checkpointing")
+    of_fsdp = meaning.job.get("activation_checkpointing")
+    beside = sheet.beside.get("activation_checkpointing")
+    if checkpoints and (of_fsdp or beside == "full") and sheet.given(key):
+        message = "is on beside activation_checkpointing of FSDP, which the Trainer refuses"
+        sheet.problem(key, message, "leave one of the two out")
+    how: dict[str, Any] = {}
+    for name in ("gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"):
+        below, whole = sheet.under(name), sheet.get(name)
+        if isinstance(whole, str):  # of a command line
+            whole = _mapping(sheet, name, whole)
+        how |= whole if isinstance(whole, Mapping) else below
+    offload = list(meaning.job["offload"].value) if "offload" in meaning.job else []
+    if not of_fsdp and not (beside == "full" and not checkpoints):
+        apart = file.whole(f"{key}_kwargs", how.get("every_n_layers"), 1)
+        word = "none" if not checkpoints else "full" if apart == 1 else f"selective-layer:{apart}"
+        meaning.say("activation_checkpointing", word, key)
+    if checkpoints and devices.true(how.get("use_reentrant")):
+        meaning.say("checkpoint_reentrant", True, f"{key}_kwargs.use_reentrant")
+    if checkpoints and devices.true(how.get("offload")):
+        meaning.say("offload", [*offload, "activations"], f"{key}_kwargs.offload")
+    if sheet.flag("activation_offloading"):
+        meaning.say("offload", [*offload, "activations"], "activation_offloading")
+
+
+def loaded_type(file: TrainingFile) -> tuple[str | None, str]:
+    """The element type in which the weights are loaded, None for the checkpoint's, and the key that says it."""
+    sheet = file.sheet
+    for key in ("torch_dtype", "model_init_kwargs.torch_dtype", "model_init_kwargs.dtype", "dtype"):
+        sheet.taken.add(key)
+    for key in ("torch_dtype", "model_init_kwargs.torch_dtype", "model_init_kwargs.dtype", "dtype"):
+        if sheet.given(key) or (key == "dtype" and sheet.release.defaults.get(key)):
+            word = str(sheet.get(key)).removeprefix("torch.").lower()
+            if word not in DTYPES:
+                sheet.problem(key, f"{word!r} is not understood", "bfloat16, float16, float32 or auto")
+                return None, key
+            return (None if word == "auto" else DTYPES[word]), key
+    return None, "dtype"
+
+
+def precision(file: TrainingFile, peft: bool, quantized: bool) -> None:
+    """What bf16 and fp16 mean, by how the weights are loaded and how the devices share the model."""
+    sheet, meaning = file.sheet, file.meaning
+    loaded, loaded_by = loaded_type(file)
+    fp16, bf16 = sheet.flag("fp16"), sheet.flag("bf16")
+    key = "fp16" if fp16 else "bf16"
+    if bf16 is None:
+        bf16 = not fp16 if file.is_trl and "mixed_precision" not in sheet.beside else False
+    if fp16 and bf16:
+        sheet.problem("fp16", "is on beside bf16, which TrainingArguments refuses", "leave one of the two out")
+    half = "bf16" if bf16 else "fp16" if fp16 else None
+    if half is None and not sheet.given("bf16") and not sheet.given("fp16"):
+        half = sheet.beside.get("mixed_precision")  # accelerate launch sets ACCELERATE_MIXED_PRECISION
+        if half is not None and half not in ("bf16", "fp16"):
+            meaning.note(f"mixed_precision: {half} of Accelerate holds")
+            return
+    of_zero = sheet.beside.get("zero_precision")
+    if of_zero is not None and half is not None and half != of_zero:
+        sheet.problem(
+            key, f"is {half}, and the DeepSpeed file says {of_zero}", "the Trainer refuses that: write auto there"
+        )
+    half = half or of_zero
+    row = accelerate.strategy_of(file.sharding)
+    tf32 = sheet.flag("tf32")
+    sharded = row in ("zero", "fsdp")
+    if half is None:
+        word = {"bf16": "pure-bf16", "fp16": "pure-fp16"}.get(loaded or "", "tf32" if tf32 else "fp32")
+        meaning.say(
+            "precision", word, loaded_by if loaded in ("bf16", "fp16") else "bf16", *(("tf32",) if tf32 else ())
+        )
+        return
+    if sharded:
+        meaning.say("precision", accelerate.PRECISIONS[row][half], key, *file.sharding_of)
+        if row == "fsdp" and (peft or quantized) and loaded:
+            meaning.say("weight_dtype", loaded, loaded_by)
+        return
+    if peft or quantized:
+        meaning.say("precision", f"amp-{half}", key)
+        if loaded:
+            meaning.say("weight_dtype", loaded, loaded_by)
+        return
+    if HANDBOOK & {name.split(".", 1)[0] for name in sheet.written} and not file.sharding:
+        orpo = losses.task_of(file) == "orpo"
+        meaning.say("precision", f"fsdp-{half}" if orpo else f"mixed-{half}", key)
+        name, option = ("fsdp.yaml", "fsdp --fsdp-version 1") if orpo else ("zero3.yaml", "zero3")
+        what = "ORPO" if orpo else "full training"
+        meaning.note(
+            f"the README of the alignment handbook launches {what} with its {name} on 8 GPUs a node; that is where "
+            f"the precision comes from (--sharding {option} --gpus 8, or the file of accelerate launch)"
+        )
+        return
+    if loaded == half:
+        meaning.say("precision", f"pure-{half}", loaded_by, key)
+        return
+    meaning.say("precision", f"amp-{half}", key)
+    if loaded:
+        meaning.say("weight_dtype", loaded, loaded_by)
+
+
+def attention(file: TrainingFile) -> None:
+    """Say the kernel of attention."""
+    sheet, meaning = file.sheet, file.meaning
+    key = (
+        "model_init_kwargs.attn_implementation"
+        if sheet.given("model_init_kwargs.attn_implementation")
+        else "attn_implementation"
+    )
+    word = sheet.word(key, trainer.ATTENTIONS)
+    sheet.get("model_init_kwargs")
+    if sheet.flag("use_flash_attention_2"):
+        word, key = "flash", "use_flash_attention_2"
+    if word:
+        meaning.say("attention", word, key)
+
+
+def _mapping(sheet: Sheet, key: str, text: str) -> Mapping[str, Any]:
+    """A mapping in JSON, as HfArgumentParser takes it on a command line."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, Mapping):
+        sheet.problem(key, f"{text!r} is no mapping in JSON", '{"use_reentrant": false}')
+        return {}
+    return found

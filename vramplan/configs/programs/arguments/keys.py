@@ -1,0 +1,142 @@
+"""The keys of TrainingArguments, of TRL's configurations and of scripts around them.
+
+Source: huggingface/transformers 5.23.0, src/transformers/training_args.py; huggingface/trl 1.16.0,
+trl/trainer/*_config.py, trl/scripts/utils.py.
+"""
+
+from __future__ import annotations
+
+from vramplan.configs.programs import trainer
+from vramplan.configs.table import Table, names
+
+OF_TRL = names(
+    """
+    max_length max_seq_length packing packing_strategy padding_free eval_packing use_peft lora_r lora_alpha lora_dropout
+    lora_target_modules lora_modules_to_save lora_task_type lora_target_parameters use_rslora use_dora load_in_8bit
+    load_in_4bit bnb_4bit_quant_type use_bnb_nested_quant bnb_4bit_quant_storage beta loss_type max_prompt_length
+    max_completion_length precompute_ref_log_probs activation_offloading dataset_text_field completion_only_loss
+    assistant_only_loss model_init_kwargs chat_template dataset_mixture dataset_mixer dataset_splits datasets
+    chat_template_path num_generations use_vllm desirable_weight dataset_train_split dataset_test_split
+    """
+)
+"""Keys of TRL and of scripts around it that TrainingArguments lacks: with one of them, TRL's defaults hold."""
+
+OF_SCRIPTS = names(
+    """
+    block_size train_file validation_file test_file task_name dataset_config_name max_train_samples max_eval_samples
+    pad_to_max_length mlm_probability line_by_line source_lang target_lang max_source_length max_target_length
+    validation_split_percentage config_name tokenizer_name doc_stride max_answer_length source_prefix
+    """
+)
+"""Keys of the example scripts of transformers, which run the plain Trainer."""
+
+HANDBOOK = names("chat_template dataset_mixture dataset_mixer dataset_splits")
+"""Keys of the scripts of the alignment handbook, whose README launches full training under ZeRO-3."""
+
+OF_PEFT = {
+    "use_peft_lora": "use_peft",
+    "use_4bit_quantization": "load_in_4bit",
+    "use_8bit_quantization": "load_in_8bit",
+    "use_nested_quant": "use_bnb_nested_quant",
+    "bnb_4bit_quant_storage_dtype": "bnb_4bit_quant_storage",
+    "use_flash_attn": "use_flash_attention_2",
+    "use_reentrant": "gradient_checkpointing_kwargs.use_reentrant",
+}
+"""What the script of PEFT around TRL calls its arguments. Source: huggingface/peft, examples/sft/train.py."""
+
+OF_OTHERS = names(
+    """
+    base_model finetuning_type cutoff_len stage with_tracking checkpointing_steps use_slow_tokenizer use_lora
+    dataset_mixer_list dataset_mix_dir hf_metadata_dataset
+    """
+)
+"""Keys of Axolotl, LLaMA-Factory and open-instruct, whose files have many keys of TrainingArguments."""
+
+UNDERSTOOD = names(
+    """
+    model_name_or_path torch_dtype dtype attn_implementation use_flash_attention_2 use_peft lora_r lora_alpha
+    lora_dropout lora_target_modules lora_modules_to_save use_dora load_in_8bit load_in_4bit bnb_4bit_quant_type
+    use_bnb_nested_quant max_length max_seq_length block_size max_source_length max_target_length packing
+    packing_strategy padding_free beta loss_type precompute_ref_log_probs num_generations max_completion_length
+    desirable_weight per_device_train_batch_size per_gpu_train_batch_size per_device_eval_batch_size
+    gradient_accumulation_steps gradient_checkpointing gradient_checkpointing_kwargs gradient_checkpointing_kwargs.*
+    activation_checkpointing activation_checkpointing_kwargs activation_checkpointing_kwargs.*
+    activation_offloading bf16 fp16 tf32 optim optim_args max_grad_norm torch_compile torch_compile_backend
+    torch_compile_mode use_liger_kernel use_liger_loss use_liger liger_kernel_config.*
+    deepspeed deepspeed_config fsdp fsdp_config fsdp_config.*
+    fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params do_eval eval_strategy evaluation_strategy config
+    model_init_kwargs model_init_kwargs.torch_dtype model_init_kwargs.dtype model_init_kwargs.attn_implementation
+    program launcher.nproc_per_node launcher.nnodes launcher.num_processes launcher.num_gpus launcher.num_nodes
+    """
+) | {f"deepspeed.{name}" for name in ("*",)}
+
+WITHOUT_EFFECT = (
+    (trainer.ARGUMENTS - UNDERSTOOD)
+    | trainer.LAUNCHER
+    | names(
+        """
+    model_revision trust_remote_code use_fast_tokenizer tokenizer_name config_name cache_dir low_cpu_mem_usage token
+    use_auth_token config_overrides ignore_mismatched_sizes lora_task_type use_rslora bnb_4bit_quant_storage
+    chat_template chat_template_path dataset_mixture dataset_mixture.* dataset_mixer dataset_mixer.* dataset_splits
+    dataset_configs datasets datasets.* dataset_name dataset_config dataset_config_name dataset_train_split
+    dataset_test_split dataset_streaming dataset_num_proc dataset_text_field dataset_kwargs dataset_kwargs.*
+    dataset_batch_size text_column train_file validation_file test_file train_split eval_split max_train_samples
+    max_eval_samples max_predict_samples streaming test_split_size overwrite_cache validation_split_percentage
+    preprocessing_num_workers keep_linebreaks pad_to_max_length line_by_line mlm_probability task_name source_lang
+    target_lang source_prefix ignore_pad_token_for_loss num_beams doc_stride n_best_size max_answer_length
+    version_2_with_negative null_score_diff_threshold ignore_bias_buffers
+    eos_token pad_token pad_token_id label_pad_token_id padding_value truncation_mode shuffle_dataset
+    pad_to_multiple_of num_of_sequences chars_per_token
+    splits append_concat_token chat_template_format num_generations_eval generation_kwargs generation_kwargs.*
+    chat_template_kwargs chat_template_kwargs.* cache_implementation epsilon epsilon_high normalize_advantages
+    reward_clip_range mask_truncated_completions log_multimodal log_unique_prompts delta sapo_* vespo_*
+    importance_sampling_level multi_objective_aggregation scale_rewards entropy_* use_adaptive_entropy
+    max_tool_calling_iterations off_policy_mask_threshold use_bias_correction_kl log_completions_hub_repo
+    center_rewards_coefficient dataset_prompt_column cosine_* max_completion_len_* code_* codeforces_* ioi_provider
+    parallel_code_exec_per_proc e2b_router_url morph_router_url soft_punish_cache
+    model_init_kwargs.* ref_model_init_kwargs
+    ref_model_init_kwargs.* model_adapter_name ref_adapter_name force_use_ref_model disable_dropout max_prompt_length
+    max_target_length_dpo generate_during_eval is_encoder_decoder use_logits_to_keep precompute_ref_batch_size tools
+    label_smoothing reference_free f_divergence_type f_alpha_divergence_coef discopop_tau loss_weights use_weighting
+    ld_alpha rpo_alpha wpo_temperature simpo_gamma gamma_beta_ratio cpo_alpha undesirable_weight ref_model_sync_steps
+    ref_model_mixup_alpha completion_only_loss assistant_only_loss eval_packing router_aux_loss_coef
+    wandb_project wandb_entity wandb_run_group wandb_log_unique_prompts hub_model_revision num_completions_to_print
+    log_completions temperature top_p top_k min_p repetition_penalty reward_funcs reward_weights system_prompt
+    benchmarks callbacks decontaminate bnb_4bit_compute_dtype run_id logger_name env env.* trainer_type optim_beta2
+    sanity_check concatenate_sequences add_special_tokens num_samples subset split size_valid_set shuffle_buffer
+    model_code_revision teacher_model_revision epochs save_final_model auto_insert_empty_system_msg
+    """
+    )
+)
+"""Keys that change neither memory nor time of a training step."""
+
+UNMODELLED = {
+    **{key: what for key, what in trainer.UNMODELLED_ARGUMENTS.items() if key not in UNDERSTOOD},
+    "lora_target_parameters": "adapters on parameters, as those of experts",
+    "sync_ref_model": "the reference model follows the trained one",
+    "use_vllm": "an inference engine beside training",
+    "vllm_*": "an inference engine beside training",
+    "teacher_model_name_or_path": "distillation: a teacher beside the trained model",
+    "teacher_*": "distillation: a teacher beside the trained model",
+    "reward_model_path": "a reward model beside the trained one",
+    "value_model_path": "a value model beside the trained one",
+    "num_ppo_epochs": "PPO: passes over the same completions",
+    "num_mini_batches": "PPO: parts of a batch",
+    "local_rollout_forward_batch_size": "PPO: completions at a time",
+    "num_iterations": "GRPO: passes over the same completions",
+    "steps_per_generation": "GRPO: steps between generations",
+    "generation_batch_size": "GRPO: completions at a time",
+    "freeze_*": "which weights are frozen",
+    "cast_lm_head_to_fp32": "the output layer in fp32",
+    "use_transformers_*": "how completions are generated",
+    "transformers_*": "how completions are generated",
+    "top_entropy_quantile": "GRPO: the tokens that count",
+    "replay_buffer_size": "GRPO: completions that are kept",
+    "ds3_gather_for_generation": "weights are gathered for generation",
+}
+
+TABLE = Table(
+    UNDERSTOOD,
+    WITHOUT_EFFECT.difference(UNMODELLED),
+    {key: what for key, what in UNMODELLED.items() if key not in UNDERSTOOD},
+)

@@ -1,0 +1,123 @@
+"""Which of TRL's trainers a file is for, and the loss that it computes.
+
+Source: huggingface/trl 1.16.0, trl/trainer/{sft,dpo,kto,orpo,cpo}_config.py and _trainer.py.
+"""
+
+from __future__ import annotations
+
+import re
+
+from vramplan.configs.programs import trainer
+from vramplan.configs.programs.arguments.file import TrainingFile
+from vramplan.configs.table import names
+
+DPO_LOSSES = names(
+    """
+    sigmoid hinge ipo exo_pair nca_pair robust bco_pair sppo_hard aot aot_pair aot_unpaired discopop apo_zero apo_down
+    sft sigmoid_norm kto_pair
+    """
+)
+
+SFT_LOSSES = ("nll", "dft", "chunked_nll")
+
+SFT, DPO, OTHERS = "sft", "dpo", ("grpo", "kto", "orpo", "cpo", "ppo", "reward", "rloo", "gkd", "online_dpo")
+
+TRAINER = re.compile(r"(?m)^\s*#.*\b(KTO|ORPO|CPO|DPO)(?:Trainer|Config)\b")
+"""A comment that says whose arguments follow, as recipes of the alignment handbook have it."""
+
+PREFERENCES = ("kto", "orpo", "cpo", "reward")  # losses of jobs, beside DPO
+
+
+def task_of(file: TrainingFile) -> str:
+    """Which of TRL's trainers the file is for, by the script, else by its keys."""
+    sheet = file.sheet
+    program = (sheet.text("program") or "").rsplit("/", 1)[-1].removesuffix(".py").lower()
+    if not file.is_trl:
+        return SFT
+    for word in (*OTHERS, DPO, SFT):
+        if program == word or program.startswith((word + "_", word + "-")) or program.endswith("_" + word):
+            return word
+    if sheet.given("num_generations") or sheet.given("max_completion_length") or sheet.given("reward_funcs"):
+        return "grpo"
+    if sheet.given("desirable_weight") or sheet.given("undesirable_weight"):
+        return "kto"
+    if sheet.given("gamma_beta_ratio"):
+        return "cpo"
+    losses = sheet.texts("loss_type") or []
+    told = TRAINER.search(sheet.source)
+    if told is not None and not sheet.given("loss_type"):
+        return told[1].lower()
+    if any(sheet.given(key) for key in ("beta", "max_prompt_length", "precompute_ref_log_probs", "rpo_alpha")):
+        return DPO
+    return DPO if any(word in DPO_LOSSES for word in losses) else SFT
+
+
+def is_simpo(file: TrainingFile, losses: list[str]) -> bool:
+    """By TRL's word, or by the key that the trainer of SimPO's authors has and no other."""
+    return file.sheet.given("gamma_beta_ratio") or bool({*losses} & {"simpo", "alphapo"})
+
+
+def losses(file: TrainingFile, task: str, peft: bool) -> None:
+    """Say packing, the loss and its reference model."""
+    sheet, meaning = file.sheet, file.meaning
+    packing = bool(sheet.flag("packing"))
+    meaning.say("packing", packing, "packing")
+    if packing:
+        sheet.text("packing_strategy")
+    elif sheet.flag("padding_free"):
+        meaning.note("padding_free: a batch is one row without padding; its longest rows are counted")
+    sheet.get("padding_free"), sheet.get("packing_strategy"), sheet.number("beta")
+    liger = sum(bool(sheet.flag(key)) for key in ("use_liger_kernel", "use_liger_loss", "use_liger")) > 0
+    kinds = sheet.texts("loss_type") or []
+    unknown: list[str] = []
+    precomputed = sheet.flag("precompute_ref_log_probs")
+    for key in ("num_generations", "max_completion_length", "desirable_weight"):
+        sheet.get(key)
+    if task == SFT:
+        if liger:
+            trainer.liger(sheet, meaning, "use_liger_kernel")
+        elif file.is_trl and "chunked_nll" in kinds:
+            meaning.lack(
+                "loss_type",
+                "chunked_nll computes the logits of some tokens at a time, and all at once are counted (--loss "
+                "tiled counts them as TRL 1.16 does, which makes none)",
+            )
+        unknown = [word for word in kinds if word not in SFT_LOSSES] if sheet.given("loss_type") and file.is_trl else []
+    elif task == DPO:
+        meaning.say("loss", "dpo", "loss_type" if sheet.given("loss_type") else "beta")
+        how = "precomputed" if precomputed else "adapter-off" if peft else "model"
+        meaning.say("dpo_reference", how, "precompute_ref_log_probs" if precomputed else "use_peft")
+        meaning.say("padding", "right", "program")
+        if liger:
+            meaning.lack("use_liger_kernel", "Liger's fused DPO loss, and all logits are counted")
+        unknown = [word for word in kinds if word not in (*DPO_LOSSES, *SFT_LOSSES)]
+    elif task in PREFERENCES:
+        kind = "simpo" if task == "cpo" and is_simpo(file, kinds) else task
+        meaning.say("loss", kind, "program" if sheet.given("program") else "beta")
+        if task == "kto":
+            how = "precomputed" if precomputed else "adapter-off" if peft else "model"
+            meaning.say("dpo_reference", how, "precompute_ref_log_probs" if precomputed else "use_peft")
+        meaning.say("padding", "right", "program")
+    else:
+        meaning.say("loss", task.replace("_", "-"), "program")
+        meaning.say("padding", "right", "program")
+        meaning.note(f"a job has no word for {task.upper()}")
+    if liger and task != SFT:
+        trainer.liger(sheet, meaning, "use_liger_kernel", loss=False)
+    for word in unknown:
+        sheet.problem(
+            "loss_type", f"{word!r} is not understood", ", ".join(SFT_LOSSES if task == SFT else sorted(DPO_LOSSES))
+        )
+
+
+def evaluation(file: TrainingFile) -> None:
+    """Leave an evaluation open, with its size."""
+    sheet, meaning = file.sheet, file.meaning
+    when = sheet.text("eval_strategy") if sheet.given("eval_strategy") else sheet.text("evaluation_strategy", "no")
+    sheet.get("eval_strategy"), sheet.get("do_eval")
+    size = sheet.count("per_device_eval_batch_size")
+    if when and when.lower() not in ("no", "false") and size:
+        meaning.ask(
+            "eval_batch_size",
+            f"it evaluates with {size} sequences: --eval-batch-size {size} says whether that exceeds training",
+        )

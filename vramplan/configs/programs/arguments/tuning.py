@@ -1,0 +1,59 @@
+"""Adapters and quantized weights of a file for TRL.
+
+Source: huggingface/trl 1.16.0, trl/trainer/utils.py, get_peft_config and get_quantization_config.
+"""
+
+from __future__ import annotations
+
+from vramplan.configs.programs.arguments.file import TrainingFile
+
+
+def adapter(file: TrainingFile) -> bool:
+    """Say the adapter; whether there is one."""
+    sheet, meaning = file.sheet, file.meaning
+    wanted = bool(sheet.flag("use_peft"))
+    rank, alpha, dropout = sheet.count("lora_r"), sheet.number("lora_alpha"), sheet.number("lora_dropout")
+    targets, saved, dora = (
+        sheet.texts("lora_target_modules"),
+        sheet.texts("lora_modules_to_save"),
+        sheet.flag("use_dora"),
+    )
+    if not wanted:
+        if any(sheet.given(key) for key in ("lora_r", "lora_alpha", "lora_target_modules")):
+            meaning.note("lora_*: without use_peft TRL makes no adapter")
+        return False
+    meaning.say("adapter.kind", "dora" if dora else "lora", "use_dora" if dora else "use_peft")
+    meaning.say("adapter.rank", rank, "lora_r")
+    if targets:
+        everything = len(targets) == 1 and targets[0] == "all-linear"
+        meaning.say("adapter.targets", "all-linear" if everything else targets, "lora_target_modules")
+    meaning.say("adapter.dropout", dropout, "lora_dropout")
+    meaning.say("adapter.alpha", _whole(alpha), "lora_alpha")
+    if saved:
+        meaning.say("adapter.modules_to_save", saved, "lora_modules_to_save")
+    return True
+
+
+def quantization(file: TrainingFile) -> bool:
+    """Say how the weights are quantized; whether they are."""
+    sheet, meaning = file.sheet, file.meaning
+    four, eight = sheet.flag("load_in_4bit"), sheet.flag("load_in_8bit")
+    kind, nested = sheet.text("bnb_4bit_quant_type"), sheet.flag("use_bnb_nested_quant")
+    if four and eight:
+        sheet.problem("load_in_8bit", "is on beside load_in_4bit", "TRL takes one of them")
+    if four:
+        if kind not in (None, "nf4"):
+            meaning.note(f"bnb_4bit_quant_type: {kind} takes what nf4 takes")
+        meaning.say(
+            "quantization",
+            "nf4-double" if nested else "nf4",
+            "load_in_4bit",
+            *(("use_bnb_nested_quant",) if nested else ()),
+        )
+    elif eight:
+        meaning.say("quantization", "int8", "load_in_8bit")
+    return bool(four or eight)
+
+
+def _whole(value: float | None) -> float | int | None:
+    return int(value) if value is not None and value == int(value) else value

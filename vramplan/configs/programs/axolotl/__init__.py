@@ -1,0 +1,98 @@
+"""Axolotl: one YAML file for `axolotl train`.
+
+Source: axolotl-ai-cloud/axolotl 0.18.0 (067b021c), src/axolotl/utils/schemas/*.py (keys and defaults),
+utils/config/__init__.py (normalize_config, resolve_dtype), core/builders/base.py (what becomes TrainingArguments),
+loaders/model.py (quantization), loaders/adapter.py (targets), integrations/*/args.py (keys of plugins).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramplan.configs.programs import trainer
+from vramplan.configs.programs.axolotl import adapters, computing, devices
+from vramplan.configs.programs.axolotl.keys import RELEASES, UNDERSTOOD, UNMODELLED, WITHOUT_EFFECT
+from vramplan.configs.sheet import Meaning, Program, Sheet
+from vramplan.configs.table import Table
+
+OPTIMIZERS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
+    "muon": ("muon", ()),
+    "optimi_adamw": ("adamw", (("optimizer_implementation", "for-loop"),)),
+    "adopt_adamw": ("adamw", ()),
+    "ao_adamw_8bit": ("adamw-8bit", ()),
+    "ao_adamw_4bit": ("adamw-8bit", ()),
+    "ao_adamw_fp8": ("adamw-8bit", ()),
+    "flash_adamw": ("adamw-8bit", ()),
+    "flash_adam": ("adamw-8bit", ()),
+    "flash_sgd": ("sgd-momentum", ()),
+    "flash_sgdw": ("sgd-momentum", ()),
+    "flash_lion": ("lion", ()),
+    "came_pytorch": ("came", ()),
+    "dion": ("dion", ()),
+    "sinkgd": ("sgd", ()),
+    "q_galore_adamw8bit": ("q-galore-adamw-8bit", ()),
+}
+
+NEAR = frozenset(("optimi_adamw", "adopt_adamw", "ao_adamw_8bit", "ao_adamw_4bit", "ao_adamw_fp8", "sinkgd"))
+
+
+def recognise(keys: Mapping[str, Any]) -> int:
+    """How many keys are Axolotl's alone."""
+    own = ("base_model", "sequence_len", "micro_batch_size", "sample_packing", "lora_r", "load_in_4bit")
+    return sum(name in keys for name in own) if "base_model" in keys else 0
+
+
+def read(sheet: Sheet, meaning: Meaning) -> None:
+    """The job of an Axolotl file."""
+    meaning.say("runtime", "transformers", "base_model")
+    name = sheet.text("base_model")
+    if name:
+        meaning.say("model", name, "base_model")
+    else:
+        meaning.ask("model", "the file names no base_model")
+    meaning.say("sequence_length", sheet.count("sequence_len"), "sequence_len")
+    micro = sheet.count("micro_batch_size")
+    meaning.say("micro_batch_size", micro, "micro_batch_size")
+    _steps(sheet, meaning, micro)
+    _optimizer(sheet, meaning)
+    norm = sheet.number("max_grad_norm")
+    meaning.say("max_gradient_norm", norm or None, "max_grad_norm")
+    adapter = adapters.adapter(sheet, meaning)
+    stage, fsdp = devices.strategy(sheet, meaning)
+    adapters.lora_kernels(sheet, meaning)
+    computing.precision(sheet, meaning, adapter, stage, fsdp)
+    computing.checkpointing(sheet, meaning)
+    computing.attention(sheet, meaning)
+    meaning.say("packing", bool(sheet.flag("sample_packing", False)), "sample_packing")
+    computing.loss(sheet, meaning, adapter)
+    compiled = sheet.text("torch_compile")
+    if compiled is not None and (compiled == "auto" or sheet.flag("torch_compile")):
+        meaning.say("compile", True, "torch_compile")
+    if sheet.flag("reinit_weights"):
+        meaning.say("from_scratch", True, "reinit_weights")
+    if sheet.flag("reward_model"):
+        meaning.say("loss", "reward", "reward_model")
+        meaning.say("padding", "right", "reward_model")
+    if sheet.flag("process_reward_model"):
+        meaning.lack("process_reward_model", "rewards of steps, and the loss over a vocabulary is counted")
+    sheet.flag("tf32") if sheet.text("tf32") != "auto" else None
+    devices.devices(sheet, meaning)
+
+
+def _steps(sheet: Sheet, meaning: Meaning, micro: int | None) -> None:
+    total = sheet.count("batch_size")
+    if sheet.given("batch_size") and not sheet.given("gradient_accumulation_steps") and total and micro:
+        meaning.say("gradient_accumulation_steps", total // micro, "batch_size", "micro_batch_size")
+        return
+    key = "gradient_accumulation_steps"
+    meaning.say(key, sheet.count(key), key)
+
+
+def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
+    trainer.optimizer(sheet, meaning, "optimizer", **OPTIMIZERS)
+    if sheet.text("optimizer") in NEAR:
+        meaning.lack("optimizer", f"{sheet.text('optimizer')} is counted as {meaning.job['optimizer'].value}")
+
+
+PROGRAM = Program("axolotl", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)

@@ -1,0 +1,76 @@
+"""What an Axolotl file says of adapters and quantized weights.
+
+Source: axolotl-ai-cloud/axolotl 0.18.0 (067b021c), src/axolotl/loaders/{model,adapter}.py.
+"""
+
+from __future__ import annotations
+
+from vramplan.configs.sheet import Meaning, Sheet
+
+LORA_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel")
+
+
+def adapter(sheet: Sheet, meaning: Meaning) -> bool:
+    """What is trained beside the model; whether anything is."""
+    kind = (sheet.text("adapter") or "").lower()
+    four, eight = sheet.flag("load_in_4bit"), sheet.flag("load_in_8bit")
+    if kind in ("lora", "qlora", "dora", "llama-adapter", "ia3"):
+        dora = sheet.flag("peft_use_dora")
+        meaning.say("adapter.kind", "dora" if dora or kind == "dora" else "ia3" if kind == "ia3" else "lora", "adapter")
+        rank = sheet.count("lora_r")
+        if rank is not None:
+            meaning.say("adapter.rank", rank, "lora_r")
+        _targets(sheet, meaning)
+        meaning.say("adapter.dropout", sheet.number("lora_dropout"), "lora_dropout")
+        alpha = sheet.number("lora_alpha")
+        if alpha is not None:
+            meaning.say("adapter.alpha", int(alpha) if alpha == int(alpha) else alpha, "lora_alpha")
+        saved = sheet.texts("lora_modules_to_save")
+        if saved:
+            meaning.say("adapter.modules_to_save", saved, "lora_modules_to_save")
+    elif kind:
+        sheet.problem("adapter", f"{kind!r} is not a known adapter", "lora or qlora")
+    else:
+        for key in ("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_target_linear"):
+            sheet.get(key)
+    if four and kind:
+        double = {**sheet.under("bnb_config_kwargs")}.get("bnb_4bit_use_double_quant", True)
+        meaning.say("quantization", "nf4-double" if double else "nf4", "load_in_4bit")
+    elif eight:
+        meaning.say("quantization", "int8", "load_in_8bit")
+    elif sheet.flag("gptq"):
+        meaning.say("quantization", "gptq-int4", "gptq")
+    return bool(kind)
+
+
+def lora_kernels(sheet: Sheet, meaning: Meaning) -> None:
+    """Kernels that Axolotl turns on where a file says nothing of them.
+
+    Source: utils/schemas/config.py, check_auto_enable_lora_kernels.
+    """
+    kind = (sheet.text("adapter") or "").lower()
+    version = meaning.job.get("parallel.fsdp_version")
+    if kind not in ("lora", "qlora") or (kind == "lora" and sheet.flag("load_in_8bit")):
+        return
+    if (version is not None and version.value == 1) or any(sheet.given(key) for key in LORA_KERNELS):
+        return
+    if any(sheet.get(key) for key in ("rl", "trust_remote_code", "nvfp4_merge_aware")):
+        return
+    meaning.lack(LORA_KERNELS[0], "Axolotl turns its fused LoRA kernels on, which save less; PEFT's layers are counted")
+
+
+def _targets(sheet: Sheet, meaning: Meaning) -> None:
+    if sheet.flag("lora_target_linear"):
+        # find_all_linear_names takes names of layers; PEFT's word would take the tensors of experts too
+        layers = sheet.linears_of(sheet.text("base_model") or "")
+        meaning.say("adapter.targets", layers or "all-linear", "lora_target_linear")
+        return
+    targets = sheet.get("lora_target_modules")
+    if isinstance(targets, str) and targets != "all-linear":
+        if any(sign in targets for sign in "*+()|[\\"):
+            meaning.say("adapter.targets", "all-linear", "lora_target_modules")
+            meaning.lack("lora_target_modules", "it is a regular expression, and every linear layer is counted")
+            return
+        targets = [targets]
+    if targets:
+        meaning.say("adapter.targets", targets, "lora_target_modules")

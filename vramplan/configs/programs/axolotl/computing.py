@@ -1,0 +1,189 @@
+"""How an Axolotl file computes a step: precision, checkpoints, what is frozen, attention and the loss.
+
+Source: axolotl-ai-cloud/axolotl 0.18.0 (067b021c), src/axolotl/utils/config/__init__.py, core/builders/base.py.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from vramplan.configs.programs import trainer
+from vramplan.configs.sheet import Meaning, Sheet
+from vramplan.errors import near_matches
+from vramplan.job.parts import matches_weight
+from vramplan.replay.models import only_kernel_of
+from vramplan.values.model import ModelShape
+
+LEGACY_ATTENTIONS = {
+    "xformers_attention": "xformers",
+    "sage_attention": "sage",
+    "flex_attention": "flex_attention",
+    "flash_attention": "flash_attention_2",
+    "sdp_attention": "sdpa",
+    "eager_attention": "eager",
+}
+"""In the order in which Axolotl asks them."""
+
+LIGER = {"rms-norm": ("liger_rms_norm",), "glu": ("liger_glu_activation", "liger_swiglu"), "rope": ("liger_rope",)}
+
+CCE_PLUGIN = "CutCrossEntropyPlugin"
+
+LM_LOSSES = {"dpo": "dpo", "ipo": "dpo", "kto": "kto"}
+
+PREFERENCES = ("orpo", "simpo", "grpo", "gdpo", "ebft")
+
+
+def precision(sheet: Sheet, meaning: Meaning, adapter: bool, stage: int | None, fsdp: bool) -> None:
+    """What bf16, fp16 and fp8 mean, by how the devices share the model."""
+    bf16 = sheet.text("bf16")
+    wants_fp16, half16 = sheet.flag("fp16"), sheet.flag("float16")
+    bfloat = sheet.flag("bfloat16")
+    if bf16 == "auto":
+        half = "fp16" if wants_fp16 else "bf16"
+    elif bf16 == "full" or sheet.flag("bf16") or bfloat:
+        half = "bf16"
+    elif wants_fp16 or half16 or sheet.flag("load_in_8bit"):
+        half = "fp16"
+    else:
+        half = "fp32"
+    autocast = half == "bf16" or bool(wants_fp16)
+    sheet.flag("float32")
+    of = ("bf16", "fp16") if autocast else ("bf16", "fp16", "float16", "bfloat16")
+    fp8 = sheet.flag("fp8")
+    if half == "fp32":
+        meaning.say("precision", "fp8" if fp8 else "fp32", *of)
+        if not fp8:
+            meaning.say("weight_dtype", "fp32", *of)
+        return
+    if fsdp:
+        meaning.say("precision", "fsdp-fp8" if fp8 else f"fsdp-{half}", *of)
+        if adapter:
+            meaning.say("weight_dtype", half, *of)
+    elif fp8:
+        meaning.say("precision", "fp8", "fp8")
+    elif stage is not None:
+        meaning.say("precision", f"mixed-{half}", *of, "deepspeed")
+    elif adapter and autocast:
+        meaning.say("precision", f"amp-{half}", *of)
+        meaning.say("weight_dtype", half, *of)
+    elif half == "fp16" and autocast:
+        meaning.say("precision", "amp-fp16", *of)
+        meaning.say("weight_dtype", "fp16", *of)
+        meaning.say("grad_scaler", True, *of)
+    else:
+        meaning.say("precision", f"pure-{half}", *of)
+        if adapter:
+            meaning.say("weight_dtype", half, *of)
+
+
+def checkpointing(sheet: Sheet, meaning: Meaning) -> None:
+    """Checkpoints, whether they are reentrant, and what is offloaded and frozen with them."""
+    key = "gradient_checkpointing"
+    word = (sheet.text(key) or "false").lower()
+    offload = sheet.text("activation_offloading") or "false"
+    on = word in ("offload", "offload_disk", "unsloth") or bool(sheet.flag(key))
+    if "activation_checkpointing" not in meaning.job:
+        meaning.say("activation_checkpointing", "full" if on else "none", key)
+    reentrant = trainer.checkpointing_kwargs(sheet)
+    of = "gradient_checkpointing_kwargs"
+    if on and reentrant is None and not sheet.given("unfrozen_parameters") and not sheet.given("rl"):
+        # normalize_config sets use_reentrant itself where a file has no gradient_checkpointing_kwargs
+        reentrant = offload.lower() == "false" and not word.startswith("offload")
+    if on and reentrant:
+        meaning.say("checkpoint_reentrant", True, of)
+    if on and (word.startswith("offload") or offload.lower() not in ("false", "none")):
+        before = meaning.job["offload"].value if "offload" in meaning.job else []
+        meaning.say("offload", [*before, "activations"], key, "activation_offloading")
+    blocks, interval = sheet.count("lisa_n_layers"), sheet.count("lisa_step_interval")
+    if blocks and interval:
+        meaning.say("trained_blocks", f"lisa:{blocks}", "lisa_n_layers", "lisa_step_interval")
+    frozen = sheet.get("unfrozen_parameters")
+    if frozen and "adapter.kind" in meaning.job:
+        meaning.note("unfrozen_parameters: PEFT freezes the whole model beside an adapter")
+    elif frozen:
+        _unfrozen(sheet, meaning, frozen if isinstance(frozen, list) else [frozen])
+
+
+def _as_counted(names: list[str], shape: ModelShape | None) -> list[str]:
+    """Patterns of a class that is answered with the blocks of another, as those call their weights."""
+    if shape is None or shape.unknown_type is None:
+        return names
+    inner = [re.sub(r"^(\^?)(model\\?\.)?language_model(?=\W).*", r"\1model.+", name) for name in names]
+    return [re.sub(r"transformer\\?\.(blocks|h)(?=\W)", "model.layers", name) for name in inner]
+
+
+def _unfrozen(sheet: Sheet, meaning: Meaning, patterns: list[Any]) -> None:
+    """`unfrozen_parameters`: what no regular expression matches is frozen; a dot means itself unless `+` is behind it.
+
+    Source: axolotl, utils/freeze.py, LayerNamePattern, which matches from the beginning of a name.
+    """
+    texts = [str(pattern) for pattern in patterns]
+    names = [re.sub(r"\[\d*:\d*\]$", "", text) for text in texts]
+    if names != texts:
+        meaning.lack("unfrozen_parameters", "some rows of a weight, and all of them are counted as trained")
+    shape = sheet.shape_of(sheet.text("base_model") or "")
+    names = _as_counted(names, shape)
+    words = ["all-but:^" + re.sub(r"(?<!\\)\.(?![+*])", r"\\.", name.removeprefix("^")) for name in names]
+    strange = [] if shape is None else [word for word in words if not matches_weight(word, shape)]
+    if strange and len(strange) < len(words):
+        words = [word for word in words if word not in strange]
+        meaning.note(f"unfrozen_parameters: {len(strange)} patterns match no weight, and Axolotl passes over them")
+    meaning.say("frozen", list(dict.fromkeys(words)), "unfrozen_parameters")
+
+
+def _takes_no_xformers(sheet: Sheet) -> bool:
+    shape = sheet.shape_of(sheet.text("base_model") or "")
+    return shape is not None and only_kernel_of(shape) is not None
+
+
+def attention(sheet: Sheet, meaning: Meaning) -> None:
+    """The kernel of attention, also by the switches that Axolotl had before."""
+    key, name = "attn_implementation", sheet.text("attn_implementation")
+    for legacy, value in LEGACY_ATTENTIONS.items():
+        if sheet.flag(legacy) and name is None:
+            key, name = legacy, value
+    if name is None:
+        meaning.say("attention", "sdpa", "attn_implementation")
+    elif name == "xformers" and _takes_no_xformers(sheet):
+        meaning.say("attention", "sdpa", key)
+        meaning.note(f"{key}: the code of this model has no kernel of xformers, and what SDPA takes is counted")
+    elif name in trainer.ATTENTIONS:
+        meaning.say("attention", trainer.ATTENTIONS[name], key)
+    elif name in ("flex_attention", "sage", "fp8", "kernels-community/sage-attention") or "/" in name:
+        meaning.lack(key, f"the kernel {name}, and SDPA's is counted")
+    else:
+        known = (*trainer.ATTENTIONS, "flex_attention", "sage", "fp8")
+        sheet.problem(key, f"{name!r} is not a known kernel", near_matches(name, known))
+
+
+def loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
+    """The loss, with its reference model, and Liger's kernels."""
+    plugins = " ".join(sheet.texts("plugins") or [])
+    cut = sheet.get("cut_cross_entropy", CCE_PLUGIN in plugins)
+    sheet.flag("cut_cross_entropy", CCE_PLUGIN in plugins)
+    liger = sheet.flag("liger_fused_linear_cross_entropy")
+    chunked = sheet.flag("chunked_cross_entropy")
+    chunks = sheet.count("chunked_cross_entropy_num_chunks", 8)
+    method = (sheet.text("rl") or "").lower()
+    if method in LM_LOSSES:
+        meaning.say("loss", LM_LOSSES[method], "rl")
+        if sheet.flag("precompute_ref_log_probs"):
+            meaning.say("dpo_reference", "precomputed", "precompute_ref_log_probs")
+        else:
+            meaning.say("dpo_reference", "adapter-off" if adapter else "model", "rl", "adapter")
+        meaning.say("padding", "right", "rl")
+    elif method in PREFERENCES:
+        meaning.say("loss", method, "rl")
+        meaning.say("padding", "right", "rl")
+    elif method:
+        sheet.problem("rl", f"{method!r} is not understood", "dpo, ipo, kto, orpo, simpo, grpo, gdpo or ebft")
+    elif liger or cut is True:
+        meaning.say("loss", "fused", "liger_fused_linear_cross_entropy" if liger else "cut_cross_entropy")
+    elif chunked:
+        meaning.say("loss", f"chunked:{chunks}", "chunked_cross_entropy", "chunked_cross_entropy_num_chunks")
+    sheet.get("rl_beta")
+    kernels = {word: [key for key in keys if sheet.flag(key)] for word, keys in LIGER.items()}
+    if any(kernels.values()):
+        given = [key for keys in kernels.values() for key in keys]
+        meaning.say("liger_kernels", [word for word, keys in kernels.items() if keys], *given)

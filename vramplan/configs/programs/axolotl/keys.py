@@ -1,0 +1,205 @@
+"""The keys of Axolotl's files and their defaults.
+
+Source: axolotl-ai-cloud/axolotl 0.18.0 (067b021c), src/axolotl/utils/schemas/*.py, integrations/*/args.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.configs.programs import trainer
+from vramplan.configs.table import Release, names
+
+UNDERSTOOD = names(
+    """
+    base_model sequence_len micro_batch_size gradient_accumulation_steps batch_size optimizer optim_args bf16 fp16
+    fp8 bfloat16 float16 float32 max_grad_norm gradient_checkpointing gradient_checkpointing_kwargs
+    gradient_checkpointing_kwargs.* activation_offloading unfrozen_parameters rl rl_beta precompute_ref_log_probs
+    attn_implementation xformers_attention sdp_attention flex_attention flash_attention sage_attention
+    eager_attention sample_packing pretraining_dataset torch_compile plugins liger_fused_linear_cross_entropy
+    lisa_n_layers lisa_step_interval liger_rope liger_rms_norm liger_swiglu liger_glu_activation
+    cut_cross_entropy chunked_cross_entropy chunked_cross_entropy_num_chunks load_in_4bit load_in_8bit gptq
+    bnb_config_kwargs bnb_config_kwargs.* adapter lora_r lora_alpha lora_dropout lora_target_modules
+    lora_target_linear lora_modules_to_save peft_use_dora deepspeed deepspeed.* fsdp fsdp_version fsdp_config
+    fsdp_config.* tensor_parallel_size context_parallel_size sequence_parallel_degree dp_shard_size
+    dp_replicate_size reinit_weights world_size reward_model process_reward_model tf32 use_ray ray_num_workers
+    expert_parallel_size
+    """
+) | frozenset(trainer.LAUNCHED)
+
+WITHOUT_EFFECT = trainer.LAUNCHER | names(
+    """
+    base_model_config cls_model_config tokenizer_config tokenizer_use_fast tokenizer_legacy
+    tokenizer_use_mistral_common tokenizer_type processor_type processor_kwargs processor_kwargs.*
+    tokenizer_save_jinja_files trust_remote_code experimental_skip_move_to_device model_type type_of_model
+    model_revision revision_of_model output_dir hub_model_id hub_strategy hub_revision save_safetensors
+    special_tokens special_tokens.* tokens tokens.* added_tokens_overrides added_tokens_overrides.* strict
+    resume_from_checkpoint auto_resume_from_checkpoints mean_resizing_embeddings trainer_cls
+    center_rewards_coefficient dpo_use_weighting dpo_label_smoothing dpo_loss_weights dpo_beta dpo_padding_free
+    datasets datasets.* test_datasets test_datasets.* pretraining_dataset.* shuffle_merged_datasets
+    shuffle_before_merging_datasets dataset_prepared_path dataset_shard_num dataset_shard_idx skip_prepare_dataset
+    num_dataset_shards_to_save dataset_processes dataset_num_proc dataset_exact_deduplication dataset_keep_in_memory
+    dataloader_pin_memory dataloader_num_workers dataloader_prefetch_factor dataloader_drop_last accelerator_config
+    accelerator_config.* remove_unused_columns push_dataset_to_hub hf_use_auth_token device local_rank ddp seed
+    ddp_timeout ddp_broadcast_buffers ddp_find_unused_parameters do_causal_lm_eval eval_causal_lm_metrics
+    do_bench_eval bench_dataset bench_split metric_for_best_model greater_is_better loss_watchdog_threshold
+    loss_watchdog_patience gc_collect_steps excess_length_strategy min_sample_len max_prompt_len
+    sample_packing_group_size sample_packing_bin_size sample_packing_sequentially sample_packing_mp_start_method
+    eval_sample_packing eval_sequence_len eval_batch_size pad_to_multiple_of curriculum_sampling
+    multipack_real_batches pose_split_on_token_ids pretrain_multipack_buffer_size pretrain_multipack_attn
+    pretraining_sample_concatenation streaming streaming_multipack_buffer_size flex_attn_compile_kwargs
+    flex_attn_compile_kwargs.* eaft_alpha eaft_k fsdp_final_state_dict_type val_set_size heads_k_stride
+    ring_attn_func max_steps warmup_steps warmup_ratio eval_steps evals_per_epoch eval_strategy evaluation_strategy
+    save_steps saves_per_epoch save_strategy save_total_limit save_first_step logging_steps early_stopping_patience
+    load_best_model_at_end save_only_model use_tensorboard profiler_steps profiler_steps_start
+    include_tokens_per_second include_tkps orpo_alpha simpo_gamma cpo_alpha kto_desirable_weight
+    kto_undesirable_weight low_cpu_mem_usage chat_template chat_template_jinja chat_template_kwargs
+    chat_template_kwargs.* eot_tokens default_system_message fix_untrained_tokens is_preprocess preprocess_iterable
+    total_num_tokens total_supervised_tokens sample_packing_eff_est axolotl_config_path is_falcon_derived_model
+    is_llama_derived_model is_mistral_derived_model is_qwen_derived_model generate_samples num_generation_samples
+    generation_max_new_tokens generation_temperature generation_top_p generation_top_k generation_prompt_ratio
+    generation_do_sample scaling_softmax_factor scaling_softmax_bias train_on_inputs group_by_length learning_rate
+    embedding_lr embedding_lr_scale weight_decay torchdistx_path lr_scheduler lr_scheduler_kwargs
+    lr_scheduler_kwargs.* lr_quadratic_warmup cosine_min_lr_ratio cosine_constant_lr_ratio lr_div_factor lr_groups
+    adam_epsilon adam_epsilon2 adam_eps adam_beta1 adam_beta2 adam_beta3 dion_lr dion_momentum jagged_restart_steps
+    jagged_restart_warmup_steps jagged_restart_anneal_steps num_epochs lora_model_dir lora_fan_in_fan_out
+    lora_alpha_pattern lora_alpha_pattern.* peft.* peft_use_rslora peft_init_lora_weights peft_ensure_weight_tying
+    qlora_sharded_model_loading lora_on_cpu loraplus_lr_ratio loraplus_lr_embedding merge_lora merge_method
+    gptq_disable_exllama gptq_groupsize gptq_model_v1 fsdp_config.fsdp_sync_module_states use_wandb wandb_*
+    use_mlflow mlflow_* hf_mlflow_log_artifacts use_comet comet_* gradio_* ray_run_name
+    resources_per_worker resources_per_worker.* use_trackio trackio_* use_otel_metrics otel_metrics_* use_swanlab
+    swanlab_* lm_eval_* noisy_embedding_alpha eval_table_size eval_max_new_tokens relora_prune_ratio
+    relora_prune_method lisa_layers_attribute liger_use_token_scaling dynamic_checkpoint.* local_files_only
+    total_batch_size flash_optimum image_resize_algorithm role_boundaries role_boundaries.* shuffle_seed debug
+    message_property_mappings.* vllm.* trl.log_completions nemo_gym_* diffusion.noise_schedule grokfast_alpha
+    grokfast_lamb early_stopping kd_temperature kd_alpha kd_ce_alpha kd_normalize_topk kd_temperature_min kd_beta
+    torch_dtype spectrum_model_name group_texts eta_min sample_packing_seq_len_multiplier base_model_ignore_patterns
+    process_count model_kwargs model_config.output_router_logits torch_compile_backend_options
+    """
+)
+"""Keys of the schemas that change neither memory nor time of a training step, by reading where each is used."""
+
+UNMODELLED = {
+    "liger_rms_norm_gated": "Liger's gated RMSNorm",
+    "liger_layer_norm": "Liger's LayerNorm",
+    "liger_cross_entropy": "Liger's cross entropy overwrites the logits with their gradient",
+    "lora_mlp_kernel": "the fused LoRA kernel of the MLP saves less",
+    "lora_qkv_kernel": "the fused LoRA kernel of the attention saves less",
+    "lora_o_kernel": "the fused LoRA kernel of the attention's output saves less",
+    "lora_embedding_kernel": "the fused LoRA kernel of the embedding",
+    "resize_token_embeddings_to_32x": "the vocabulary is padded to a multiple of 32",
+    "shrink_embeddings": "the embedding shrinks to the tokenizer's vocabulary",
+    "embeddings_skip_upcast": "embeddings and head stay in half precision over quantized weights",
+    "fp8_enable_fsdp_float8_all_gather": "FSDP gathers in fp8",
+    "flash_attn_cross_entropy": "the fused cross entropy of flash-attn",
+    "flash_attn_fuse_mlp": "the fused MLP of flash-attn",
+    "flash_attn_fuse_qkv": "one product for queries, keys and values",
+    "flash_attn_rms_norm": "the RMSNorm of flash-attn",
+    "max_packed_sequence_len": "an old form of packing, which Axolotl refuses",
+    "device_map.*": "which device has which layer",
+    "s2_attention": "shifted sparse attention",
+    "tiled_mlp": "the MLP runs in tiles along the sequence",
+    "tiled_mlp_num_shards": "how many tiles the MLP has",
+    "tiled_mlp_use_original_mlp": "which MLP is tiled",
+    "layer_offloading": "frozen layers wait on the host",
+    "selective_checkpointing": "outputs that a checkpoint keeps",
+    "selective_checkpointing.*": "outputs that a checkpoint keeps",
+    "relora": "ReLoRA merges and restarts the adapter",
+    "relora_cpu_offload": "ReLoRA keeps merged weights on the host",
+    "lora_target_parameters": "adapters on parameters, as those of experts",
+    "lora_rank_pattern": "ranks by module",
+    "lora_rank_pattern.*": "ranks by module",
+    "peft_layers_to_transform": "adapters on some layers only",
+    "peft_layers_pattern": "adapters on some layers only",
+    "peft_layer_replication": "blocks that are repeated",
+    "peft_trainable_token_indices": "some rows of the embedding are trained",
+    "peft_autocast_adapter_dtype": "the element type of the adapter",
+    "loftq_config.*": "LoftQ quantizes while it initialises",
+    "quantize_moe_experts": "experts are quantized when they are loaded",
+    "experts_implementation": "how the experts are computed",
+    "llama4_linearized_experts": "experts as linear layers",
+    "neftune_noise_alpha": "NEFTune adds noise to the embeddings: a copy of them",
+    "torch_compile_backend": "the backend of torch.compile",
+    "torch_compile_mode": "the mode of torch.compile",
+    "torch_compile_options": "options of torch.compile",
+    "torch_compile_options.*": "options of torch.compile",
+    "deepcompile": "DeepSpeed's compiler",
+    "fp32_norms": "norms stay in fp32",
+    "fp32_norm_classes": "which norms stay in fp32",
+    "qat.*": "quantization-aware training: fake quantization of weights and activations",
+    "quantization.*": "quantization after training",
+    "max_memory.*": "how much each device takes of the model",
+    "gpu_memory_limit": "how much each device takes of the model",
+    "device_map": "which device has which layer",
+    "model_config.*": "changes to the model's configuration",
+    "overrides_of_model_config.*": "changes to the model's configuration",
+    "overrides_of_model_kwargs.*": "arguments of from_pretrained",
+    "model_kwargs.*": "arguments of from_pretrained",
+    "model_quantization_config*": "the quantization of the checkpoint",
+    "use_kernels": "kernels of the Hugging Face hub",
+    "use_onebitllms": "weights of one bit",
+    "gc_steps": "the allocator's cache is emptied between steps",
+    "torch_empty_cache_steps": "the allocator's cache is emptied between steps",
+    "ddp_bucket_cap_mb": "the size of DistributedDataParallel's buckets",
+    "auto_find_batch_size": "the Trainer halves the batch size when memory runs out",
+    "pad_to_sequence_len": "every row has the whole length",
+    "batch_flattening": "a batch is one row without padding",
+    "use_pose": "PoSE: positions are skipped",
+    "pose_*": "PoSE: positions are skipped",
+    "use_eaft": "entropy-aware loss",
+    "scaling_softmax": "attention is scaled by the length",
+    "gemma4_*": "attention of Gemma 4",
+    "large_head_attention": "attention of large heads",
+    "flash_attn_d512": "attention of large heads",
+    "sdpa_varlen": "SDPA over packed rows",
+    "fused_attn_kernel": "fused attention kernel",
+    "freeze_mm_modules": "the encoder of images is frozen",
+    "image_size": "pixels of an image",
+    "num_labels": "classes of a classification head",
+    "dpo_use_liger_kernel": "Liger's fused DPO loss",
+    "dpo_loss_type": "which preference loss",
+    "dpo_use_logits_to_keep": "logits of the answers only",
+    "optim_target_modules": "modules that a low-rank optimizer works on",
+    "qgalore_*": "settings of Q-GaLore",
+    "dion_rank_*": "settings of Dion",
+    "trl.*": "settings of GRPO: completions and an inference engine beside training",
+    "ebft.*": "settings of EBFT",
+    "diffusion.*": "training as a diffusion model",
+    "kd_*": "distillation",
+    "expert_parallel_*": "experts on several devices",
+    "expert_backend": "kernels of experts",
+    "nonexpert_quantization": "kernels of experts",
+    "moe_*": "kernels of experts",
+    "use_scattermoe": "kernels of experts",
+    "use_sonicmoe": "kernels of experts",
+    "use_dsv4_kernels": "kernels of DeepSeek-V4",
+    "use_glm_dsa_kernels": "kernels of GLM",
+    "dsv4_*": "kernels of DeepSeek-V4",
+    "nvfp4_*": "NVFP4 weights",
+    "dense_mixer": "all experts in forward",
+    "spectrum_top_fraction": "Spectrum trains a fraction of the layers",
+    "llmcompressor.*": "sparse or quantized training",
+    "mora.*": "MoRA adapters",
+    "hatchery.*": "training on a remote service",
+    "use_mora": "MoRA adapters",
+    "axolotl_cce": "cut cross entropy",
+    "dynamic_checkpoint": "checkpoints that are asked for",
+}
+
+DEFAULTS: dict[str, Any] = {
+    "sequence_len": 512,
+    "micro_batch_size": 1,
+    "gradient_accumulation_steps": 1,
+    "optimizer": "adamw_torch_fused",
+    "bf16": "auto",
+    "gradient_checkpointing": False,
+    "activation_offloading": False,
+    "lora_dropout": 0.0,
+    "load_in_8bit": False,
+    "load_in_4bit": False,
+    "max_grad_norm": 1.0,  # of TrainingArguments, to which Axolotl hands on what a file gives
+}
+
+_SOURCE = "axolotl-ai-cloud/axolotl {}, src/axolotl/utils/schemas/"
+
+RELEASES = (Release("0.18.0", "2026-07-24", _SOURCE.format("0.18.0 (067b021c)"), DEFAULTS),)

@@ -1,0 +1,83 @@
+"""LLaMA-Factory: one YAML or JSON file for `llamafactory-cli train`, and its v1 files (`USE_V1=1`).
+
+Source: hiyouga/LLaMA-Factory 0.9.6.dev0 (ff6d4d12), src/llamafactory/hparams/*.py (keys and defaults; parser.py),
+model/adapter.py (what is upcast to fp32), model/model_utils/{checkpointing,quantization,attention,liger_kernel}.py,
+train/trainer_utils.py (optimizers, reference models); src/llamafactory/v1/config/*.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramplan.configs.programs.llama_factory import computing, devices, tuning, v1
+from vramplan.configs.programs.llama_factory.computing import ATTENTIONS
+from vramplan.configs.programs.llama_factory.keys import RELEASES, TABLE
+from vramplan.configs.sheet import Meaning, Program, Sheet
+
+
+def recognise(keys: Mapping[str, Any]) -> int:
+    """How many keys are LLaMA-Factory's alone."""
+    own = (
+        "finetuning_type",
+        "cutoff_len",
+        "stage",
+        "template",
+        "lora_target",
+        "dataset_dir",
+        "preprocessing_num_workers",
+    )
+    found = sum(name in keys for name in own)
+    if _is_v1(keys):
+        found += 2 + sum(name in keys for name in ("kernel_config", "dist_config", "train_dataset", "model_class"))
+    return found if "model_name_or_path" in keys or "model" in keys else 0
+
+
+def _is_v1(keys: Mapping[str, Any]) -> bool:
+    tops = {key.split(".", 1)[0] for key in keys}
+    own = {"train_dataset", "model_class", "dist_config", "kernel_config", "peft_config", "sample_backend"}
+    return "model" in tops and "model_name_or_path" not in tops and bool(tops & own)
+
+
+def read(sheet: Sheet, meaning: Meaning) -> None:
+    """The job of a LLaMA-Factory file."""
+    if _is_v1(sheet.written):
+        v1.read_v1(sheet, meaning)
+        return
+    unsloth = sheet.flag("use_unsloth")
+    megatron = any(
+        sheet.given(key) for key in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "use_mca")
+    )
+    meaning.say("runtime", "megatron" if megatron else "unsloth" if unsloth else "transformers", "use_unsloth")
+    name = sheet.text("model_name_or_path")
+    if name:
+        meaning.say("model", name, "model_name_or_path")
+    else:
+        meaning.ask("model", "the file has no model_name_or_path")
+    meaning.say("sequence_length", sheet.count("cutoff_len"), "cutoff_len")
+    meaning.say("micro_batch_size", sheet.count("per_device_train_batch_size"), "per_device_train_batch_size")
+    key = "gradient_accumulation_steps"
+    meaning.say(key, sheet.count(key), key)
+    meaning.say("max_gradient_norm", sheet.number("max_grad_norm") or None, "max_grad_norm")
+    kind = sheet.word("finetuning_type", {name: name for name in ("lora", "oft", "freeze", "full")})
+    tuning.optimizer(sheet, meaning)
+    quantized = tuning.quantization(sheet, meaning, name or "")
+    tuning.adapter(sheet, meaning, kind)
+    tuning.frozen(sheet, meaning, kind)
+    stage, fsdp = devices.strategy(sheet, meaning)
+    computing.precision(sheet, meaning, kind, quantized, stage, fsdp)
+    computing.checkpointing(sheet, meaning, fsdp)
+    attention = sheet.word("flash_attn", ATTENTIONS)
+    if attention:
+        meaning.say("attention", attention, "flash_attn")
+    computing.stage(sheet, meaning, kind)
+    if sheet.flag("torch_compile"):
+        meaning.say("compile", True, "torch_compile")
+    if sheet.flag("train_from_scratch"):
+        meaning.say("from_scratch", True, "train_from_scratch")
+    if megatron:
+        devices.megatron(sheet, meaning)
+    devices.devices(sheet, meaning)
+
+
+PROGRAM = Program("llama-factory", RELEASES, TABLE, read, recognise)

@@ -1,0 +1,105 @@
+"""How a LLaMA-Factory file computes a step: precision, checkpoints, and what its stage of training adds.
+
+Source: hiyouga/LLaMA-Factory 0.9.6.dev0 (ff6d4d12), src/llamafactory/model/{adapter,patcher}.py,
+model/model_utils/{checkpointing,attention,liger_kernel}.py, train/*/workflow.py.
+"""
+
+from __future__ import annotations
+
+from vramplan.configs.programs import trainer
+from vramplan.configs.sheet import Meaning, Sheet
+
+ATTENTIONS = {"auto": "sdpa", "sdpa": "sdpa", "fa2": "flash", "fa3": "flash", "disabled": "eager"}
+
+STAGES = ("pt", "sft", "rm", "ppo", "dpo", "kto")
+
+DPO_LOSSES = ("sigmoid", "hinge", "ipo", "kto_pair")
+
+
+def precision(sheet: Sheet, meaning: Meaning, kind: str | None, quantized: bool, stage: int | None, fsdp: bool) -> None:
+    """What bf16 and fp16 mean, by what is trained and how the devices share the model."""
+    pure, bf16, fp16 = sheet.flag("pure_bf16"), sheet.flag("bf16"), sheet.flag("fp16")
+    fp8 = sheet.flag("fp8")
+    sheet.flag("upcast_layernorm")
+    half = "bf16" if bf16 else "fp16" if fp16 else None
+    adapter = kind in ("lora", "oft")
+    of = ("pure_bf16",) if pure else ("bf16", "fp16")
+    if pure:
+        meaning.say("precision", "pure-bf16", *of)
+    elif fp8:
+        meaning.say("precision", "fsdp-fp8" if fsdp else "fp8", "fp8")
+    elif half is None and (adapter or sheet.flag("use_badam")):
+        # no autocast; weights that nobody upcasts stay in the type of the checkpoint (patcher.py, infer_optim_dtype)
+        meaning.say("precision", "pure-bf16", *of)
+        meaning.note("bf16, fp16: neither is on; the model stays in the type of its checkpoint, counted as bf16")
+    elif half is None:
+        meaning.say("precision", "fp32", *of)
+        meaning.say("weight_dtype", "fp32", *of)
+    elif fsdp:
+        meaning.say("precision", f"fsdp-{half}", *of)
+        if adapter:
+            meaning.say("weight_dtype", half, *of)
+    elif stage is not None:
+        meaning.say("precision", f"mixed-{half}", *of, "deepspeed")
+    else:
+        meaning.say("precision", f"amp-{half}", *of)
+        if adapter:
+            meaning.say("weight_dtype", half, *of)  # the base model stays half; adapters are upcast to fp32
+        elif kind == "full" and sheet.flag("use_badam"):
+            meaning.say("weight_dtype", half, "use_badam")  # which upcasts what it trains by itself
+        elif kind == "full":
+            meaning.say("weight_dtype", "fp32", "finetuning_type")  # trainable weights are upcast (model/adapter.py)
+        if half == "fp16":
+            meaning.say("grad_scaler", True, "fp16")
+    if kind == "lora" and meaning.job["precision"].value == "pure-bf16":
+        meaning.say("adapter.dtype", "fp32", *of)  # PEFT upcasts adapters of half weights, whatever pure_bf16 says
+
+
+def checkpointing(sheet: Sheet, meaning: Meaning, fsdp: bool) -> None:
+    """Checkpoints, which are on by default, and reentrant."""
+    off = sheet.flag("disable_gradient_checkpointing")
+    sheet.flag("gradient_checkpointing")
+    trainer.checkpointing_kwargs(sheet)
+    sheet.flag("use_unsloth_gc")
+    meaning.say("activation_checkpointing", "none" if off else "full", "disable_gradient_checkpointing")
+    reentrant = sheet.flag("use_reentrant_gc")
+    told = meaning.job.get("parallel.fsdp_version")
+    if (told.value if fsdp and told else sheet.beside.get("parallel.fsdp_version")) == 2:
+        reentrant = False
+    if not off and reentrant:
+        meaning.say("checkpoint_reentrant", True, "use_reentrant_gc")
+    if sheet.flag("use_unsloth_gc") and not off:
+        meaning.say("offload", ["activations"], "use_unsloth_gc")
+
+
+def stage(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
+    """Packing and the loss of the stage, with its reference model."""
+    stage = sheet.word("stage", {name: name for name in STAGES})
+    neat, packing = sheet.flag("neat_packing"), sheet.flag("packing")
+    meaning.say("packing", bool(neat), "neat_packing")
+    if (packing and not neat) or (stage == "pt" and packing is not False):
+        meaning.note("packing: samples stand one behind the other without a mask between them")
+    loss = (sheet.text("pref_loss") or "").lower()
+    if sheet.flag("enable_liger_kernel") or sheet.flag("use_liger_kernel"):
+        trainer.liger(sheet, meaning, "enable_liger_kernel", loss=stage in ("pt", "sft"))
+    if stage == "dpo":
+        meaning.say("padding", "right", "stage")
+        if loss in ("orpo", "simpo"):
+            meaning.say("loss", loss, "pref_loss")
+            return
+        meaning.say("loss", "dpo", "stage", "pref_loss")
+        if loss not in DPO_LOSSES:
+            sheet.problem("pref_loss", f"{loss!r} is not understood", "sigmoid, hinge, ipo, kto_pair, orpo or simpo")
+        adapter = kind in ("lora", "oft") and not sheet.text("ref_model")
+        meaning.say("dpo_reference", "adapter-off" if adapter else "model", "finetuning_type", "ref_model")
+        return
+    if stage in ("kto", "rm"):
+        meaning.say("padding", "right", "stage")
+        meaning.say("loss", "kto" if stage == "kto" else "reward", "stage")
+        if stage == "kto":
+            adapter = kind in ("lora", "oft") and not sheet.text("ref_model")
+            meaning.say("dpo_reference", "adapter-off" if adapter else "model", "finetuning_type", "ref_model")
+    elif stage == "ppo":
+        meaning.say("loss", "ppo", "stage")
+        meaning.say("padding", "right", "stage")
+        meaning.note("stage: a job has no word for PPO, which generates and has value and reward models")

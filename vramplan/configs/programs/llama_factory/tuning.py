@@ -1,0 +1,165 @@
+"""What a LLaMA-Factory file trains and with which optimizer: adapters, quantized weights, frozen blocks.
+
+Source: hiyouga/LLaMA-Factory 0.9.6.dev0 (ff6d4d12), src/llamafactory/model/adapter.py,
+model/model_utils/quantization.py, train/trainer_utils.py.
+"""
+
+from __future__ import annotations
+
+from vramplan.configs.programs import trainer
+from vramplan.configs.sheet import Meaning, Sheet
+
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""Linear layers of a block of Llama and its kin."""
+
+CHECKPOINTS = (("gptq", "gptq-int4"), ("awq", "awq-int4"), ("aqlm", "aqlm-int2"))
+"""Quantizations that stand in the name of a checkpoint and nowhere in the file."""
+
+
+def optimizer(sheet: Sheet, meaning: Meaning) -> None:
+    """The optimizer: that of a switch of LLaMA-Factory, else of `optim`."""
+    sheet.get("optim_args")
+    if sheet.flag("use_galore"):
+        rank = sheet.count("galore_rank")
+        meaning.say("optimizer", f"galore-adamw:{rank}", "use_galore", "galore_rank")
+        sheet.text("optim")
+        sheet.text("galore_target")
+        if sheet.flag("galore_layerwise"):
+            meaning.say("optimizer_in_backward", True, "galore_layerwise")
+            meaning.say("max_gradient_norm", None, "galore_layerwise")
+        return
+    if sheet.flag("use_apollo"):
+        meaning.say("optimizer", f"apollo-adamw:{sheet.count('apollo_rank') or 16}", "use_apollo", "apollo_rank")
+        if sheet.flag("apollo_layerwise"):
+            meaning.say("optimizer_in_backward", True, "apollo_layerwise")
+            meaning.say("max_gradient_norm", None, "apollo_layerwise")
+        sheet.text("apollo_target"), sheet.text("optim")
+        return
+    if sheet.flag("use_adam_mini"):
+        meaning.say("optimizer", "adam-mini", "use_adam_mini")
+        sheet.text("optim")
+        return
+    if sheet.flag("use_badam"):
+        if (sheet.text("badam_mode") or "layer") == "layer":
+            meaning.say("trained_blocks", "badam", "use_badam", "badam_mode")
+        else:
+            meaning.lack("badam_mode", "it trains a part of each weight, and AdamW of whole weights is counted")
+    if sheet.flag("use_muon"):
+        meaning.say("optimizer", "muon", "use_muon")
+        sheet.text("optim")
+        return
+    trainer.optimizer(sheet, meaning, "optim")
+    if not sheet.given("optim") and sheet.release.defaults["optim"] == "adamw_torch":
+        meaning.say("optimizer_implementation", "foreach", "optim")
+
+
+def quantization(sheet: Sheet, meaning: Meaning, model: str) -> bool:
+    """Whether the weights are quantized, by the file or by the name of the checkpoint."""
+    for sign, word in CHECKPOINTS:
+        if sign in model.lower().rsplit("/", 1)[-1]:
+            meaning.say("quantization", word, "model_name_or_path")
+            meaning.note("quantization: read from the name of the checkpoint; the file does not say it")
+            return True
+    bits = sheet.count("quantization_bit")
+    if bits is None:
+        return False
+    method = (sheet.text("quantization_method") or "bnb").lower()
+    if method in ("bnb", "bitsandbytes"):
+        double = sheet.flag("double_quantization")
+        if bits == 4:
+            meaning.say("quantization", "nf4-double" if double else "nf4", "quantization_bit", "double_quantization")
+        elif bits == 8:
+            meaning.say("quantization", "int8", "quantization_bit")
+        else:
+            sheet.problem("quantization_bit", f"bitsandbytes has no {bits} bits", "4 or 8")
+    elif method in ("hqq", "eetq"):
+        word = "int8" if bits == 8 else "nf4"
+        meaning.say("quantization", word, "quantization_method", "quantization_bit")
+        meaning.lack("quantization_method", f"{method} with {bits} bits is counted as {word}")
+    else:
+        sheet.problem("quantization_method", f"{method!r} is not understood", "bnb, hqq or eetq")
+    return True
+
+
+def adapter(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
+    """The adapter that is trained beside the model."""
+    if kind == "oft":
+        meaning.say("adapter.kind", "oft", "finetuning_type")
+        targets = sheet.texts("oft_target") or ["all"]
+        meaning.say("adapter.targets", "all-linear" if targets == ["all"] else targets, "oft_target")
+        for key in ("oft_rank", "oft_block_size", "module_dropout"):
+            sheet.get(key)
+        meaning.note("finetuning_type: a job has no word for OFT adapters")
+        return
+    if kind != "lora":
+        for key in ("lora_rank", "lora_alpha", "lora_dropout", "lora_target"):
+            sheet.get(key)
+        return
+    rank = sheet.count("lora_rank")
+    meaning.say("adapter.kind", "dora" if sheet.flag("use_dora") else "lora", "finetuning_type", "use_dora")
+    meaning.say("adapter.rank", rank, "lora_rank")
+    targets = sheet.texts("lora_target") or ["all"]
+    stored = "quantization" in meaning.job and meaning.job["quantization"].of == ("model_name_or_path",)
+    if targets == ["all"] and stored:
+        # find_all_linear_modules takes names of layers, which PEFT's all-linear does not see in such checkpoints
+        meaning.say("adapter.targets", list(PROJECTIONS), "lora_target", "model_name_or_path")
+    elif targets == ["all"]:
+        # of experts that are one tensor it finds none; PEFT's word would take them too
+        layers = sheet.linears_of(sheet.text("model_name_or_path") or "")
+        meaning.say("adapter.targets", layers or "all-linear", "lora_target")
+    elif any(sign in target for target in targets for sign in "*+()|[\\^"):
+        meaning.say("adapter.targets", "all-linear", "lora_target")
+        meaning.lack("lora_target", "it is a regular expression, and every linear layer is counted")
+    else:
+        meaning.say("adapter.targets", targets, "lora_target")
+    meaning.say("adapter.dropout", sheet.number("lora_dropout"), "lora_dropout")
+    alpha = sheet.count("lora_alpha", 2 * rank if rank else None)
+    meaning.say("adapter.alpha", alpha, "lora_alpha")
+    saved = sheet.texts("additional_target")
+    if saved:
+        meaning.say("adapter.modules_to_save", saved, "additional_target")
+
+
+def frozen(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
+    """The parts that `finetuning_type: freeze` leaves untrained."""
+    count = sheet.count("freeze_trainable_layers")
+    modules = sheet.texts("freeze_trainable_modules")
+    extra = sheet.texts("freeze_extra_modules") or []
+    if kind != "freeze" or count is None:
+        return
+    frozen = []
+    if not any("embed" in name or name == "wte" for name in extra):
+        frozen.append("embeddings")
+    if "lm_head" not in extra:
+        frozen.append("head")
+    if "norm" not in extra:
+        frozen.append("norms")
+    if count > 0:
+        frozen.append(f"layers:-{count}")  # all but the last: the number of blocks is the model's
+    else:
+        frozen.append(f"layers:{-count}-")
+    layers = sheet.layers_of(sheet.text("model_name_or_path") or "")
+    meaning.say("frozen", resolve_frozen(frozen, layers), "freeze_trainable_layers", "freeze_extra_modules")
+    if modules and modules != ["all"]:
+        meaning.lack("freeze_trainable_modules", "parts of blocks, and whole blocks are counted")
+    if sheet.flag("use_llama_pro"):
+        meaning.lack("use_llama_pro", "the trained blocks are spread through the stack, and the last ones are counted")
+
+
+def resolve_frozen(frozen: list[str], layers: int | None) -> list[str]:
+    """`layers:-8` of a model of 32 blocks: all but the last 8, `layers.0-23`; `layers:2-`: all but the first 2.
+
+    Where the number of blocks is not known, `layers:` words are left out: everything in a block counts as trained.
+    """
+    result: list[str] = []
+    for item in frozen:
+        if not item.startswith("layers:"):
+            result.append(item)
+            continue
+        if layers is None:
+            continue
+        text = item.removeprefix("layers:")
+        first, last = (0, layers + int(text) - 1) if text.startswith("-") else (int(text.rstrip("-")), layers - 1)
+        if last >= first:
+            result.append(f"layers.{first}-{last}" if last > first else f"layers.{first}")
+    return result

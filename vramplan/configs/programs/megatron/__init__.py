@@ -1,0 +1,53 @@
+"""Megatron-LM: a shell script, its arguments as text, or the YAML of its functional tests (`MODEL_ARGS`).
+
+Source: NVIDIA/Megatron-LM core 0.20.0 (d98e8a64), megatron/training/arguments.py and megatron/training/config/*.py
+(arguments and defaults), megatron/core/{model_parallel_config,optimizer/optimizer_config}.py,
+megatron/core/transformer/transformer_config.py, megatron/core/distributed/distributed_data_parallel_config.py;
+examples/academic_paper_scripts (arguments of releases before core). The sheet has an argument as its name without
+`--`, with `_` for `-`; `launcher.*` are those of torchrun.
+"""
+
+from __future__ import annotations
+
+from vramplan.configs.programs.megatron import computing, devices, model, options
+from vramplan.configs.programs.megatron.asked import Asked
+from vramplan.configs.programs.megatron.keys import RELEASES, TABLE
+from vramplan.configs.sheet import Meaning, Program, Sheet
+
+
+def read(sheet: Sheet, meaning: Meaning) -> None:
+    """The job of a Megatron command."""
+    read_command(Asked(sheet, meaning))
+
+
+def read_command(asked: Asked) -> None:
+    """The job of the whole command."""
+    sheet, meaning = asked.sheet, asked.meaning
+    meaning.say("runtime", "megatron", "program")
+    program = (sheet.text("program") or "").rsplit("/", 1)[-1]
+    family = model.family_of(asked, program)
+    length = asked.count("seq_length", "sequence_length")
+    model.model_of(asked, family)
+    if sheet.given("decoder_seq_length") and family != "t5":
+        length = asked.count("decoder_seq_length", "sequence_length")  # `--seq-length` are the tokens of an image
+    elif sheet.given("total_seq_length"):
+        length = asked.count("total_seq_length", "sequence_length")
+    if family == "t5":
+        length = asked.count("encoder_seq_length", "sequence_length") or length
+        target = asked.count("decoder_seq_length")
+        if target:
+            meaning.say("target_length", target, "decoder_seq_length")
+    else:
+        length = length or asked.count("encoder_seq_length", "sequence_length")
+    if length:
+        meaning.say("sequence_length", length, "seq_length")
+    else:
+        meaning.ask("sequence_length", "--seq-length is missing")
+    devices.batch_of(asked)
+    computing.numbers_of(asked)
+    computing.checkpointing(asked)
+    computing.attention(asked, family)
+    devices.sharding_of(asked)
+
+
+PROGRAM = Program("megatron-lm", RELEASES, TABLE, read, options.recognise)

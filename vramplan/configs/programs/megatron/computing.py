@@ -1,0 +1,75 @@
+"""How a Megatron command computes: number formats, the optimizer, checkpoints and the kernel of attention.
+
+Source: NVIDIA/Megatron-LM core 0.20.0 (d98e8a64), megatron/core/transformer/transformer_config.py.
+"""
+
+from __future__ import annotations
+
+from vramplan.configs.programs import megatron_beside as beside
+from vramplan.configs.programs.megatron.asked import Asked
+
+OPTIMIZERS = {"adam": "adam", "adamw": "adam", "sgd": "sgd-momentum", "muon": "muon", "dist_muon": "muon"}
+
+
+def numbers_of(asked: Asked) -> None:
+    """Say precision, optimizer and clipping."""
+    sheet, meaning = asked.sheet, asked.meaning
+    half = "bf16" if sheet.flag("bf16") else "fp16" if sheet.flag("fp16") else None
+    fp8 = sheet.text("fp8_format") or sheet.text("fp8") or sheet.flag("fp8_hybrid") or sheet.flag("fp8_e4m3")
+    if fp8:
+        meaning.say("precision", "fp8", "fp8_format")
+    else:
+        meaning.say("precision", f"mixed-{half}" if half else "fp32", "bf16", "fp16")
+    word = sheet.word("optimizer", OPTIMIZERS)
+    if word:
+        meaning.say("optimizer", word, "optimizer")
+    else:
+        meaning.note(f"optimizer: a job has no word for {sheet.text('optimizer')}")
+    sheet.number("sgd_momentum")
+    meaning.say("max_gradient_norm", sheet.number("clip_grad") or None, "clip_grad")
+
+
+def checkpointing(asked: Asked) -> None:
+    """Say what is recomputed."""
+    sheet, meaning = asked.sheet, asked.meaning
+    granularity = sheet.text("recompute_granularity")
+    method = sheet.text("recompute_method") or sheet.text("activations_checkpoint_method")
+    old = sheet.flag("checkpoint_activations") or bool(sheet.text("activations_checkpoint_method"))
+    each = asked.count("recompute_num_layers") or 1
+    for key in ("activations_checkpoint_num_layers", "checkpoint_num_layers"):
+        each = asked.count(key) or each
+    if sheet.flag("recompute_activations") or granularity == "selective":
+        meaning.say("activation_checkpointing", "selective", "recompute_granularity", "recompute_activations")
+    elif granularity == "full" or old:
+        whole = method == "block" or each == 1
+        of = "recompute_granularity" if granularity else "checkpoint_activations"
+        word = "full" if whole else f"every:{each}"
+        meaning.say("activation_checkpointing", word, of, "recompute_num_layers")
+        if method == "block":
+            meaning.lack("recompute_method", "some blocks of a stage, and each is counted as recomputed")
+    else:
+        meaning.say("activation_checkpointing", "none", "recompute_granularity")
+
+
+def attention(asked: Asked, family: str) -> None:
+    """Say the kernel of attention, dropout, and the capacity of experts."""
+    sheet, meaning = asked.sheet, asked.meaning
+    backend = sheet.text("attention_backend") or "auto"
+    legacy = [sheet.flag("use_flash_attn"), beside.flash(sheet)]
+    if "unfused" in backend or "local" in backend:
+        meaning.say("attention", "eager", "attention_backend")
+    elif "flash" in backend or any(legacy):
+        meaning.say("attention", "flash", "attention_backend", "use_flash_attn")
+    given = sheet.given("hidden_dropout") or sheet.given("attention_dropout")
+    hidden, inside = sheet.number("hidden_dropout"), sheet.number("attention_dropout")
+    if given and family in ("gpt2", "bert", "t5"):
+        meaning.say("dropout", hidden, "hidden_dropout", "attention_dropout")
+        if hidden != inside:
+            meaning.lack("attention_dropout", f"{inside}, and --hidden-dropout is taken for both")
+    for key, name in (
+        ("moe_expert_capacity_factor", "expert_capacity_factor"),
+        ("moe_pad_expert_input_to_capacity", "expert_pad_to_capacity"),
+    ):
+        value = sheet.get(key)
+        if value not in (None, False):
+            meaning.say(name, sheet.number(key) if name.endswith("factor") else True, key)

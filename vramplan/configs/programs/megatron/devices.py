@@ -1,0 +1,146 @@
+"""How many devices a Megatron command has, how they share the model, and what a batch is on them.
+
+Source: NVIDIA/Megatron-LM core 0.20.0 (d98e8a64), megatron/training/arguments.py, validate_args;
+megatron/core/num_microbatches_calculator.py.
+"""
+
+from __future__ import annotations
+
+from vramplan.configs.programs import megatron_beside as beside
+from vramplan.configs.programs.megatron.asked import Asked
+from vramplan.configs.programs.megatron.options import DEVICES_OF_THE_TESTS
+
+FSDP_STRATEGIES = {"optim_grads_params": "fsdp", "optim_grads": "fsdp-grad-op", "optim": "distributed-optimizer"}
+
+PER_NODE = 8
+
+
+def batch_of(asked: Asked) -> None:
+    """Say the micro-batch and the accumulation steps."""
+    sheet, meaning = asked.sheet, asked.meaning
+    micro = asked.count("micro_batch_size", "micro_batch_size")
+    if micro is None:
+        micro = asked.count("batch_size", "micro_batch_size")
+    if micro is not None:
+        meaning.say("micro_batch_size", micro, "micro_batch_size")
+    else:
+        meaning.ask("micro_batch_size", "--micro-batch-size is missing")
+    data = data_parallel(asked)
+    total = asked.count("global_batch_size", "global_batch_size")
+    sheet.get("rampup_batch_size")
+    sheet.get("step_batch_size_schedule")
+    key = "gradient_accumulation_steps"
+    if total and micro and data:
+        if total % (micro * data) and supposed(asked):
+            meaning.job.pop("parallel.data", None)
+            meaning.ask("parallel.data", f"{total} samples are not those of {DEVICES_OF_THE_TESTS} GPUs (--gpus N)")
+        elif total % (micro * data):
+            asked.sheet.problem(
+                "global_batch_size", f"{total} is no multiple of {micro} samples x {data} data-parallel devices"
+            )
+        else:
+            meaning.say(key, total // (micro * data), "global_batch_size", "micro_batch_size")
+    elif micro and "global_batch_size" not in sheet.written:
+        meaning.say(key, 1, "global_batch_size")  # the default is one micro-batch per data-parallel device
+
+
+def supposed(asked: Asked) -> bool:
+    """Whether nobody says how many GPUs there are: Megatron's tests run on one node unless a list says so."""
+    place = asked.sheet.written.get("launcher.nproc_per_node")
+    return asked.sheet.devices is None and place is not None and place.file is None
+
+
+def data_parallel(asked: Asked) -> int:
+    """Data-parallel devices; sizes of every kind of parallelism are said here."""
+    meaning = asked.meaning
+    key = "model_parallel_size" if asked.sheet.given("model_parallel_size") else "tensor_model_parallel_size"
+    tensor = asked.count(key, "parallel.tensor") or 1
+    asked.count("model_parallel_size")
+    stages = asked.count("pipeline_model_parallel_size", "parallel.pipeline") or 1
+    context = asked.count("context_parallel_size", "parallel.context") or 1
+    expert = asked.count("expert_model_parallel_size", "parallel.expert") or 1
+    expert = asked.count("moe_expert_parallel_size", "parallel.expert") or expert
+    heads = asked.count("ds_sequence_parallel_size", "parallel.context") or 1
+    if heads > 1:
+        context = heads
+        meaning.lack("ds_sequence_parallel_size", "Ulysses splits heads within the attention, and a ring is counted")
+    for name, value, of in (
+        ("parallel.tensor", tensor, key),
+        ("parallel.pipeline", stages, "pipeline_model_parallel_size"),
+        ("parallel.context", context, "context_parallel_size" if heads == 1 else "ds_sequence_parallel_size"),
+        ("parallel.expert", expert, "expert_model_parallel_size"),
+    ):
+        if value > 1:
+            meaning.say(name, value, of)
+    if asked.sheet.flag("sequence_parallel") and tensor > 1:
+        meaning.say("parallel.sequence_parallel", True, "sequence_parallel")
+    schedule_of(asked, stages)
+    each, world = tensor * stages * context, world_of(asked)
+    if world is not None and world % each == 0 and world // each >= 1:
+        data = world // each
+        if data * context % expert == 0:
+            meaning.say("parallel.data", data, "launcher.nproc_per_node", "launcher.nnodes")
+            return data
+    if world is not None:
+        meaning.note(f"the script starts {world} GPUs, and {each * max(1, expert // context)} are needed")
+    meaning.ask("parallel.data", "the launcher says how many GPUs there are (--gpus N)")
+    return max(1, expert // context)
+
+
+def world_of(asked: Asked) -> int | None:
+    """All GPUs: what was named beside the file, or what the launcher starts."""
+    if asked.sheet.devices is not None:
+        return asked.sheet.devices
+    nodes = None
+    for key in ("launcher.nnodes", "launcher.nodes", "launcher.num_nodes"):
+        text = asked.sheet.text(key)
+        if text and text.split(":")[0].isdigit():
+            nodes = int(text.split(":")[0])
+    for key in ("launcher.nproc_per_node", "launcher.nproc-per-node", "launcher.num_gpus"):
+        text = asked.sheet.text(key)
+        if text and text.isdigit():
+            return int(text) * (nodes or 1)
+    if nodes:
+        asked.meaning.note(f"{nodes} nodes are taken to have {PER_NODE} GPUs each")
+        return nodes * PER_NODE
+    return None
+
+
+def schedule_of(asked: Asked, stages: int) -> None:
+    """Say an interleaved schedule."""
+    per_stage = asked.count("num_layers_per_virtual_pipeline_stage")
+    chunks = asked.count("num_virtual_stages_per_pipeline_rank")
+    layers = asked.count("num_layers")
+    asked.sheet.flag("account_for_embedding_in_pipeline_split")
+    asked.sheet.flag("account_for_loss_in_pipeline_split")
+    asked.sheet.get("num_layers_in_first_pipeline_stage")
+    of = "num_virtual_stages_per_pipeline_rank"
+    if per_stage and layers and stages > 1:
+        chunks, of = layers // stages // per_stage, "num_layers_per_virtual_pipeline_stage"
+    if chunks and chunks > 1 and stages > 1:
+        asked.meaning.say("parallel.schedule", f"interleaved:{chunks}", of)
+
+
+def sharding_of(asked: Asked) -> None:
+    """Say how data-parallel devices share the states, and what is on the host."""
+    sheet, meaning = asked.sheet, asked.meaning
+    sheet.flag("overlap_param_gather")
+    sheet.flag("overlap_grad_reduce")
+    strategy = sheet.text("data_parallel_sharding_strategy")
+    if beside.sharding(sheet, meaning):
+        pass
+    elif sheet.flag("use_megatron_fsdp") and strategy in FSDP_STRATEGIES:
+        meaning.say("parallel.sharding", FSDP_STRATEGIES[strategy], "data_parallel_sharding_strategy")
+        meaning.lack("use_megatron_fsdp", "Megatron's FSDP is counted as that of PyTorch")
+    elif sheet.flag("use_torch_fsdp2"):
+        meaning.say("parallel.sharding", "fsdp", "use_torch_fsdp2")
+        meaning.say("parallel.fsdp_version", 2, "use_torch_fsdp2")
+    elif sheet.flag("use_distributed_optimizer"):
+        meaning.say("parallel.sharding", "distributed-optimizer", "use_distributed_optimizer")
+    sheet.flag("use_torch_fsdp2")
+    sheet.flag("use_distributed_optimizer")
+    fraction = sheet.number("optimizer_offload_fraction", 1.0)
+    if sheet.flag("optimizer_cpu_offload"):
+        meaning.say("offload", ["optimizer"], "optimizer_cpu_offload")
+        if fraction != 1:
+            meaning.lack("optimizer_offload_fraction", f"{fraction}, and the whole optimizer is counted on the host")

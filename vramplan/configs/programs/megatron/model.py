@@ -1,0 +1,156 @@
+"""The model that the sizes of a Megatron command mean.
+
+Source: NVIDIA/Megatron-LM core 0.20.0 (d98e8a64), megatron/training/arguments.py, validate_args; megatron/training/
+tokenizer/*.py; pretrain_{gpt,bert,t5}.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.configs import shell
+from vramplan.configs.programs import megatron_beside as beside
+from vramplan.configs.programs.megatron.asked import Asked
+
+VOCABULARIES = {
+    "GPT2BPETokenizer": 50257,
+    "BertWordPieceLowerCase": 30522,
+    "BertWordPieceCase": 28996,
+    "Llama2Tokenizer": 32000,
+    "Llama3Tokenizer": 128256,
+}
+
+
+def family_of(asked: Asked, program: str) -> str:
+    """The family of the catalogue whose blocks these are."""
+    sheet = asked.sheet
+    images = beside.reads_images(sheet)
+    if "t5" in program or (sheet.given("decoder_seq_length") and not images):
+        return "t5"
+    pieces = str(sheet.get("tokenizer_type")).startswith("BertWordPiece")
+    if "bert" in program or pieces or str(sheet.get("vocab_file")).endswith("vocab.txt"):
+        return "bert"
+    sheet.text("vocab_extra_ids")
+    if sheet.flag("enable_gpt_oss"):
+        return "gpt_oss"
+    if (experts_of(asked) or 0) > 1:
+        return "mixtral"
+    gated = sheet.flag("swiglu") and (sheet.text("normalization") or "").lower() == "rmsnorm"
+    rotary = sheet.text("position_embedding_type") in ("rope", "mrope")
+    rotary = bool(sheet.flag("use_rotary_position_embeddings")) or rotary  # the same since validate_args has both
+    if not sheet.flag("swiglu") and rotary and sheet.flag("group_query_attention"):
+        sheet.flag("squared_relu")
+        return "starcoder2"
+    return "llama" if gated else "gpt2"
+
+
+def experts_of(asked: Asked) -> int | None:
+    """Experts of a block; the most of them, where Megatron-DeepSpeed's pyramid has a number for each block."""
+    text = asked.sheet.text("num_experts") or ""
+    numbers = [int(word) for word in text.split() if word.isdecimal()]
+    if len(numbers) > 1 and len(set(numbers)) > 1:
+        asked.meaning.lack("num_experts", f"{text}, and every block is counted with {max(numbers)}")
+    return max(numbers) if len(numbers) > 1 else asked.count("num_experts")
+
+
+def model_of(asked: Asked, family: str) -> None:
+    """Say the model: a profile of these sizes, else the sizes."""
+    sheet, meaning = asked.sheet, asked.meaning
+    key = "encoder_num_layers" if sheet.given("encoder_num_layers") else "num_layers"
+    layers, width = asked.count(key, "model"), asked.count("hidden_size", "model")
+    heads = asked.count("num_attention_heads", "model")
+    asked.count("decoder_num_layers")
+    gated = sheet.flag("swiglu")
+    inner = asked.count("ffn_hidden_size") or asked.count("intermediate_size")
+    if any(sheet.given(word) for word in ("hybrid_layer_pattern", "hybrid_override_pattern")):
+        meaning.ask("model", "--hybrid-layer-pattern has blocks that are no transformer's (--model NAME)")
+        return
+    if layers is None or width is None or heads is None:
+        meaning.ask("model", "the sizes of the model are not in the arguments (--model NAME)")
+        return
+    if inner is None:
+        inner = int((4 * width * 2 / 3) / 64) * 64 if gated else 4 * width
+    positions = asked.count("max_position_embeddings")
+    grouped = sheet.flag("group_query_attention") or sheet.given("num_key_value_heads")
+    groups = asked.count("num_key_value_heads") or asked.count("num_query_groups")
+    head_size = asked.count("kv_channels")
+    experts = experts_of(asked) if family in ("mixtral", "gpt_oss") else None
+    vocabulary = vocabulary_of(asked, family)
+    sheet.text("position_embedding_type")
+    sheet.flag("disable_bias_linear")
+    normed = sheet.flag("qk_layernorm")
+    untied = sheet.flag("untie_embeddings_and_output_weights")
+    sheet.get("moe_router_topk")
+    sheet.get("topk")
+    one = asked.count("moe_ffn_hidden_size")
+    sizes: dict[str, Any] = {
+        "family": family,
+        "layers": layers,
+        "hidden_size": width,
+        "attention_heads": heads,
+        "intermediate_size": inner,
+        "vocabulary_size": vocabulary,
+        "max_positions": positions,
+    }
+    if grouped and groups:
+        sizes["key_value_heads"] = groups
+    if head_size and head_size * heads != width:
+        sizes["head_size"] = head_size
+    if experts:
+        sizes["experts"] = experts
+    if family == "starcoder2" and sheet.flag("disable_bias_linear"):
+        sizes["qkv_bias"] = False
+    if family in ("llama", "mixtral", "gpt_oss", "starcoder2"):
+        sizes["tied_embeddings"] = not untied
+    known = None
+    if family != "gpt2":
+        left_out = ("vocabulary_size",) if family == "t5" else ()  # its own vocabulary is that of another tokenizer
+        exact = sizes if family in ("t5", "bert") else {**sizes, "head_size": head_size or width // heads}
+        known = sheet.shape_named({name: value for name, value in exact.items() if name not in left_out})
+    if family == "mixtral" and not known:
+        latent = sheet.given("multi_latent_attention")  # whose heads have sizes of their own
+        others = {name: value for name, value in sizes.items() if not (latent and name.startswith("head_"))}
+        known = sheet.shape_named({**others, "family": "deepseek" if latent else "qwen_moe"})
+    if known:
+        meaning.say("model", known, key, "hidden_size", "num_attention_heads")
+        return
+    if vocabulary is None:
+        meaning.ask("model.vocabulary_size", "the tokenizer of --tokenizer-model says how many tokens there are")
+        vocabulary = sizes["vocabulary_size"] = 50257 if family == "gpt2" else 32000
+    if one and family == "mixtral":
+        sizes["intermediate_size"] = inner = one
+    attention = (2 * heads + 2 * (groups if grouped and groups else heads)) * (head_size or width // heads)
+    billions = layers * width * (attention + (3 if gated else 2) * inner * (experts or 1)) / 1e9
+    if normed and family == "llama":
+        sizes["qk_norm"] = True
+    shape = {"name": f"{family}-{billions:.1f}b", **{name: v for name, v in sizes.items() if v is not None}}
+    if family in ("mixtral", "gpt_oss"):
+        active = asked.count("topk") or asked.count("moe_router_topk")
+        shape["experts"] = {"count": experts, "active": active}
+    meaning.say("model", shape, key, "hidden_size", "num_attention_heads")
+
+
+def vocabulary_of(asked: Asked, family: str) -> int | None:
+    """How many tokens there are, None where only the tokenizer knows."""
+    sheet = asked.sheet
+    given = asked.count("vocab_size") or asked.count("padded_vocab_size")
+    kind = sheet.text("tokenizer_type")
+    file = sheet.text("vocab_file") or ""
+    tokenizer = sheet.text("tokenizer_model") or ""
+    if given:
+        return given
+    patched = beside.vocabulary(sheet)
+    if patched is not None:
+        return patched
+    named = sheet.shape_of(tokenizer) if "/" in tokenizer and not shell.unknowns(tokenizer) else None
+    if named is not None:
+        return named.vocabulary_size
+    if kind in VOCABULARIES:
+        return VOCABULARIES[kind]
+    if family == "bert" or file.endswith("vocab.txt"):
+        return 30522
+    if family == "t5":
+        return 32128
+    if kind is None and (file or family == "gpt2"):
+        return VOCABULARIES["GPT2BPETokenizer"]
+    return None

@@ -1,0 +1,32 @@
+"""Which settings are Megatron's, and the YAML of its functional tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramplan.configs.sheet import Written
+
+DEVICES_OF_THE_TESTS = 8  # tests/test_utils/recipes: one node of 8
+
+ARGUMENT_FILES = ("MODEL_ARGS", "TRAINING_ARGS", "ARGS")
+
+
+def recognise(keys: Mapping[str, Any]) -> int:
+    """How many keys are Megatron's alone, with or without the dashes that its YAML has."""
+    flat = (key for key in keys if "." not in key or key.split(".", 1)[0] in ARGUMENT_FILES)
+    names = {key.rsplit(".", 1)[-1].lstrip("-").replace("-", "_") for key in flat}
+    own = {"tensor_model_parallel_size", "num_layers", "num_attention_heads", "use_mcore_models", "clip_grad"}
+    return len(names & (own | {"pipeline_model_parallel_size", "max_position_embeddings", "micro_batch_size"}))
+
+
+def from_yaml(written: Mapping[str, Written]) -> dict[str, Written]:
+    """`MODEL_ARGS: {--num-layers: 12}` of the functional tests as settings."""
+    result: dict[str, Written] = {}
+    for key, item in written.items():
+        head, _, rest = key.partition(".")
+        if head in ARGUMENT_FILES and rest.startswith("--"):
+            result[rest[2:].replace("-", "_").lower()] = item
+    if result:
+        result["launcher.nproc_per_node"] = Written(DEVICES_OF_THE_TESTS)
+    return result

@@ -1,0 +1,64 @@
+"""What the loop of `vramplan measure` can run, and whether this machine has the libraries for it.
+
+It is asked before PyTorch is imported.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+from vramplan.errors import UsageError
+from vramplan.options import words
+from vramplan.values.job import Job
+
+# Checkpoints of less than a block.
+CORE, PRODUCTS, SOME_LAYERS = "selective", "selective-op", "selective-layer"
+SELECTIVE = (CORE, PRODUCTS, SOME_LAYERS)
+
+LOSSES = ("standard", "chunked", "fused", "tiled")
+LIGER = "liger_kernel"
+LOSS_PACKAGES = {"fused": LIGER, "tiled": "trl"}
+
+QUANTIZED = ("nf4", "nf4-double", "int8")
+
+GALORE, LOMO, MUON = "galore-adamw", "lomo", "muon"
+GALORE_8BIT, APOLLO, ADAM_MINI = "galore-adamw-8bit", "apollo-adamw", "adam-mini"
+BITSANDBYTES: dict[str, tuple[str, dict[str, float]]] = {
+    "adamw-8bit": ("AdamW8bit", {}),
+    "adamw-paged": ("PagedAdamW32bit", {}),
+    "adamw-8bit-paged": ("PagedAdamW8bit", {}),
+    "lion": ("Lion", {}),
+    "lamb": ("LAMB", {}),
+    "lars": ("LARS", {"momentum": 0.9}),
+}
+LOW_RANK: dict[str, tuple[str, str, dict[str, Any]]] = {
+    GALORE: ("galore_torch", "GaLoreAdamW", {"no_deprecation_warning": True}),
+    GALORE_8BIT: ("galore_torch", "GaLoreAdamW8bit", {}),
+    APOLLO: ("apollo_torch", "APOLLOAdamW", {"no_deprecation_warning": True}),
+}
+"""Optimizers that project gradients of linear layers: package, class and arguments."""
+
+OPTIMIZER_PACKAGES = {word: package for word, (package, _, _) in LOW_RANK.items()}
+OPTIMIZER_PACKAGES |= {LOMO: "lomo_optim", ADAM_MINI: "adam_mini"} | dict.fromkeys(BITSANDBYTES, "bitsandbytes")
+OF_TORCH = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", MUON)
+OPTIMIZERS = (*OF_TORCH, *BITSANDBYTES, *LOW_RANK, ADAM_MINI, LOMO)
+
+
+def check_installed(job: Job) -> None:
+    """Raise UsageError if a library that the job needs is not there."""
+    adapter = job.adapter
+    word = job.optimizer.partition(":")[0]
+    stepped_by = None if words.over_master_copy(job.precision) else OPTIMIZER_PACKAGES.get(word)
+    needed = (
+        ("adapter", "" if adapter is None else adapter.kind, "peft"),
+        ("trained_blocks", job.trained_blocks == "badam" and "badam", "badam"),
+        ("optimizer", job.optimizer, stepped_by),
+        ("loss", job.loss, LOSS_PACKAGES.get(job.loss)),
+        ("liger_kernels", ", ".join(job.liger_kernels), LIGER),
+        ("quantization", job.quantization in QUANTIZED and job.quantization, "bitsandbytes"),
+    )
+    for key, what, package in needed:
+        if what and package is not None and find_spec(package) is None:
+            name = package.replace("_", "-")
+            raise UsageError(f"{what} needs {name}", key=key, hint=f"pip install {name}")

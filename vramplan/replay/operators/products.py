@@ -1,0 +1,161 @@
+"""Operator rules of linear layers and products of matrices."""
+
+from __future__ import annotations
+
+from math import prod
+
+from vramplan.replay.observers import Sharding
+from vramplan.replay.operators.elementwise import add_in_place
+from vramplan.replay.operators.views import Grads, autocast_half, reshape_gradient, view
+from vramplan.replay.recorder import Saved
+from vramplan.replay.tensors import (
+    Parameter,
+    Shape,
+    Tensor,
+)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transposed: bool = False) -> Tensor:
+    """`F.linear` (weight [out, in]) or GPT-2's Conv1D (`transposed`: weight [in, out]): new.
+
+    Autocast casts bias, weight, x (Conv1D: weight, x, bias), each a node of its own.
+    Saves `x`: the gradient of the weight is x^T times the incoming one; only if the weight needs a gradient.
+    Saves `w`: the gradient of x is the incoming one times the weight; only if x needs a gradient.
+    Backward: without bias (mm) the gradient of the weight first, with bias (addmm) that of the input; the gradient of
+    the bias is the engine's sum.
+    ZeRO-3 of DeepSpeed puts a function of its own in the place of `F.linear`, which saves both and the bias whatever
+    needs a gradient, when the result is there (deepspeed/runtime/zero/linear.py, LinearFunctionForZeroStage3).
+    Source: tools/autograd/derivatives.yaml, mm and addmm; aten/src/ATen/native/Linear.cpp; transformers
+    pytorch_utils.py, Conv1D.forward.
+    """
+    tape = x.tape
+    out_features = weight.shape[1 if transposed else 0]
+    in_features = weight.shape[0 if transposed else 1]
+    lead = x.shape[:-1]
+    rows = prod(lead)
+    b: Tensor | None = bias
+    is_function = not transposed and tape.role(Sharding).linear_is_function
+    if transposed:
+        x = view(x, (rows, in_features))  # Conv1D flattens before it multiplies, and so before autocast casts
+        w = autocast_half(weight)
+        x = autocast_half(x)
+        b = autocast_half(bias) if bias is not None else None
+    else:
+        b = autocast_half(bias) if bias is not None else None
+        w = autocast_half(weight)
+        x = autocast_half(x)
+        if x.strides is not None:
+            if b is not None and len(lead) > 1:  # ATen multiplies, and adds the bias in place
+                product = linear(x, weight)
+                if is_function:
+                    tape.save(product.node, b)
+                return add_in_place(product, b)
+            x = view(x, (rows, in_features))
+    need_x, need_w = x.node is not None, w.node is not None
+    x_shape, w_shape, g_shape, batched = x.shape, weight.shape, (rows, out_features), x.batched
+    work = 2 * rows * in_features * out_features
+    bias_first = bias is not None
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        flat = reshape_gradient(grad, g_shape)
+        del grad
+
+        def gx() -> Tensor | None:
+            return tape.new("mm", x_shape, flat.dtype, batched) if need_x else None
+
+        def gw() -> Tensor | None:
+            return tape.new("mm", w_shape, flat.dtype, False) if need_w else None
+
+        tape.work(work * (need_x + need_w))
+        if bias_first:
+            first = gx()
+            return (flat, first, gw())
+        second = gw()
+        return (gx(), second)
+
+    operands = (x, w) if b is None else (x, w, b)
+    saves = [t for t, other in ((x, need_w), (w, need_x)) if other and not is_function]
+    inputs: tuple[Tensor | None, ...] = (x, w) if bias is None else (b, x, w)
+    node = tape.record("addmm" if bias_first else "mm", inputs, backward, saves)
+    kept = tape.recall() if tape.selective else None
+    if kept is not None:
+        if is_function:
+            tape.save(node, *operands)
+        return kept[0].alias(kept[0].shape, None, node)
+    tape.work(work)
+    out = tape.new("addmm" if bias_first else "mm", (*lead, out_features), x.dtype, x.batched, None, node)
+    if is_function:
+        tape.save(node, *operands)
+    if tape.selective:
+        tape.keep(True, out)
+    return out
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Batched product [B, a, m, k] x [B, a, k, n], or of tensors with more dimensions before these two: new.
+
+    Operands that cannot be seen as [B*a, m, k] are copied, and the copies are what is saved.
+    Saves `a3`: the gradient of the second operand is the first, transposed, times the incoming one.
+    Saves `b3`: the gradient of the first operand is the incoming one times the second, transposed.
+    Backward: the gradient of the second operand first, then that of the first.
+    Source: tools/autograd/derivatives.yaml, bmm; aten/src/ATen/native/LinearAlgebra.cpp, _matmul_impl.
+    """
+    a, b = autocast_half(a), autocast_half(b)
+    *many, m, k = a.shape
+    count, n = prod(many), b.shape[-1]
+    a3, b3 = view(a, (count, m, k)), view(b, (count, k, n))
+    tape = a3.tape
+    need_a, need_b = a3.node is not None, b3.node is not None
+    a_shape, b_shape, batched = a3.shape, b3.shape, a3.batched
+    work = 2 * count * m * k * n
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        tape.work(work * (need_a + need_b))
+        second = tape.new("bmm", b_shape, grad.dtype, batched) if need_b else None
+        first = tape.new("bmm", a_shape, grad.dtype, batched) if need_a else None
+        return (first, second)
+
+    saves = [t for t, other in ((a3, need_b), (b3, need_a)) if other]
+    node = tape.record("bmm", (a3, b3), backward, saves)
+    kept = tape.recall() if tape.selective else None
+    if kept is not None:
+        return view(kept[0].alias(kept[0].shape, None, node), (*many, m, n))
+    tape.work(work)
+    out = tape.new("bmm", (count, m, n), a3.dtype, batched, None, node)
+    if tape.selective:
+        tape.keep(False, out)
+    return view(out, (*many, m, n))
+
+
+def baddbmm(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """bias + number * (a @ b) of batched matrices [N, m, k] x [N, k, n]: new; the bias needs no gradient.
+
+    Autocast casts all three, the bias at each use.
+    Saves `a`: the gradient of the second operand is the first, transposed, times the incoming one.
+    Saves `b`: the gradient of the first operand is the incoming one times the second, transposed.
+    Backward: for the first operand, then for the second, a product and that product times the number.
+    Source: tools/autograd/derivatives.yaml, baddbmm; torch/csrc/autograd/FunctionsManual.cpp, maybe_multiply.
+    """
+    bias, a, b = autocast_half(bias), autocast_half(a), autocast_half(b)
+    tape = a.tape
+    need_a, need_b = a.node is not None, b.node is not None
+    a_shape, b_shape, batched = a.shape, b.shape, a.batched
+    count, m, k = a.shape
+    n = b.shape[2]
+    work = 2 * count * m * k * n
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        tape.work(work * (need_a + need_b))
+
+        def product(shape: Shape) -> Tensor:
+            return tape.like("mul", tape.new("bmm", shape, grad.dtype, batched))
+
+        return (product(a_shape) if need_a else None, product(b_shape) if need_b else None)
+
+    saves = [t for t, other in ((a, need_b), (b, need_a)) if other]
+    node = tape.record("baddbmm", (a, b), backward, saves)
+    tape.work(work)
+    return tape.new("baddbmm", (count, m, n), a.dtype, batched, None, node)
