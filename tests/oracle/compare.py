@@ -90,7 +90,7 @@ ROWS = {
     "liger": 111,
     "turns": 35,
     "tiled": 27,
-    "linear": 293,
+    "linear": 299,
 }
 """How many rows each file has: none may get lost."""
 FILES = tuple(ROWS)

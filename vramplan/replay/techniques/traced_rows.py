@@ -320,7 +320,7 @@ precision: mixed | 1568 | adapters, attention, checkpoints, compile, evaluation,
   falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava,
   ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
   qwen_moe, resnet, roberta, starcoder2, t5, vit
-precision: pure | 2684 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: pure | 2687 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
   lora_parts, losses, losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs,

@@ -106,10 +106,15 @@ def checkpointing(sheet: Sheet, meaning: Meaning) -> None:
 
 
 def _as_counted(names: list[str], shape: ModelShape | None) -> list[str]:
-    """Patterns of a class that is answered with the blocks of another, as those call their weights."""
-    if shape is None or shape.unknown_type is None:
+    """Patterns of a class that is answered with the blocks of another, as those call their weights.
+
+    Of a class with a tower for images the language model may be what is answered.
+    """
+    if shape is None or shape.takes_images:
         return names
     inner = [re.sub(r"^(\^?)(model\\?\.)?language_model(?=\W).*", r"\1model.+", name) for name in names]
+    if shape.unknown_type is None:
+        return inner
     return [re.sub(r"transformer\\?\.(blocks|h)(?=\W)", "model.layers", name) for name in inner]
 
 
