@@ -388,7 +388,6 @@ def test_an_echoed_job_gives_the_same_answer(keys: dict[str, Any]) -> None:
         ("--precision pure-bf16", "precision"),
         ("--optimizer adafactor", "optimizer"),
         ("--checkpointing selective-op", "activation_checkpointing"),
-        ("--gpus 2 --sharding fsdp", "parallel.sharding"),
         ("--tensor 3", "parallel.tensor"),
         ("--pipeline 4 --schedule gpipe", "gradient_accumulation_steps"),
         ("--pipeline 4 --schedule interleaved:5", "parallel.schedule"),
