@@ -114,8 +114,6 @@ def padded(x: Any, amounts: Any, value: float = 0) -> Any:
 
     Source: aten/src/ATen/native/PadNd.cpp, constant_pad_nd.
     """
-    import torch
-
     if any(amount > 0 for amount in amounts):
         return torch.ops.aten.constant_pad_nd.default(x, amounts, value)
     for i, amount in enumerate(amounts):

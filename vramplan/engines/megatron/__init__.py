@@ -5,9 +5,10 @@ from vramplan.values.engine import Engine
 ENGINE = Engine(
     name="megatron",
     families={
+        **dict.fromkeys(("gpt2", "llama", "bloom", "mixtral"), "vramplan.engines.megatron.model"),
         **dict.fromkeys(
-            ("gpt2", "llama", "bloom", "mixtral", "starcoder2", "gemma", "qwen_moe", "chatglm", "phi3"),
-            "vramplan.engines.megatron.model",
+            ("starcoder2", "gemma", "qwen_moe", "chatglm", "phi3"),
+            "vramplan.engines.megatron.alike",
         ),
         "bert": "vramplan.engines.megatron.bert_model",
         "falcon": "vramplan.engines.megatron.beside",
