@@ -145,7 +145,7 @@ def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
             if given:  # not every token is one of one sequence
                 stack.enter_context(patch.object(masking_utils, name, untrue(getattr(masking_utils, name))))
         if padded:
-            _patch_everywhere(stack, "create_recurrent_attention_mask", untrue)
+            _patch_everywhere(stack, masking_utils, "create_recurrent_attention_mask", untrue)
         stack.enter_context(patch.object(masking_utils, "is_tracing", lambda _=None: False))  # as with data
         if not job.packing:  # it looks for packed sequences in the data
             stack.enter_context(patch.object(masking_utils, "find_packed_sequence_indices", _nothing))
@@ -176,9 +176,9 @@ def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
         yield
 
 
-def _patch_everywhere(stack: contextlib.ExitStack, name: str, around: Callable[..., Any]) -> None:
-    """Put something around a function of masking_utils in every model that has imported it."""
-    plain = getattr(masking_utils, name)
+def _patch_everywhere(stack: contextlib.ExitStack, of: Any, name: str, around: Callable[..., Any]) -> None:
+    """Put something around a function of a module in every one that has imported it."""
+    plain = getattr(of, name)
     instead = around(plain)
     for module in [one for one in sys.modules.values() if vars(one).get(name) is plain]:
         stack.enter_context(patch.object(module, name, instead))
