@@ -75,7 +75,7 @@ def _replicated(job: Job, model: Any, order: list[Any]) -> Any:
     from torch import distributed as c10d
     from torch.nn.parallel import DistributedDataParallel, distributed
 
-    from vramplan.measure.steps import TRACED_MICRO_STEPS
+    from vramplan.measure.runnable import TRACED_MICRO_STEPS
 
     assert job.sharding is not None
     plain = c10d._compute_bucket_assignment_by_size

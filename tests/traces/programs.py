@@ -126,7 +126,7 @@ class Program:
     @property
     def micro_steps(self) -> int:
         """Of an iteration, as many as are run."""
-        from vramplan.measure.steps import TRACED_MICRO_STEPS
+        from vramplan.measure.runnable import TRACED_MICRO_STEPS
 
         return min(self.job.gradient_accumulation_steps or 1, TRACED_MICRO_STEPS)
 

@@ -12,6 +12,8 @@ from vramplan.errors import UsageError
 from vramplan.options import words
 from vramplan.values.job import Job
 
+TRACED_MICRO_STEPS = 3  # of an accumulation that a trace runs: from the second on they are alike
+
 # Checkpoints of less than a block.
 CORE, PRODUCTS, SOME_LAYERS = "selective", "selective-op", "selective-layer"
 SELECTIVE = (CORE, PRODUCTS, SOME_LAYERS)

@@ -26,13 +26,13 @@ from vramplan.measure.objectives import outputs_of, smoothed_inside, smooths_out
 from vramplan.measure.optimizers import RATE, optimizer_of
 from vramplan.measure.parts import freeze, turn
 from vramplan.measure.quantized import by_value, operators, quantize, quantize_on_gpu, replaced
-from vramplan.measure.runnable import LOMO, QUANTIZED
+from vramplan.measure.runnable import LOMO, QUANTIZED, TRACED_MICRO_STEPS
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
 from vramplan.measure.storages import Storages
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import NEXT_FORWARD, Job
 
-MICRO_STEPS, TRACED_MICRO_STEPS = 8, 3  # of an accumulation that are run: from the second on they are alike
+MICRO_STEPS = 8  # of an accumulation that are run on a GPU
 DECAY = 0.999  # of an average of the weights
 
 

@@ -1,9 +1,9 @@
-"""The gated delta net of Qwen3-Next and Qwen3.5, as transformers 5.23 computes it (models/qwen3_next and
-models/qwen3_5, modeling_<type>.py): attention that is linear in the sequence, chunk by chunk, by PyTorch's own
-operators.
+"""The gated delta net of Qwen3-Next and Qwen3.5: attention that is linear in the sequence, chunk by chunk.
 
-That is what runs where neither flash-linear-attention nor causal-conv1d is installed. Names that start with an
-underscore are locals of that code which outlive their use; they keep their tensor alive here as they do there.
+It is as transformers 5.23 computes it by PyTorch's own operators (models/qwen3_next/modeling_qwen3_next.py, and the
+same in models/qwen3_5), which is what runs where neither flash-linear-attention nor causal-conv1d is installed. Names
+that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here as they
+do there.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Qwen3.5 with images, as transformers 5.23 computes it (models/qwen3_5 and models/qwen3_5_moe, modeling_<type>.py):
-the vision encoder of Qwen3-VL without DeepStack, whose merged patches are tokens of a Qwen3.5."""
+"""Qwen3.5 with images, as transformers 5.23 computes it (models/qwen3_5/modeling_qwen3_5.py, and the same in
+models/qwen3_5_moe): the vision encoder of Qwen3-VL without DeepStack, whose merged patches are tokens of a Qwen3.5."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Qwen3-Next and Qwen3.5 for text, as transformers 5.23 computes them (models/qwen3_next, models/qwen3_5 and
-models/qwen3_5_moe, modeling_<type>.py): a gated delta net in three of four blocks, gated attention in the others, and
-experts in those of Qwen3-Next and of the larger Qwen3.5.
+"""Qwen3-Next and Qwen3.5 for text, as transformers 5.23 computes them (models/qwen3_next/modeling_qwen3_next.py, and
+the same in models/qwen3_5 and models/qwen3_5_moe): a gated delta net in three of four blocks, gated attention in the
+others, and experts in those of Qwen3-Next and of the larger Qwen3.5.
 
 Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
 as they do there.

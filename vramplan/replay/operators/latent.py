@@ -90,6 +90,8 @@ def copy_slices(whole: Tensor, part: Tensor, before: Tensor | None, place: Shape
     """The node of a part that is copied into its place in a whole, which is `before` where that needs a gradient.
 
     `place` are the strides of the place, where its elements lie in another order than row by row.
+    Backward: a new gradient of the whole, and of the part a copy, beside zeros in its place where the whole has one.
+    Source: torch/csrc/autograd/functions/tensor.cpp, CopySlices::apply.
     """
     shape, strides, part_shape, dtype = whole.shape, whole.strides, part.shape, part.dtype
     part_strides = None if place is None else dense_like(part_shape, place)
