@@ -15,7 +15,7 @@ from vramplan.answers.fit import describe
 from vramplan.answers.placement import placement_code, placements_of
 from vramplan.job import build_job
 from vramplan.planner.decision import decide
-from vramplan.replay.models import no_checkpointing
+from vramplan.replay.models.capable import no_checkpointing
 from vramplan.report.placement_code import python
 from vramplan.results import CODE
 

@@ -12,9 +12,7 @@ from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.job.losses import SMOOTHED_TASKS
 from vramplan.planner.stacks import segments_in
-from vramplan.replay.models import (
-    blocks_are_alike,
-    has_equal_blocks,
+from vramplan.replay.models.capable import (
     head_losses,
     no_checkpointing,
     no_eager_attention,
@@ -26,6 +24,7 @@ from vramplan.replay.models import (
     takes_padding,
 )
 from vramplan.replay.models.modules import Segment
+from vramplan.replay.models.parts import blocks_are_alike, has_equal_blocks
 from vramplan.replay.setup import Setup
 from vramplan.values.model import ModelShape
 

@@ -12,8 +12,8 @@ from vramplan.catalog.config_classes import FAMILY_OF
 from vramplan.job import build_job
 from vramplan.planner.checkpoints import segments_of
 from vramplan.planner.setups import setup_of
-from vramplan.replay.models import compiled_graphs
 from vramplan.replay.models.modules import Segment
+from vramplan.replay.models.parts import compiled_graphs
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.replay.techniques.compiling import compiled_segments

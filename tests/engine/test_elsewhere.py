@@ -11,8 +11,8 @@ from tests.engine.examples import setup as plain
 from tests.engine.test_optimizers import BATCHES, WIDE, quick
 from vramplan.job import build_job
 from vramplan.planner.setups import setup_of
-from vramplan.replay.models import holds_outputs
 from vramplan.replay.models.modules import Segment
+from vramplan.replay.models.parts import holds_outputs
 from vramplan.replay.offload import HostTensor, pinned_bytes
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup

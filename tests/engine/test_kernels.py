@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.engine.draws import setups
 from tests.engine.examples import ONE_BY_ONE, model, setup
 from vramplan.replay.kernels import at
-from vramplan.replay.models import takes_samples_apart
+from vramplan.replay.models.parts import takes_samples_apart
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay

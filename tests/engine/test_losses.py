@@ -12,7 +12,7 @@ from tests.engine.examples import setup as example_setup
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.replay.envelope import Envelope
 from vramplan.replay.evaluation import evaluation, full_blocks, generation_bytes
-from vramplan.replay.models import evaluates, head_losses
+from vramplan.replay.models.capable import evaluates, head_losses
 from vramplan.replay.models.modules import DPO, DPO_PRECOMPUTED, Segment
 from vramplan.replay.operators.log_probabilities import TILE_COLUMNS, TILE_ROWS
 from vramplan.replay.recorder import rounded

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tests.engine.draws import BEYOND
 from tests.engine.trained_draws import trained_setups
-from vramplan.replay.models import head_losses, holds_outputs
+from vramplan.replay.models.capable import head_losses
 from vramplan.replay.models.modules import DPO, DPO_ADAPTER_OFF, DPO_PRECOMPUTED
+from vramplan.replay.models.parts import holds_outputs
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 

@@ -14,8 +14,8 @@ from tests.engine.examples import ONE_BY_ONE, model, setup
 from tests.engine.hosted import what_is_saved_leaves_the_device
 from tests.engine.trained_draws import adapters
 from tests.engine.unrolled import same_requests
-from vramplan.replay.models import has_no_biases
 from vramplan.replay.models.modules import Segment
+from vramplan.replay.models.parts import has_no_biases
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.sharding.replicated import BUCKET_BYTES, FIRST_BUCKET_BYTES, bucket_sizes

@@ -10,7 +10,7 @@ from vramplan.job.adapter_targets import known_targets
 from vramplan.job.quantized import loads_fp16, types_with
 from vramplan.job.trained import feeds_head
 from vramplan.options.table import find
-from vramplan.replay.models import keeps_fp32, takes_only_lora
+from vramplan.replay.models.capable import keeps_fp32, takes_only_lora
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ
 from vramplan.replay.techniques.evidence import adaptable, freezable

@@ -13,7 +13,8 @@ from vramplan.catalog.config_classes import MODEL_TYPES, NEUTRAL
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job, job_to_dict
 from vramplan.planner.checkpoints import spelled
-from vramplan.replay.models import has_equal_blocks, no_checkpointing, no_fused_attention
+from vramplan.replay.models.capable import no_checkpointing, no_fused_attention
+from vramplan.replay.models.parts import has_equal_blocks
 from vramplan.values.job import Job
 
 UNFUSED = [name for name, kind in MODEL_TYPES.items() if no_fused_attention(kind.family)]

@@ -7,7 +7,7 @@ import pytest
 from tests.oracle.compare import COMPILED, Row, rows, rows_of_every_block
 from vramplan.catalog.config_classes import FAMILIES
 from vramplan.planner import bands
-from vramplan.replay.models import compiled_graphs
+from vramplan.replay.models.parts import compiled_graphs
 
 pytestmark = pytest.mark.truth
 

@@ -11,7 +11,7 @@ from vramplan.catalog.models import list_models
 from vramplan.job import build_job
 from vramplan.job.losses import SMOOTHED_TASKS
 from vramplan.replay.evaluation import evaluation, generation_bytes
-from vramplan.replay.models import evaluates, generates
+from vramplan.replay.models.capable import evaluates, generates
 from vramplan.replay.step import replay
 from vramplan.values.job import Job
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.oracle.compare import FILES, OFFLOADED, ROWS, jobs, rows, rows_of_every_block, setup_of
 from vramplan.catalog.config_classes import FAMILY_OF, MODEL_TYPES, OF_RUNTIMES
-from vramplan.replay.models import head_losses, no_all_linear, no_checkpointing, takes_only_lora
+from vramplan.replay.models.capable import head_losses, no_all_linear, no_checkpointing, takes_only_lora
 from vramplan.replay.step import replay
 from vramplan.replay.techniques.evidence import FP8, rows_of
 from vramplan.values.job import Job

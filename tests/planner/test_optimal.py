@@ -32,8 +32,8 @@ from vramplan.planner.optimal import (
     smallest_peak,
 )
 from vramplan.planner.probes import ProbedSizes
-from vramplan.replay.models import block_kinds, holds_outputs
 from vramplan.replay.models.modules import Segment
+from vramplan.replay.models.parts import block_kinds, holds_outputs
 from vramplan.replay.optimizers import gradients_wait
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup

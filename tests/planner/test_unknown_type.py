@@ -19,7 +19,7 @@ from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.planner import setups
 from vramplan.planner.bands import UNKNOWN_TYPE
-from vramplan.replay.models import no_fused_attention
+from vramplan.replay.models.capable import no_fused_attention
 from vramplan.replay.step import replay
 from vramplan.report.summary import render_summary
 from vramplan.values.model import ModelShape

@@ -25,7 +25,7 @@ from vramplan.answers.placement import placement_code
 from vramplan.catalog.config_classes import FAMILY_OF
 from vramplan.job import build_job, job_to_dict
 from vramplan.planner.decision import decide
-from vramplan.replay.models import no_checkpointing
+from vramplan.replay.models.capable import no_checkpointing
 from vramplan.report.placement_code import python
 
 INSTALLED = find_spec("torch") is not None and find_spec("transformers") is not None

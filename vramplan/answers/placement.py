@@ -25,14 +25,9 @@ from vramplan.planner.optimal import (
 from vramplan.planner.placements import Search
 from vramplan.planner.setups import loss_of
 from vramplan.planner.stacks import checkpoint_ranges_in
-from vramplan.replay.models import (
-    block_lists,
-    block_returns,
-    carried_between_blocks,
-    no_checkpointing,
-    tells_parts,
-)
+from vramplan.replay.models.capable import no_checkpointing
 from vramplan.replay.models.modules import OUTSIDE_LOSSES
+from vramplan.replay.models.parts import block_lists, block_returns, carried_between_blocks, tells_parts
 from vramplan.results import DOES_NOT_FIT, FITS
 from vramplan.results.placement import CurvePoint, PlacementCode, PlacementResult, Strategy
 from vramplan.values.job import Assumption, Job, trains_all

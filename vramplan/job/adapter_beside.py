@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramplan.catalog.fields import Fields
 from vramplan.job.read import RawJob
 from vramplan.options import words
-from vramplan.replay.models import has_conv1d
+from vramplan.replay.models.capable import has_conv1d
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from vramplan.catalog.config_classes import MODEL_TYPES, Peft
 from vramplan.catalog.fields import Fields, shown
-from vramplan.replay.models import no_all_linear, not_adapted, published, takes_only_lora
+from vramplan.replay.models import published
+from vramplan.replay.models.capable import no_all_linear, not_adapted, takes_only_lora
 from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ, is_named, is_saved_as, leaf
 from vramplan.replay.techniques.expert_adapters import former_names
 from vramplan.replay.techniques.trained import Names, names_of

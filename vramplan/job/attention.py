@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from vramplan.job import on_demand
 from vramplan.job.behaviour import under
-from vramplan.replay.models import (
+from vramplan.replay.models import hands_groups_on, has_own_core
+from vramplan.replay.models.capable import (
     calls_flash,
     flash_takes_windows,
-    hands_groups_on,
-    has_own_core,
     no_eager_attention,
     no_flash_attention,
     no_fused_attention,

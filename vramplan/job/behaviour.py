@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from vramplan.engines import OF_SHARDINGS, behaviour_of
-from vramplan.replay.models import compiles_blocks, drops_out
+from vramplan.replay.models.capable import drops_out
+from vramplan.replay.models.parts import compiles_blocks
 from vramplan.values.parallel import DDP
 
 if TYPE_CHECKING:

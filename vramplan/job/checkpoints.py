@@ -6,14 +6,9 @@ import re
 
 from vramplan.catalog.fields import Fields
 from vramplan.engines import FOLDERS, engine_of
-from vramplan.replay.models import (
-    divides_scores_in_place,
-    holds_outputs,
-    is_hosted,
-    ladder_of,
-    only_kernel_of,
-    selective_strategies,
-)
+from vramplan.replay.models import ladder_of
+from vramplan.replay.models.capable import divides_scores_in_place, is_hosted, only_kernel_of, selective_strategies
+from vramplan.replay.models.parts import holds_outputs
 from vramplan.values.model import ModelShape
 
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from vramplan.engines import engine_of, with_code_of
 from vramplan.job.behaviour import under
-from vramplan.replay.models import drops_out, is_only_compiled, stands_for
+from vramplan.replay.models import stands_for
+from vramplan.replay.models.capable import drops_out
+from vramplan.replay.models.parts import is_only_compiled
 from vramplan.values.engine import Engine
 from vramplan.values.machine import Runtime
 from vramplan.values.model import ModelShape

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.job.never_traced import never_traced
-from vramplan.replay.models import takes_packing
+from vramplan.replay.models.capable import takes_packing
 from vramplan.replay.techniques.evidence import OFFLOAD, Gap, is_traced_with, missing, rows_of, untraced
 from vramplan.replay.techniques.vocabulary import key_of
 from vramplan.values.job import Job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
 from vramplan.job.read import RawJob
-from vramplan.replay.models import compiles_blocks
+from vramplan.replay.models.parts import compiles_blocks
 from vramplan.values.job import Adapter, Assumption
 from vramplan.values.model import ModelShape
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
 from vramplan.job.read import RawJob
-from vramplan.replay.models import no_float8
+from vramplan.replay.models.capable import no_float8
 from vramplan.replay.techniques.float8 import SINCE, runs_float8
 from vramplan.values.job import Assumption
 from vramplan.values.machine import Gpu

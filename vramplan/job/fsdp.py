@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_FP8, FSDP_HALVES
 from vramplan.options.words import AS_GATHERED, pattern_word
-from vramplan.replay.models import norm_with_head, own_units
 from vramplan.replay.models.part_names import HEAD
+from vramplan.replay.models.parts import norm_with_head, own_units
 from vramplan.replay.sharding import OWN_UNITS
 from vramplan.replay.sharding.traced import OF_BITSANDBYTES
 from vramplan.values.job import OF_TORCHAO

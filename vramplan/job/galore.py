@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramplan.catalog.fields import Fields
 from vramplan.job.behaviour import under
-from vramplan.replay.models import has_conv1d
+from vramplan.replay.models.capable import has_conv1d
 from vramplan.replay.techniques.evidence import projectable
 from vramplan.values.job import Assumption
 from vramplan.values.machine import Runtime

@@ -8,7 +8,8 @@ from vramplan.catalog import shapes
 from vramplan.engines import engine_of
 from vramplan.job.behaviour import under
 from vramplan.options import words
-from vramplan.replay.models import (
+from vramplan.replay.models import splits_of
+from vramplan.replay.models.capable import (
     evaluates,
     generates,
     head_losses,
@@ -16,7 +17,6 @@ from vramplan.replay.models import (
     no_head_losses,
     own_loss,
     smooths,
-    splits_of,
 )
 from vramplan.replay.techniques.losses import fused_on
 

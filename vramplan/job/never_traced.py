@@ -6,16 +6,9 @@ from collections.abc import Iterator
 
 from vramplan.job.cells import FSDP_FP8
 from vramplan.options import words
-from vramplan.replay.models import (
-    compiled_graphs,
-    compiles_blocks,
-    is_untraced,
-    is_untraced_loss,
-    looks_up_4bit,
-    masks_padding,
-    shares_by_itself,
-    takes_packing,
-)
+from vramplan.replay.models import is_untraced, shares_by_itself
+from vramplan.replay.models.capable import is_untraced_loss, looks_up_4bit, masks_padding, takes_packing
+from vramplan.replay.models.parts import compiled_graphs, compiles_blocks
 from vramplan.replay.techniques.evidence import COMPILE, FP8, REENTRANT, given_without_rows, is_traced_with, rows_of
 from vramplan.replay.techniques.expert_adapters import is_over_experts
 from vramplan.replay.techniques.vocabulary import PLAIN_OPTIMIZER, traced_code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.replay.models import masks_positions
+from vramplan.replay.models.capable import masks_positions
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.job.read import RawJob
-from vramplan.replay.models import keeps_fp32
+from vramplan.replay.models.capable import keeps_fp32
 from vramplan.replay.techniques.adapters import GPTQ
 from vramplan.replay.techniques.evidence import adaptable, gptq_quantizable, quantizable
 from vramplan.replay.techniques.gptq import GROUP_SIZE, WIDTH_MULTIPLE

@@ -16,7 +16,8 @@ from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver
 from vramplan.job.sizes import devices_per_node_of, sequence_length_of
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
 from vramplan.options import words
-from vramplan.replay.models import is_untraced, ladder_of, no_checkpointing, no_code_for
+from vramplan.replay.models import is_untraced, ladder_of, no_code_for
+from vramplan.replay.models.capable import no_checkpointing
 from vramplan.values.allocator import DEFAULT
 from vramplan.values.job import Adapter, Job
 from vramplan.values.length import NO_LENGTH

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.options import words
 from vramplan.options.table import MAX_DEVICES
-from vramplan.replay.models import bounds_positions
+from vramplan.replay.models.capable import bounds_positions
 from vramplan.values.model import ModelShape
 
 if TYPE_CHECKING:

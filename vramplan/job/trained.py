@@ -21,7 +21,8 @@ from vramplan.job.parts import resolve_parts
 from vramplan.job.quantized import check_fp16, check_gptq_layers, check_gptq_precision, told_of, types_with
 from vramplan.job.read import RawJob
 from vramplan.options import words
-from vramplan.replay.models import may_miss_adapter, no_all_linear, published
+from vramplan.replay.models import published
+from vramplan.replay.models.capable import may_miss_adapter, no_all_linear
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS
 from vramplan.replay.techniques.adapters import (
     ALL_LINEAR,

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from vramplan.errors import UsageError
-from vramplan.replay.models import block_lists
 from vramplan.replay.models.part_names import LAYERS
+from vramplan.replay.models.parts import block_lists
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import names_of
 from vramplan.values.job import Job

@@ -9,7 +9,8 @@ from vramplan.planner.judge import Judge, last_that_holds
 from vramplan.planner.ladder import Choice, Rung, climb, largest_schedule_within
 from vramplan.planner.stacks import segments_in
 from vramplan.planner.timed import seconds_of_samples
-from vramplan.replay.models import ladder_of, no_checkpointing
+from vramplan.replay.models import ladder_of
+from vramplan.replay.models.capable import no_checkpointing
 from vramplan.values.job import Job
 
 PLAIN_SETTINGS = ("none", "full")

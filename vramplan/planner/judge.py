@@ -29,8 +29,8 @@ from vramplan.planner.budget import (
 from vramplan.planner.replays import Replays, kept
 from vramplan.planner.setups import setup_of, setup_of_stage, turns_images
 from vramplan.replay.envelope import Envelope, envelope_of
-from vramplan.replay.models import takes_one
 from vramplan.replay.models.modules import Segment
+from vramplan.replay.models.parts import takes_one
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT

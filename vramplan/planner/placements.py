@@ -20,8 +20,8 @@ from vramplan.planner.optimal import (
 from vramplan.planner.probes import ProbedSizes
 from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.planner.subjects import subjects_of
-from vramplan.replay.models import block_kinds, blocks_are_alike, holds_outputs
 from vramplan.replay.models.modules import Segment
+from vramplan.replay.models.parts import block_kinds, blocks_are_alike, holds_outputs
 from vramplan.replay.optimizers import gradients_wait
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup

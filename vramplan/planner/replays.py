@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
-from vramplan.replay.models import takes_samples_apart
+from vramplan.replay.models.parts import takes_samples_apart
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay, stands_for

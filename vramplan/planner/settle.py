@@ -12,7 +12,7 @@ from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.judge import Judge, last_that_holds
 from vramplan.planner.ladder import Choice, Rung, by_cost, climb, largest_schedule_within
 from vramplan.planner.timed import seconds_of_samples
-from vramplan.replay.models import takes_one
+from vramplan.replay.models.parts import takes_one
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 
 ASTRAY = 2  # runs that fail below an estimate, before it is asked whether any comes through

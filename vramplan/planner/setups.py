@@ -8,8 +8,9 @@ from vramplan.engines import engine_of, imported
 from vramplan.planner.behaviour import planning_of
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.stacks import segments_in
-from vramplan.replay.models import compiles_blocks, masks_padding, no_checkpointing, own_loss, takes_packing
+from vramplan.replay.models.capable import masks_padding, no_checkpointing, own_loss, takes_packing
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES, SMOOTHED
+from vramplan.replay.models.parts import compiles_blocks
 from vramplan.replay.setup import Setup
 from vramplan.values.job import NEXT_FORWARD, Job, of_torchao, shares_weights, trains_all
 from vramplan.values.machine import WITH_TENSOR_CORES, WITH_TF32

@@ -8,7 +8,7 @@ from vramplan.planner.checkpoints import spelled
 from vramplan.planner.labels import Label, Subject
 from vramplan.planner.optimal import Placement
 from vramplan.planner.stacks import segments_in
-from vramplan.replay.models import block_kinds
+from vramplan.replay.models.parts import block_kinds
 from vramplan.replay.models.windows import has_window
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup

@@ -31,7 +31,7 @@ from weakref import ref
 from vramplan.replay.carried import NAME as OF_THE_ITERATION_BEFORE
 from vramplan.replay.checkpoints import Frame
 from vramplan.replay.deferred import Deferred, UnkeptCasts, before_casts
-from vramplan.replay.models import compiled_graphs, compiles_blocks, has_equal_blocks, returns_logits
+from vramplan.replay.models.parts import compiled_graphs, compiles_blocks, has_equal_blocks, returns_logits
 from vramplan.replay.recorder import Backward, Path, Saved, Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import BOOL, FP32, DType, Parameter, Shape, Storage, Tensor

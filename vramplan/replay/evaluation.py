@@ -9,8 +9,9 @@ from __future__ import annotations
 from vramplan.engines import imported
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.kernels import Launches
-from vramplan.replay.models import family, full_blocks
+from vramplan.replay.models import family
 from vramplan.replay.models.modules import LABEL_SMOOTHER, Segment
+from vramplan.replay.models.parts import full_blocks
 from vramplan.replay.observers import Kernels, train
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recipe import recipe_of

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from vramplan.engines import imported
 from vramplan.replay.kernels import Launches
-from vramplan.replay.models import family, iteration_of, kept_of_samples, takes_samples_apart
+from vramplan.replay.models import family, iteration_of
+from vramplan.replay.models.parts import kept_of_samples, takes_samples_apart
 from vramplan.replay.observers import Release, Sharding
 from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.optimizers import optimizer_of

@@ -12,7 +12,7 @@ from vramplan.engines.deepspeed import walk
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.repeats import repeated
 from vramplan.planner.checkpoints import segments_of
-from vramplan.replay.models import no_checkpointing
+from vramplan.replay.models.capable import no_checkpointing
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.observers import Trained
 from vramplan.replay.precision import precision_of

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from vramplan.answers.explanation.copies import Copies, neighbour_of
-from vramplan.replay.models import is_sequence_first, takes_samples_apart
 from vramplan.replay.models.part_names import EMBEDDINGS
+from vramplan.replay.models.parts import is_sequence_first, takes_samples_apart
 from vramplan.replay.notes import Birth, Ref, Step, Weight
 from vramplan.replay.observers import Accumulation
 from vramplan.replay.record import Record

@@ -12,8 +12,9 @@ from vramplan.engines.deepspeed.repeats import repeated, shortened
 from vramplan.replay.asked import AsksInputs
 from vramplan.replay.autograd import backward
 from vramplan.replay.inputs import inputs_of, make_inputs
-from vramplan.replay.models import block_kinds, blocks_are_alike, family
+from vramplan.replay.models import family
 from vramplan.replay.models.modules import CAUSAL_LM, OUTSIDE_LOSSES, Recipe, Segment, Slice
+from vramplan.replay.models.parts import block_kinds, blocks_are_alike
 from vramplan.replay.observers import Sharding, Trained, train
 from vramplan.replay.recorder import Node, Tape, rounded
 from vramplan.replay.reentrant import RunsReentrantly

@@ -14,7 +14,7 @@ from vramplan.replay.models.llama import MLP, Llama, Rotary, rotate_half
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.modules import HEAD_LOSSES, Recipe, rotary_kernel
 from vramplan.replay.models.modules import RMSNorm as LlamaRMSNorm
-from vramplan.replay.models.windows import are_alike, has_window, window_mask
+from vramplan.replay.models.windows import are_alike, has_window, masks_of_kinds, window_mask
 from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import to
@@ -126,12 +126,11 @@ class Olmo2(Llama):
     def masks(self, hidden: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """The masks of blocks without and with a window; Olmo3Model.forward makes both whichever blocks there are."""
         recipe = self.recipe
-        full = mask_of(hidden, recipe)
         if recipe.shape.sliding_window is None:
-            return full, None
-        if recipe.attention == "eager":
-            return full, mask_of(hidden, recipe)
-        return full, None if are_alike(recipe) else window_mask(hidden)
+            return mask_of(hidden, recipe), None
+        if recipe.attention == "eager" or recipe.padded or recipe.masks_packing:
+            return masks_of_kinds(hidden, recipe)
+        return None, None if are_alike(recipe) else window_mask(hidden)
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: per kind the inverse frequencies, kept twice, in fp32."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.engines import brought_for
-from vramplan.replay.models import keeps_last_unit, keeps_root, prefetches_after, reads_head_outside, steps_views
+from vramplan.replay.models import prefetches_after, steps_views
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
+from vramplan.replay.models.parts import keeps_last_unit, keeps_root, reads_head_outside
 from vramplan.replay.observers import Accumulation, Trained
 from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import Tape

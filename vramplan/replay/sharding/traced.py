@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from vramplan.engines import engine_of
 from vramplan.options.words import FLAT_OPTIMIZERS
-from vramplan.replay.models import (
-    compiles_blocks,
-    has_no_biases,
-    prefetches_after,
-    shards_by_blocks,
-    shards_every_selective,
-    shares_by_itself,
-)
+from vramplan.replay.models import prefetches_after, shares_by_itself
+from vramplan.replay.models.parts import compiles_blocks, has_no_biases, shards_by_blocks, shards_every_selective
 from vramplan.replay.sharding import way_of
 from vramplan.replay.techniques.evidence import FLAT, UNITS, given_without_rows, is_traced_with
 from vramplan.replay.techniques.expert_adapters import is_over_experts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramplan.replay.models import gives_views
 from vramplan.replay.models.modules import Segment
+from vramplan.replay.models.parts import gives_views
 
 
 def compiled_segments(family: str, segments: Sequence[Segment]) -> tuple[Segment, ...]:

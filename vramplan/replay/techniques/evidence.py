@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import combinations
 
-from vramplan.replay.models import compiles_blocks, offloads, shares_by_itself
+from vramplan.replay.models import shares_by_itself
+from vramplan.replay.models.capable import offloads
+from vramplan.replay.models.parts import compiles_blocks
 from vramplan.replay.techniques.vocabulary import EVALUATION, GENERATION, given, key_of, techniques_of, traced_code
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job

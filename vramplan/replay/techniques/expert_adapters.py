@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from vramplan.replay.autograd import dropped
-from vramplan.replay.models import adapted_experts
+from vramplan.replay.models.capable import adapted_experts
 from vramplan.replay.models.part_names import DOWN, GATE_UP, ROUTER
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.elementwise import add, mul_scalar

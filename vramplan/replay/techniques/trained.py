@@ -9,9 +9,11 @@ from typing import Any
 from vramplan.replay.asked import AsksInputs
 from vramplan.replay.checkpoints import ALTERNATE_MATMULS, MATMULS
 from vramplan.replay.inputs import inputs_of, make_inputs
-from vramplan.replay.models import asks_no_inputs, family, looks_up_4bit, no_eager_attention
+from vramplan.replay.models import family
+from vramplan.replay.models.capable import looks_up_4bit, no_eager_attention
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, Recipe, Segment
 from vramplan.replay.models.part_names import LAYERS
+from vramplan.replay.models.parts import asks_no_inputs
 from vramplan.replay.observers import Trained, train
 from vramplan.replay.precision import Precision
 from vramplan.replay.record import State

@@ -12,7 +12,7 @@ from vramplan.configs.programs import trainer
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.errors import near_matches
 from vramplan.job.parts import matches_weight
-from vramplan.replay.models import only_kernel_of
+from vramplan.replay.models.capable import only_kernel_of
 from vramplan.values.model import ModelShape
 
 LEGACY_ATTENTIONS = {

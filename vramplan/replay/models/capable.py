@@ -1,0 +1,198 @@
+"""What a family's code can run: attention kernels, checkpoints, losses, adapters, masks, evaluations."""
+
+from __future__ import annotations
+
+from vramplan.replay.models import family, is_own_code, own, published
+from vramplan.values.model import ModelShape
+
+
+def no_fused_attention(name: str) -> str | None:
+    """Why the family's code cannot call `scaled_dot_product_attention`; None where it can."""
+    reason: str | None = getattr(family(name), "no_fused_attention", None)
+    return reason
+
+
+def no_checkpointing(name: str) -> str | None:
+    """Why the family's activations cannot be checkpointed; None where they can."""
+    reason: str | None = getattr(family(name), "no_checkpointing", None)
+    return reason
+
+
+def no_flash_attention(name: str) -> str | None:
+    """Why the family's code cannot call the flash kernels; None where it can."""
+    reason: str | None = getattr(family(name), "no_flash_attention", None)
+    return reason
+
+
+def package_flash(name: str) -> str | None:
+    """What lets the flash-attn package run where PyTorch's flash kernel cannot; None where nothing does."""
+    reason: str | None = getattr(family(name), "package_flash", None)
+    return reason
+
+
+def flash_takes_windows(name: str) -> bool:
+    """Whether the flash-attn package computes the family's windows itself: not where they are chunks."""
+    return getattr(family(name), "chunked", False) is False
+
+
+def no_eager_attention(name: str) -> str | None:
+    """Why the family's code has no attention of its own; None where it has."""
+    reason: str | None = getattr(family(name), "no_eager_attention", None)
+    return reason
+
+
+def only_kernel_of(shape: ModelShape) -> tuple[str, str] | None:
+    """The one kernel that `scaled_dot_product_attention` can run as a model's code calls it, and why; None: any."""
+    only = getattr(family(shape.family), "only_kernel", None)
+    found: tuple[str, str] | None = None if only is None else only(shape)
+    return found
+
+
+def selective_strategies(name: str) -> tuple[str, ...]:
+    """Of `selective` and `selective-op` those that the family was traced with: `selective`, else none."""
+    words: tuple[str, ...] = getattr(family(name), "selective", ())
+    return words
+
+
+def head_losses(name: str) -> tuple[str, ...]:
+    """The losses that the family's head can have instead of its own: `head_losses`, else none."""
+    words: tuple[str, ...] = own(name, "head_losses", ())
+    return words
+
+
+def no_head_losses(name: str) -> str | None:
+    """Why no library puts another head on the family; None where one does, or where nobody said why."""
+    reason: str | None = getattr(family(name), "no_head_losses", None)
+    return reason
+
+
+def own_loss(name: str) -> str | None:
+    """The loss that the family's code computes whatever program runs it: `own_loss`; None: that of the program."""
+    word: str | None = own(name, "own_loss", None)
+    return word
+
+
+def smooths(name: str) -> bool:
+    """Whether labels can be smoothed: with the code of Transformers, and where a program's own says `smooths`."""
+    return own(name, "smooths", not is_own_code(name)) is True
+
+
+def evaluates(name: str) -> bool:
+    """Whether an evaluation can be replayed: the same, and `evaluates`."""
+    return own(name, "evaluates", not is_own_code(name)) is True
+
+
+def generates(name: str) -> bool:
+    """Whether the cache of a generation is counted: the same and `generates`, but for `no_generation`."""
+    return no_generation(name) is None and own(name, "generates", not is_own_code(name)) is True
+
+
+def no_generation(name: str) -> str | None:
+    """Why the cache of a family's code is not counted; None where it is, or where nobody said why."""
+    reason: str | None = own(name, "no_generation", None)
+    return reason
+
+
+def takes_padding(name: str) -> bool:
+    """Whether the family's replay makes the mask of padded sequences, which is else counted beside: `takes_padding`."""
+    return own(name, "takes_padding", False) is True
+
+
+def is_untraced_loss(name: str, word: str) -> bool:
+    """Whether nobody traced a loss with a training program's own code: `untraced_losses`."""
+    return word in own(name, "untraced_losses", ())
+
+
+def calls_flash(name: str) -> bool:
+    """Whether the family's code calls flash-attn itself, beside which it has no SDPA: `calls_flash = True`."""
+    return own(name, "calls_flash", False) is True
+
+
+def not_adapted(name: str) -> tuple[str, ...]:
+    """Linear layers that no adapter sits on, as the family's code adapts their parts: `not_adapted`."""
+    words: tuple[str, ...] = own(name, "not_adapted", ())
+    return words
+
+
+def may_miss_adapter(name: str) -> bool:
+    """Whether an adapter may sit where nothing that the loss depends on is trained: `may_miss_adapter = True`."""
+    return own(name, "may_miss_adapter", False) is True
+
+
+def no_float8(name: str) -> str | None:
+    """Why Float8Linear cannot stand for the family's linear layers; None where it can, or where nobody said why."""
+    reason: str | None = own(name, "no_float8", None)
+    return reason
+
+
+def looks_up_4bit(name: str) -> bool:
+    """Whether 4-bit weights of a runtime's own code are torchao's: `looks_up_4bit = True`."""
+    return own(name, "looks_up_4bit", False) is True
+
+
+def bounds_positions(name: str) -> bool:
+    """Whether positions are a tensor of `max_positions`, though they are no weights: `bounded_positions = True`."""
+    return own(name, "bounded_positions", False) is True
+
+
+def has_conv1d(name: str) -> bool:
+    """Whether the family's linear layers are Conv1D of Transformers, not nn.Linear: `conv1d = True`."""
+    return own(name, "conv1d", False) is True
+
+
+def divides_scores_in_place(shape: ModelShape) -> bool:
+    """Whether the family's eager attention divides scores in place: `divides_scores_in_place(shape)`, else no."""
+    asked = vars(family(shape.family)).get("divides_scores_in_place")
+    return asked is not None and bool(asked.__func__(shape))
+
+
+def offloads(name: str) -> bool:
+    """Whether a runtime's own code offloads activations on a stated basis: `offloads = True`."""
+    return own(name, "offloads", False) is True
+
+
+def drops_out(name: str) -> bool:
+    """Whether the family's code has dropout at all: without `drops_out = False`."""
+    return getattr(family(name), "drops_out", True) is not False
+
+
+def takes_packing(name: str) -> bool:
+    """Whether the family's replay makes the mask of packed sequences, which is else counted beside: `takes_packing`."""
+    return own(name, "takes_packing", False) is True
+
+
+def masks_padding(shape: ModelShape, length: int) -> bool:
+    """Whether the family's code makes the mask of padded sequences in the replay."""
+    return takes_padding(shape.family)
+
+
+def masks_positions(name: str) -> bool:
+    """Whether the family's code makes a mask of position ids, or can: without `masks_positions = False`."""
+    return own(name, "masks_positions", True) is True
+
+
+def no_all_linear(name: str) -> str | None:
+    """Why PEFT's word for every linear layer is not modelled with the family: `no_all_linear`; None where it is."""
+    reason: str | None = own(name, "no_all_linear", None)
+    return reason
+
+
+def takes_only_lora(name: str) -> bool:
+    """Whether the family's adapters were traced with LoRA alone: `only_lora = True`."""
+    return own(name, "only_lora", False) is True
+
+
+def keeps_fp32(name: str) -> bool:
+    """Whether Transformers leaves layers in fp32 where it loads the rest in fp16: `keeps_fp32 = True`."""
+    return own(name, "keeps_fp32", False) is True
+
+
+def adapted_experts(shape: ModelShape) -> dict[str, str]:
+    """What PEFT's LoRA takes for tensors of experts and routers, by names of layers: `adapted_experts(shape)`."""
+    asked = vars(family(published(shape))).get("adapted_experts")
+    return {} if asked is None else dict(asked.__func__(shape))
+
+
+def is_hosted(name: str) -> bool:
+    """Whether what forward saves can live on the host: save_on_cpu around the code of Transformers; else `offloads`."""
+    return not is_own_code(name) or offloads(name)
