@@ -174,7 +174,9 @@ def test_a_plain_fit_loads_no_technique_no_engine_and_one_family() -> None:
     assert {name for name in loaded if name.startswith(techniques)} == clips
     assert {name for name in loaded if name.startswith("replay.models.")} == {
         "replay.models.gpt2",
-        *(f"replay.models.{name}" for name in ("blocks", "capable", "heads", "modules", "part_names", "parts")),  # that all families share
+        *(
+            f"replay.models.{name}" for name in ("blocks", "capable", "heads", "modules", "part_names", "parts")
+        ),  # that all families share
     }
     engines = {name for name in loaded if name.startswith("engines.")}
     assert {name.split(".")[1] for name in engines} <= {"transformers"}

@@ -58,9 +58,19 @@ CHECKPOINTS_OF_TWO = example_setup(
 )
 
 
+PADDED_BELOW_THE_WINDOW = example_setup(
+    model("olmo3", layers=5, hidden_size=8, intermediate_size=24, sliding_window=64, sliding_window_pattern=2),
+    sequence_length=2,
+    attention="efficient",
+    loss="dpo",
+    padded=True,
+)
+
+
 @pytest.mark.sweep(4)
 @settings(deadline=None)  # a busy machine is no defect
 @given(preferences(), st.sampled_from([1, 2, 3, 7, 21]))
+@example(PADDED_BELOW_THE_WINDOW, 1)
 def test_the_quick_replay_of_pairs_is_that_of_every_block(setup: Setup, batch: int) -> None:
     quick = replay(setup, batch=min(batch, 2))
     direct = replay(setup, batch=batch, direct=True)

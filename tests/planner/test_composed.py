@@ -69,7 +69,7 @@ def replayed(setup: Setup, placement: Placement, batch: int) -> Record:
 def small(draw: st.DrawFn, types: tuple[str, ...], most: int) -> Setup:
     """An iteration of a model of few blocks, whose loss is made in the model."""
     setup = draw(setups(model_type=draw(st.sampled_from(types))).filter(lambda one: one.loss != "label-smoother"))
-    model = setup.model._replace(layers=draw(st.integers(1, most)))
+    model = setup.model.with_layers(draw(st.integers(1, most)))
     if model.decoder_layers is not None:
         model = model._replace(decoder_layers=min(model.decoder_layers, most))
     if model.vision_layers is not None:
@@ -126,7 +126,7 @@ def test_a_pattern_of_blocks_is_shown_by_few_of_them() -> None:
     few = shortened(model)
     assert (model.layers, few.layers) == (34, 22)
     assert (few.layers - model.layers) % 6 == 0
-    assert shortened(few._replace(layers=7)).layers == 7
+    assert shortened(few.with_layers(7)).layers == 7
 
 
 # The whole answer

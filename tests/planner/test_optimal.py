@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import example, given, settings
@@ -38,11 +38,12 @@ from vramplan.replay.optimizers import gradients_wait
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
+from vramplan.values.model import LinearAttention, ModelShape
 
 
 def probed(setup: Setup, batch: int) -> ProbedSizes:
     def record(segments: tuple[Segment, ...]) -> Record:
-        model = setup.model._replace(layers=sum(segment.times * segment.blocks for segment in segments))
+        model = setup.model.with_layers(sum(segment.times * segment.blocks for segment in segments))
         return replay(setup._replace(model=model, segments=segments), batch=min(batch, 2))
 
     blocks = setup.model.layers
@@ -77,9 +78,24 @@ ONE_BLOCK = setup(
 """The last norm's gradient waits while the block runs, not a gradient of another block, which is larger here."""
 
 
+def linear(layers: int, model_type: str = "qwen3_5_text", **more: Any) -> ModelShape:
+    """A model with linear attention in all blocks: a probe of another number of blocks has it in all of them too."""
+    attention = LinearAttention(
+        key_heads=1, value_heads=1, key_size=8, value_size=8, kernel=1, layers=tuple(range(layers))
+    )
+    return model(model_type, layers=layers, attention_heads=1, key_value_heads=1, linear_attention=attention, **more)
+
+
+SMALL = {"hidden_size": 8, "head_size": 8, "intermediate_size": 24, "partial_rotary_factor": 0.5}
+ONE_LINEAR = setup(linear(1, **SMALL), sequence_length=1, optimizer_implementation="foreach")
+TWO_LINEAR = setup(linear(2, **SMALL), sequence_length=1, attention="efficient", optimizer_implementation="foreach")
+
+
 @pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=18)
 @given(st.data())
+@example(Drawn(ONE_LINEAR, 1, ((0, 0),)))
+@example(Drawn(TWO_LINEAR, 1, ()))
 @example(Drawn(ONE_BLOCK, 1, ()))
 @example(Drawn(ONE_BLOCK._replace(model=model("olmo2", layers=3), precision="amp-bf16"), 2, ((0, 0), (2, 2))))
 def test_the_pieces_of_a_placement_add_up_to_its_replay(data: st.DataObject) -> None:
@@ -100,7 +116,7 @@ def test_the_pieces_of_a_placement_add_up_to_its_replay(data: st.DataObject) -> 
 def test_the_search_equals_trying_everything_by_replay(data: st.DataObject) -> None:
     setup = data.draw(setups(equal=True))
     blocks = data.draw(st.integers(1, 5))
-    setup = setup._replace(model=setup.model._replace(layers=blocks))
+    setup = setup._replace(model=setup.model.with_layers(blocks))
     batch = data.draw(st.sampled_from([1, 2, 5]))
     tried = []
     for placement in placements(blocks):
@@ -116,7 +132,7 @@ def test_the_search_equals_trying_everything_by_replay(data: st.DataObject) -> N
 def test_the_search_equals_trying_everything_up_to_ten_blocks(data: st.DataObject) -> None:
     setup = data.draw(setups(equal=True))
     blocks = data.draw(st.integers(6, 10))
-    setup = setup._replace(model=setup.model._replace(layers=blocks))
+    setup = setup._replace(model=setup.model.with_layers(blocks))
     sizes = probed(setup, data.draw(st.sampled_from([1, 2, 5])))
     holds(sizes, [(recomputed_flops(sizes, p), peak_bytes(sizes, p)) for p in placements(blocks)], data)
 
@@ -148,7 +164,7 @@ def holds(sizes: Sizes, tried: list[tuple[int, int]], data: st.DataObject) -> No
 def test_what_neighbours_share_is_counted_with_the_first_of_them(model_type: str, data: st.DataObject) -> None:
     setup = data.draw(setups(equal=True, model_type=model_type))
     blocks = data.draw(st.integers(2, 9))
-    setup = setup._replace(model=setup.model._replace(layers=blocks))
+    setup = setup._replace(model=setup.model.with_layers(blocks))
     batch = data.draw(st.sampled_from([1, 2, 5]))
     sizes = probed(setup, batch)
     for placement in data.draw(st.lists(st.sampled_from(placements(min(blocks, 8))), min_size=1, max_size=12)):

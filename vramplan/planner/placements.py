@@ -156,7 +156,7 @@ def sizes_at(judge: Judge, micro: int, accumulates: bool) -> Sizes:
 
     def record(segments: tuple[Segment, ...]) -> Record:
         blocks = sum(segment.times * segment.blocks for segment in segments)
-        return played(setup._replace(model=shape._replace(layers=blocks), segments=segments))
+        return played(setup._replace(model=shape.with_layers(blocks), segments=segments))
 
     holds = holds_outputs(shape.family)
     slow, kinds = shares(judge), block_kinds(shape)

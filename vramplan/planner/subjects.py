@@ -54,4 +54,4 @@ def shortened(shape: ModelShape) -> ModelShape:
     if pattern is None or len(shape.stacks) > 1:
         return shape
     fewer = PERIODS * pattern + shape.layers % pattern
-    return shape._replace(layers=min(shape.layers, fewer))
+    return shape.with_layers(min(shape.layers, fewer))

@@ -204,6 +204,22 @@ class ModelShape(NamedTuple):
         """All blocks, numbered through the stacks."""
         return sum(self.stacks)
 
+    def with_layers(self, layers: int) -> ModelShape:
+        """The same with another number of blocks. What all blocks are, all of those are too; what some are, as far."""
+
+        def some(blocks: tuple[int, ...]) -> tuple[int, ...]:
+            if len(blocks) == self.layers:
+                return tuple(range(layers))
+            return tuple(one for one in blocks if one < layers)
+
+        experts, linear = self.experts, self.linear_attention
+        return self._replace(
+            layers=layers,
+            experts=None if experts is None else experts._replace(dense_layers=some(experts.dense_layers)),
+            linear_attention=None if linear is None else linear._replace(layers=some(linear.layers)),
+            unrotated_layers=some(self.unrotated_layers),
+        )
+
     @property
     def takes_images(self) -> bool:
         """Whether a sample has an image."""

@@ -41,7 +41,7 @@ def test_few_blocks_tell_of_all(model_type: str, monkeypatch: pytest.MonkeyPatch
     shape = model(model_type)
     if len(shape.stacks) != 1 or no_checkpointing(shape.family) is not None:
         return
-    shape = shape._replace(layers=9)
+    shape = shape.with_layers(9)
     asked = []
 
     def told(*short: Any) -> Order | None:

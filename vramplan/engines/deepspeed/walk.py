@@ -54,7 +54,7 @@ def order_of(
     if short is not None:
         segments, units = short
         blocks = sum(segment.times * segment.blocks for segment in segments)
-        found = repeated(_order(small._replace(shape=shape._replace(layers=blocks), segments=segments), named), units)
+        found = repeated(_order(small._replace(shape=shape.with_layers(blocks), segments=segments), named), units)
         if found is not None:
             return found
     return _order(small, named)
