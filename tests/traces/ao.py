@@ -35,7 +35,7 @@ def traced(job: Job) -> dict[str, int]:
 
     cast = steps._cast
     with (
-        patch.object(storages, "Storages", Parts),
+        patch.object(steps, "Storages", Parts),
         patch.object(steps, "_cast", lambda job, model: _converted(cast(job, model))),
     ):
         phases = steps.without_data(job._replace(precision="mixed-bf16"))["phases"]

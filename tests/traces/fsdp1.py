@@ -89,7 +89,7 @@ def traced(job: Job) -> dict[str, int]:
     """Peaks of the phases of one step of the first device, in bytes."""
     import torch
 
-    from vramplan.measure import steps, storages
+    from vramplan.measure import steps
 
     whole, freeze = steps._on_device, steps.freeze
     stack = contextlib.ExitStack()
@@ -102,7 +102,7 @@ def traced(job: Job) -> dict[str, int]:
 
     with stack:
         for module, name, own in (
-            (storages, "Storages", joined(job, stack)),
+            (steps, "Storages", joined(job, stack)),
             (steps, "_on_device", shared),
             (steps, "freeze", lambda *_: None),
         ):

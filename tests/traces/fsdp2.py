@@ -113,7 +113,7 @@ def traced(job: Job) -> dict[str, int]:
     """Peaks of the phases of one step of the first device, in bytes."""
     import torch
 
-    from vramplan.measure import steps, storages
+    from vramplan.measure import steps
 
     assert job.sharding is not None
     whole, freeze = steps._on_device, steps.freeze
@@ -127,7 +127,7 @@ def traced(job: Job) -> dict[str, int]:
             return whole(one, _sharded(one, skeleton, mesh))
 
         for module, name, own in (
-            (storages, "Storages", counter),
+            (steps, "Storages", counter),
             (steps, "_on_device", shared),
             (steps, "freeze", lambda *_: None),
         ):
