@@ -144,9 +144,10 @@ class Gathering(Observer):
             self.leaving = ()
 
     def _end_outer(self, entry: OuterEntry) -> None:
-        if entry.members:
+        is_owner = self.owner is entry
+        if entry.members or is_owner:
             self._let_go()
-            if self.owner is entry:
+            if is_owner:
                 self.owner, self.is_over = None, True
             self.held.subtract(entry.members)
             self.leaving = entry.members

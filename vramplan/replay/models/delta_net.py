@@ -13,6 +13,7 @@ from typing import Any
 
 from vramplan.replay.autograd import dropped
 from vramplan.replay.models.modules import ACTIVATIONS, Linear, Recipe, RMSNorm
+from vramplan.replay.observers import Outer
 from vramplan.replay.operators.contrastive import exp
 from vramplan.replay.operators.delta_rule import (
     conv_of_channels,
@@ -91,6 +92,11 @@ class GatedDeltaNet:
         self.in_proj_a = Linear(tape, "in_proj_a", hidden, linear.value_heads, dtype, bias=False)
 
     def __call__(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        with Outer(hidden, own=(self.dt_bias, self.decay_log), read=(self.conv1d,)):
+            return self.mixed(hidden, mask)
+
+    def mixed(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """The module's own forward."""
         linear = self.linear
         if mask is not None:  # apply_mask_to_padding_states
             hidden = times_mask(hidden, mask.alias((*mask.shape, 1), None, None))
