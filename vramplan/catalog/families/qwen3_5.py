@@ -10,25 +10,11 @@ from typing import Any
 from vramplan.catalog.config_classes import FLAG, Keys, ModelType, tower
 from vramplan.catalog.families import qwen2_vl, qwen3_next, qwen3_vl
 from vramplan.catalog.families.clip import read_inside
-from vramplan.catalog.families.qwen2_vl import IMAGE_SIZE
 from vramplan.catalog.fields import Fields
 from vramplan.values.model import ModelShape
 
 DENSE, MOE = "qwen3_5_text", "qwen3_5_moe_text"
 VISION_KEYS: Keys = {key: one for key, one in qwen3_vl.VISION_KEYS.items() if key != "deepstack_visual_indexes"}
-VISION_DEFAULTS = {
-    "image_size": IMAGE_SIZE,
-    "patch_size": 16,
-    "channels": 3,
-    "vision_merge": 2,
-    "vision_frames": 2,
-    "vision_positions": 2304,
-    "vision_layers": 27,
-    "vision_hidden_size": 1152,
-    "vision_attention_heads": 16,
-    "vision_intermediate_size": 4304,
-    "vision_activation": "gelu_pytorch_tanh",
-}
 
 
 def _reader(of_text: str) -> Callable[[Fields, dict[str, Any]], None]:
@@ -86,7 +72,7 @@ def _with_images(config: str, of_text: str) -> ModelType:
         family="qwen3_5",
         tasks=("lm",),
         written=_writer(of_text),
-        defaults={**VISION_DEFAULTS, **kind.defaults},
+        defaults={**qwen3_vl.VISION_DEFAULTS, **kind.defaults},
         fixed={**kind.fixed, "vision_attention_dropout": 0.0},
         keys={"tie_word_embeddings": ("tied_embeddings", FLAG)},
         adjust=_reader(of_text),

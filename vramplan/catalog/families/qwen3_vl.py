@@ -57,6 +57,20 @@ def three_of(fields: Mapping[str, Any]) -> tuple[int, ...]:
     return found[: fields["layers"]]
 
 
+VISION_DEFAULTS = {
+    "image_size": IMAGE_SIZE,
+    "patch_size": 16,
+    "channels": 3,
+    "vision_merge": 2,
+    "vision_frames": 2,
+    "vision_positions": 2304,
+    "vision_layers": 27,
+    "vision_hidden_size": 1152,
+    "vision_attention_heads": 16,
+    "vision_intermediate_size": 4304,
+    "vision_activation": "gelu_pytorch_tanh",
+}
+
 TYPES = {
     "qwen3_vl": ModelType(
         config="Qwen3VLConfig",
@@ -64,17 +78,7 @@ TYPES = {
         tasks=("lm",),
         written=_written,
         defaults={
-            "image_size": IMAGE_SIZE,
-            "patch_size": 16,
-            "channels": 3,
-            "vision_merge": 2,
-            "vision_frames": 2,
-            "vision_positions": 2304,
-            "vision_layers": 27,
-            "vision_hidden_size": 1152,
-            "vision_attention_heads": 16,
-            "vision_intermediate_size": 4304,
-            "vision_activation": "gelu_pytorch_tanh",
+            **VISION_DEFAULTS,
             **TEXT_DEFAULTS,
             "vocabulary_size": 151936,
             "hidden_size": 4096,

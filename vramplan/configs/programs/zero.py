@@ -179,6 +179,26 @@ def inline_facts(sheet: Sheet, key: str) -> dict[str, Any] | None:
     return _read(sheet, below, key) if below else None
 
 
+def named_below(sheet: Sheet, meaning: Meaning, program: str) -> tuple[bool, int | None]:
+    """Whether `deepspeed` has or names a configuration, and its stage; None where the file that it names is not here.
+
+    `program`: the one that comes with files of its own.
+    """
+    inline, path = inline_facts(sheet, "deepspeed"), sheet.get("deepspeed")
+    if inline is not None:
+        return True, deepspeed(sheet, meaning, inline, "deepspeed")
+    if not isinstance(path, str) or not path.strip():
+        return False, None
+    meaning.pointed["deepspeed"] = path
+    facts = facts_of(sheet, path, "deepspeed")
+    if facts is None:
+        meaning.ask("parallel.sharding", f"deepspeed: {path} is not here; give that file too")
+        return True, None
+    if sheet.opened(path) is None:
+        meaning.note(f"deepspeed: {path} is read as {program} has it")
+    return True, deepspeed(sheet, meaning, facts, "deepspeed")
+
+
 def _read(sheet: Sheet, written: Mapping[str, Written], key: str) -> dict[str, Any]:
     """The facts of settings that are there; they are sorted out with those of the sheet."""
     sheet.adopt(key, Sheet(written, RELEASES[0]), TABLE)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from math import prod
 
-from vramplan.replay.operators.ends import SORTED_INDICES
+from vramplan.replay.operators.ends import sorting_bytes
 from vramplan.replay.operators.views import Grads
-from vramplan.replay.recorder import Saved, Tape, rounded
+from vramplan.replay.recorder import Saved, Tape
 from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Parameter, Shape, Tensor
 
 
@@ -101,13 +101,7 @@ def embedding_of_part(ids: Tensor, weight: Parameter, devices: int) -> Tensor:
     per_sample = prod(ids.shape) // (tape.batch if batched else 1)
 
     def workspace_bytes(batch: int) -> int:
-        n = per_sample * (batch if batched else 1)
-        if n <= SORTED_INDICES:
-            return 0
-        segments = min(n, vocabulary)
-        partial = n // 10 + segments
-        scratch = rounded(partial * width * 4) + rounded(8 * partial) + 3 * rounded(8 * n) + 2 * rounded(8 * segments)
-        return rounded(scratch)
+        return sorting_bytes(per_sample * (batch if batched else 1), vocabulary, width)
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape

@@ -13,6 +13,19 @@ from vramplan.replay.tensors import Parameter, Tensor
 SORTED_INDICES = 3072  # above so many an embedding's gradient sorts them (aten/src/ATen/native/cuda/Embedding.cu)
 
 
+def sorting_bytes(indices: int, vocabulary: int, width: int) -> int:
+    """Scratch of an embedding's gradient: sorted and original indices, segment offsets and fp32 partial sums.
+
+    The number of partial segments is n // 10 + min(n, V). Up to SORTED_INDICES there is none.
+    """
+    if indices <= SORTED_INDICES:
+        return 0
+    segments = min(indices, vocabulary)
+    partial = indices // 10 + segments
+    sums, offsets = rounded(partial * width * 4), rounded(8 * partial)
+    return rounded(sums + offsets + 3 * rounded(8 * indices) + 2 * rounded(8 * segments))
+
+
 def embedding(ids: Tensor, weight: Parameter, *, returned: bool = True) -> Tensor:
     """`F.embedding`: new, the rows that are looked up; `returned` says that the module returns them as they are.
 
@@ -30,13 +43,7 @@ def embedding(ids: Tensor, weight: Parameter, *, returned: bool = True) -> Tenso
     per_sample = prod(ids.shape) // (tape.batch if batched else 1)
 
     def workspace_bytes(batch: int) -> int:
-        n = per_sample * (batch if batched else 1)
-        if n <= SORTED_INDICES:
-            return 0
-        segments = min(n, vocabulary)
-        partial = n // 10 + segments
-        scratch = rounded(partial * width * 4) + rounded(8 * partial) + 3 * rounded(8 * n) + 2 * rounded(8 * segments)
-        return rounded(scratch)
+        return sorting_bytes(per_sample * (batch if batched else 1), vocabulary, width)
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape

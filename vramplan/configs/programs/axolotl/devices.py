@@ -28,19 +28,9 @@ SHARDINGS = {
 
 def strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
     """The stage of ZeRO, and whether FSDP is used."""
-    whole = sheet.get("deepspeed")
-    inline = zero.inline_facts(sheet, "deepspeed")
-    if inline is not None:
-        return zero.deepspeed(sheet, meaning, inline, "deepspeed"), False
-    if isinstance(whole, str) and whole.strip():
-        facts = zero.facts_of(sheet, whole, "deepspeed")
-        meaning.pointed["deepspeed"] = whole
-        if facts is None:
-            meaning.ask("parallel.sharding", f"deepspeed: {whole} is not here; give that file too")
-            return None, False
-        if sheet.opened(whole) is None:
-            meaning.note(f"deepspeed: {whole} is read as Axolotl has it")
-        return zero.deepspeed(sheet, meaning, facts, "deepspeed"), False
+    is_named, stage = zero.named_below(sheet, meaning, "Axolotl")
+    if is_named:
+        return stage, False
     below = {key.removeprefix("fsdp_") if key != "fsdp_version" else key: v for key, v in _fsdp(sheet).items()}
     options = sheet.texts("fsdp") or []
     if not below and not options:

@@ -26,19 +26,9 @@ def devices(sheet: Sheet, meaning: Meaning) -> None:
 
 def strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
     """The stage of ZeRO, and whether FSDP is used."""
-    whole = sheet.get("deepspeed")
-    inline = zero.inline_facts(sheet, "deepspeed")
-    if inline is not None:
-        return zero.deepspeed(sheet, meaning, inline, "deepspeed"), False
-    if isinstance(whole, str) and whole.strip():
-        facts = zero.facts_of(sheet, whole, "deepspeed")
-        meaning.pointed["deepspeed"] = whole
-        if facts is None:
-            meaning.ask("parallel.sharding", f"deepspeed: {whole} is not here; give that file too")
-            return None, False
-        if sheet.opened(whole) is None:
-            meaning.note(f"deepspeed: {whole} is read as LLaMA-Factory has it")
-        return zero.deepspeed(sheet, meaning, facts, "deepspeed"), False
+    is_named, stage = zero.named_below(sheet, meaning, "LLaMA-Factory")
+    if is_named:
+        return stage, False
     options = sheet.get("fsdp")
     below = sheet.under("fsdp_config")
     sheet.text("fsdp_transformer_layer_cls_to_wrap")
