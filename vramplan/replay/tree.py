@@ -138,7 +138,8 @@ def _copies_alive(birth: Path, death: Path) -> int:
     """Copies of a storage born in the unit `birth` that die by one death in `death`.
 
     Inside the same unit each copy kills its own. In a neighbour at the same depth it is the tensor handed over from the
-    unit next to it, of which one is alive. Outside, all copies die.
+    unit next to it, of which one is alive. Outside, all copies die. Units inside of neighbours are a
+    recomputation's and those that it is for, as deep as each other: each copy has its own, or that of the one before.
     """
     copies = 1
     same = True
@@ -146,6 +147,8 @@ def _copies_alive(birth: Path, death: Path) -> int:
         if same and depth < len(death):
             if death[depth][0] != unit:
                 same = False
+            continue
+        if depth < len(death):
             continue
         copies *= count
     return copies

@@ -239,7 +239,8 @@ def chunk_gated_delta_rule(
     with unread(tape, chunks == 1) as _unused:  # nobody reads what a single chunk writes
         key = mul(key, unsqueeze(exp(sub(narrow(cum_decay, -1, 1), cum_decay)), 4))
         chunk_decay = unsqueeze(unsqueeze(exp(select(cum_decay, 3)), 3), 4)
-    for i in range(chunks):
+    # the first and the last meet the outside; from the second on gradients of what all share are added up
+    for i, _ in tape.repeat(chunks, stride=0, apart=(1, chunks - 2)):
         v_new = sub(select(new_values, 2), matmul(select(k_cumdecay, 2), state))
         inter = matmul(select(query, 2), state)
         core = into_place(core, add(inter, matmul(select(intra, 2), v_new)))
