@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from vramplan.answers.explanation.copies import Copies, neighbour_of
+from vramplan.replay.ledger import Path
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.parts import is_sequence_first, takes_samples_apart
 from vramplan.replay.notes import Birth, Ref, Step, Weight
@@ -123,6 +124,14 @@ class Trace:
             if not moved:
                 return found
 
+    @cached_property
+    def _born_in(self) -> dict[Path, list[int]]:
+        """The storages that each repeated unit makes."""
+        found: dict[Path, list[int]] = {}
+        for birth in self.births:
+            found.setdefault(birth.path, []).append(birth.index)
+        return found
+
     def _heir(self, index: int, copies: dict[int, int]) -> int:
         """The storage in which a sum goes on: each is made when the one before it dies, until one that is alive."""
         events, at, size = self.record.events, index, self.bytes_of(self.births[index])
@@ -130,8 +139,19 @@ class Trace:
             after = self.births[at].died_at + 1
             at = events[after] if after < len(events) else -1
             if at < 0 or self.bytes_of(self.births[at]) != size:
-                return index
+                return self._twin(index, copies)
         return at
+
+    def _twin(self, index: int, copies: dict[int, int]) -> int:
+        """The tensor that each copy of a unit inside of a block makes and hands on, as the one before the first did."""
+        birth = self.births[index]
+        kind = birth.label.rstrip(".0123456789")
+        for twin in self._born_in.get(birth.died_path, ()):
+            one = self.births[twin]
+            alike = one.label.rstrip(".0123456789") == kind and self.bytes_of(one) == self.bytes_of(birth)
+            if alike and copies.get(twin, 0) >= -copies[index]:
+                return twin
+        return index
 
     # ---------------------------------------------------------------------------------------------------- names
     def group_of(self, birth: Birth) -> str:
