@@ -206,16 +206,25 @@ def models(
         fields["sliding_window"] = draw(st.sampled_from([None, 1, 64, 128]))
     if "sliding_window_start" in kind.defaults:
         fields["sliding_window_start"] = 0 if equal else draw(st.integers(0, layers))
+    if "unrotated_layers" in kind.defaults:
+        fields["unrotated_layers"] = () if equal else draw(some_blocks(layers))
     if model_type == "falcon":
         fields |= draw(falcons(heads))
     fields = {key: value for key, value in fields.items() if key not in kind.fixed}
     return shape_from_fields(fields)
 
 
+def some_blocks(layers: int, most: int | None = None) -> st.SearchStrategy[tuple[int, ...]]:
+    """Numbers of blocks of another kind: anywhere, of which there may be a most, or in turns with the others."""
+    anywhere = st.sets(st.integers(0, layers - 1), max_size=most).map(lambda blocks: tuple(sorted(blocks)))
+    in_turns = st.integers(2, 4).map(lambda period: tuple(i for i in range(layers) if (i + 1) % period))
+    return anywhere | in_turns
+
+
 @st.composite
 def experts(draw: st.DrawFn, model_type: str, layers: int) -> dict[str, Any]:
     """Experts of a model type, as far as they are open; grouped products want multiples of 8."""
-    dense = st.sets(st.integers(0, layers - 1), max_size=3).map(lambda blocks: tuple(sorted(blocks)))
+    dense = some_blocks(layers, 3)
     active = draw(st.integers(1, 4))
     fields: dict[str, Any] = {
         "experts.count": draw(st.sampled_from([4, 6, 8])),
@@ -252,14 +261,13 @@ def latent_attention(draw: st.DrawFn, multiple: int) -> dict[str, Any]:
 def linear_attention(draw: st.DrawFn, layers: int, *, equal: bool) -> dict[str, Any]:
     """Linear attention in any of the blocks; with `equal` in all of them."""
     key_heads = draw(st.integers(1, 3))
-    some = st.sets(st.integers(0, layers - 1)).map(lambda blocks: tuple(sorted(blocks)))
     return {
         "linear_attention.key_heads": key_heads,
         "linear_attention.value_heads": key_heads * draw(st.integers(1, 2)),
         "linear_attention.key_size": draw(st.sampled_from([8, 20, 128])),
         "linear_attention.value_size": draw(st.sampled_from([8, 24, 128])),
         "linear_attention.kernel": draw(st.integers(1, 5)),
-        "linear_attention.layers": tuple(range(layers)) if equal else draw(some),
+        "linear_attention.layers": tuple(range(layers)) if equal else draw(some_blocks(layers)),
     }
 
 

@@ -40,8 +40,8 @@ def small_roofline(fit: FitResult) -> Roofline:
             KernelRow("add", "backward", "bytes", ((4, 8),), 3, 0, 10**9, 0.001, 0.001, "memory-bandwidth"),
         ),
         blocks=(
-            BlockRow(0, 2, 0.01, 0.0, 0.02, 10**12, 10**9, 0.06),
-            BlockRow(None, 1, 0.001, 0.0, 0.002, 0, 10**6, 0.003),
+            BlockRow(0, 3, 2, 0.01, 0.0, 0.02, 10**12, 10**9, 0.06),
+            BlockRow(None, 0, 1, 0.001, 0.0, 0.002, 0, 10**6, 0.003),
         ),
         collectives=(CollectiveRow("all-reduce", "data", "backward", 10**9, 2, 1, 0.01, True),),
     )

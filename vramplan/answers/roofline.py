@@ -93,7 +93,7 @@ def _bound(one: Priced, rates: Rates) -> str:
 
 
 def _blocks(priced: Iterable[Priced], record: Record, steps: int, whole: float) -> tuple[BlockRow, ...]:
-    """By the outermost repeated unit: a block, or a checkpoint with the blocks in it."""
+    """By the outermost repeated unit: a block, or several in a checkpoint or in turns."""
     copies = {path[0][0]: path[0][1] for _, path in record.marks if path}
     sums: dict[int, list[Priced]] = {}
     for one in priced:
@@ -105,9 +105,11 @@ def _blocks(priced: Iterable[Priced], record: Record, steps: int, whole: float) 
             direction: sum(one.seconds for one in members if one.kernel.direction == direction) / count
             for direction in ("forward", "recompute", "backward")
         }
+        first, blocks = record.numbers[unit] if unit in copies and unit < len(record.numbers) else (None, 0)
         rows.append(
             BlockRow(
-                first=record.numbers[unit][0] if unit in copies and unit < len(record.numbers) else None,
+                first=first,
+                blocks_each=blocks,
                 copies=count,
                 forward_seconds=seconds["forward"],
                 recompute_seconds=seconds["recompute"],

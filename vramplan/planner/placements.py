@@ -142,16 +142,18 @@ def sizes_at(judge: Judge, micro: int, accumulates: bool) -> Sizes:
     setup = judge.setup("none", accumulates)
     shape = setup.model
 
+    alike = blocks_are_alike(shape, setup.sequence_length, setup.attention)
+
     def played(short: Setup) -> Record:
         key = (short.model.layers, short.segments, accumulates, one)
         found = judge.probes.get(key)
         if found is None:
-            found = judge.probes[key] = judge.replays.record(short, 1 if one else 2)
+            found = judge.probes[key] = judge.replays.record(short, 1 if one else 2, periodic=alike)
         return found
 
     whole = judge.record("none", accumulates, one)
     waits = gradients_wait(setup.optimizer)
-    if not blocks_are_alike(shape, setup.sequence_length, setup.attention):
+    if not alike:
         return ComposedSizes(*subjects_of(setup, played), whole, micro, waits=waits)
 
     def record(segments: tuple[Segment, ...]) -> Record:

@@ -34,7 +34,7 @@ class Replays:
     def __init__(self, most_records: int = MOST_RECORDS) -> None:
         self.most_records = most_records
         self.most_direct, self.most_simulations = MOST_DIRECT, MOST_SIMULATIONS
-        self._records: OrderedDict[tuple[Setup, int], Record] = OrderedDict()
+        self._records: OrderedDict[tuple[Setup, int, bool], Record] = OrderedDict()
         self._direct: OrderedDict[tuple[Setup, int], Records] = OrderedDict()
         self._simulations: OrderedDict[Hashable, Simulation] = OrderedDict()
         self._unmet: OrderedDict[Hashable, dict[Settings, Reservation]] = OrderedDict()
@@ -44,9 +44,10 @@ class Replays:
         """Records that are kept."""
         return len(self._records)
 
-    def record(self, setup: Setup, batch: int) -> Record:
-        """`replay(setup, batch=batch)`."""
-        return _once(self._records, (setup, batch), self.most_records, lambda: replay(setup, batch=batch))
+    def record(self, setup: Setup, batch: int, *, periodic: bool = True) -> Record:
+        """`replay(setup, batch=batch, periodic=periodic)`."""
+        key = (setup, batch, periodic)
+        return _once(self._records, key, self.most_records, lambda: replay(setup, batch=batch, periodic=periodic))
 
     def shown(self, setup: Setup, micro: int) -> Record:
         """The same with every event of a micro-batch: where samples are taken one by one, those of each of them."""

@@ -71,6 +71,8 @@ class CompiledTape(Tape):
     model returns them beside its loss.
     """
 
+    periodic = False
+
     def __init__(
         self,
         batch: int,

@@ -58,6 +58,8 @@ class Ledger:
     copy of a repeated unit is played, as the simulated allocator needs it; a direct replay is always unrolled.
     """
 
+    periodic = True  # whether several blocks that come in turns may be one repeated unit
+
     def __init__(self, batch: int, *, direct: bool = False, unrolled: bool = False) -> None:
         self.batch = batch
         self.direct = direct

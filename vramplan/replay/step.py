@@ -36,7 +36,13 @@ HALF_BYTES = 2  # weights are brought to 16 bits before they are quantized
 
 
 def replay(
-    setup: Setup, *, batch: int = 2, direct: bool = False, unrolled: bool = False, tape: Tape | None = None
+    setup: Setup,
+    *,
+    batch: int = 2,
+    direct: bool = False,
+    unrolled: bool = False,
+    periodic: bool = True,
+    tape: Tape | None = None,
 ) -> Record:
     """Replay one iteration, on a fresh tape of the caller's if one is given.
 
@@ -44,13 +50,14 @@ def replay(
     replays every block at exactly that micro-batch, sizes rounded one by one: the reference that tests compare with.
     `unrolled=True` replays every block too, and is valid for the micro-batches that it is valid for without: what
     the simulated allocator plays. Only a step that is neither compiled nor a stage of a pipeline can be unrolled.
+    `periodic=False` gives every block or checkpoint a unit of its own kind, where blocks come in turns.
     """
     enabled = gc.isenabled()
     gc.disable()  # a collection in the middle would cost time; lifetimes do not depend on it
     try:
         address = iteration_of(setup.model.family, in_pipeline=setup.stage is not None)
         own = replay_one if address is None else imported(address)
-        record: Record = own(setup, tape or tape_for(setup, batch, direct=direct, unrolled=unrolled))
+        record: Record = own(setup, tape or tape_for(setup, batch, direct, unrolled, periodic))
         return record
     finally:
         if enabled:
@@ -69,10 +76,11 @@ def stands_for(setup: Setup, micro: int) -> int:
     return min(micro, 2)
 
 
-def tape_for(setup: Setup, batch: int, *, direct: bool = False, unrolled: bool = False) -> Tape:
+def tape_for(setup: Setup, batch: int, direct: bool, unrolled: bool, periodic: bool) -> Tape:
     """A fresh tape that plays a step as the setup runs it: operator by operator, or compiled."""
     if not setup.compile:
-        return Tape(batch, direct=direct, unrolled=unrolled)
+        kind = Tape if periodic else BlockTape
+        return kind(batch, direct=direct, unrolled=unrolled)
     tape: Tape = imported("vramplan.replay.compiled:tape_of")(setup, batch, direct=direct)
     return tape
 
@@ -85,6 +93,12 @@ def replay_one(setup: Setup, tape: Tape) -> Record:
     iteration.backward(loss)
     iteration.step()
     return iteration.record(saved_at)
+
+
+class BlockTape(Tape):
+    """Records what the search for placements takes apart: each block or checkpoint is a unit of its own."""
+
+    periodic = False
 
 
 class Iteration:

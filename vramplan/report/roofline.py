@@ -116,9 +116,11 @@ def _operators(answer: Roofline) -> list[list[str]]:
 
 
 def _block(row: BlockRow) -> list[str]:
-    name = OUTSIDE if row.first is None else f"{row.first}"
-    if row.first is not None and row.copies > 1:
-        name = f"{row.first} and {row.copies - 1} like it"
+    name = OUTSIDE
+    if row.first is not None:
+        several = row.blocks_each > 1
+        name = f"{row.first}-{row.first + row.blocks_each - 1}" if several else f"{row.first}"
+        name += f" and {row.copies - 1} like {'them' if several else 'it'}" if row.copies > 1 else ""
     seconds = (row.forward_seconds, row.recompute_seconds, row.backward_seconds)
     return [name, *map(_time, seconds), _giga(row.flops), _giga(row.bytes), share_text(row.share)]
 

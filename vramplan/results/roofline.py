@@ -36,9 +36,13 @@ class KernelRow(NamedTuple):
 
 
 class BlockRow(NamedTuple):
-    """Equal blocks, or segments of blocks under one checkpoint, or what is outside of them; seconds are of one."""
+    """Equal blocks, or what is outside of them; seconds are of one.
+
+    Several blocks are one of these under one checkpoint, and where blocks of different kinds come in turns.
+    """
 
     first: int | None  # number of the first; None: outside of the blocks
+    blocks_each: int  # 0 outside of the blocks
     copies: int
     forward_seconds: float
     recompute_seconds: float

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, overload
 from vramplan.replay.autograd import checkpoint
 from vramplan.replay.models.modules import Segment, as_is
 from vramplan.replay.models.part_names import LAYERS
+from vramplan.replay.models.rows import Row
 from vramplan.replay.observers import Sharding, Trained
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
@@ -96,17 +97,10 @@ def run_blocks(
         hidden = hidden.pop()
     hand: Callable[[Any], Any] = all_of if carries else hidden_of
     firsts = [] if kind is None else first_of_each(segments, kind)
-    breaks = [] if kind is None or alike else changes(segments, kind)
-    if make_up is not None:
-        made_up = changes(segments, make_up)
-        firsts += made_up
-        if Sharding in tape.roles:  # a block's gradients are reduced in buffers that the one below it frees
-            firsts += [one - 1 for one in made_up if one]
     if Trained in tape.roles:
         make = in_its_part(tape, make, numbered_from)
         block = tape.role(Trained).block
-        modules: Callable[[int], object] = make_up or (lambda i: None)  # what is trained may be in some of them alone
-        firsts += blocks_apart(segments, lambda i: (block(numbered_from + i), modules(i)), kind)
+        firsts += blocks_apart(segments, lambda i: block(numbered_from + i), kind, make_up)
     hands = hands_to_all or each_is_a_checkpoint(segments)
     sharding = tape.role(Sharding)
     # whether a checkpoint is inside of the hooks of what shares the states
@@ -116,11 +110,11 @@ def run_blocks(
         make = sharding.around_checkpoints(make, tuple(name for name, one in handed_to(0).items() if one is not None))
     make = sharding.units(make)
     firsts += sharding.apart()
-    apart = firsts + breaks
+    row = Row(tape, firsts, None if alike else kind, make_up)
     at = 0
     for i, (times, size, checkpointed, selects) in enumerate(segments):
         if not checkpointed or inside:
-            for first, _ in tape.repeat(times * size, start=start + at, apart=[one - at for one in apart]):
+            for first in row.items(at, times * size, start=start + at):
                 result = make(at + first)(hidden)
                 hidden = hand(result)
                 if outputs is not None:
@@ -130,15 +124,11 @@ def run_blocks(
             # unless the loop keeps what a single block returned
             opens = outputs is not None or i == 0 or not segments[i - 1].checkpointed
             closes = outputs is not None or i + 1 == len(segments) or not segments[i + 1].checkpointed
-            holders = [(one - at) // size for one in firsts]
-            if kind is not None and not alike:
-                holders += unlike_the_one_before(times, size, at, kind)
-            run = tape.repeat(times, first=opens, last=closes, start=start + at, stride=size, apart=holders)
-            for first, _ in run:
+            for first in row.items(at, times, size, start=start + at, opens=opens, closes=closes):
                 beside = handed_to(at + first * size) if hands else NOTHING
                 given = {name: sharding.taken(one) for name, one in beside.items() if one is not None}
                 names = tuple(given)
-                segment = segment_of(tape, size, make, at + first * size, apart, carries=carries, names=names)
+                segment = segment_of(row, size, make, at + first * size, carries=carries, names=names)
                 result = checkpoint(tape, segment, hidden, *given.values(), keeps=selects)
                 del segment, given
                 hidden = hand(result)
@@ -201,18 +191,6 @@ def first_of_each(segments: Sequence[Segment], kind: Callable[[int], object]) ->
     return list(found.values())
 
 
-def changes(segments: Sequence[Segment], kind: Callable[[int], object]) -> list[int]:
-    """The blocks whose kind is not that of the block before."""
-    count = sum(times * size for times, size, _, _ in segments)
-    return [i for i in range(1, count) if kind(i) != kind(i - 1)]
-
-
-def unlike_the_one_before(times: int, size: int, at: int, kind: Callable[[int], object]) -> list[int]:
-    """The checkpoints of a run whose blocks are of other kinds than those of the checkpoint before."""
-    kinds = [[kind(at + i * size + k) for k in range(size)] for i in range(times)]
-    return [i for i in range(1, times) if kinds[i] != kinds[i - 1]]
-
-
 class Segmented:
     """The function of a checkpoint, and the blocks that it runs."""
 
@@ -231,11 +209,10 @@ class Segmented:
 
 
 def segment_of(
-    tape: Tape,
+    row: Row,
     size: int,
     make: Callable[[int], Block],
     at: int,
-    apart: Sequence[int] = (),
     *,
     carries: bool = False,
     names: Sequence[str] = (),
@@ -248,13 +225,12 @@ def segment_of(
     """
     blocks: dict[int, Any] = {}
     makes = [make]
-    every = tape.role(Sharding).every_block_of_a_checkpoint
-    alone = list(range(size)) if every else [one - at for one in apart]
+    every = row.tape.role(Sharding).every_block_of_a_checkpoint
     hand: Callable[[Any], Any] = as_is if carries else hidden_of
 
     def run(hidden: Any, *handed: Tensor) -> Any:
         result = None
-        for first, _ in tape.repeat(size, apart=alone):
+        for first in row.items(at, size, every=every):
             block: Any = blocks.get(first)
             if block is None:
                 block = blocks[first] = makes[0](at + first)
@@ -280,14 +256,15 @@ def blocks_apart(
     segments: Sequence[Segment],
     trained: Callable[[int], object],
     kind: Callable[[int], object] | None,
+    make_up: Callable[[int], object] | None,
 ) -> list[int]:
     """Blocks that are played on their own, because they are not like their neighbours.
 
-    Blocks in a row that are trained alike form a run; blocks of other modules are trained otherwise. The first block of
-    a run may get an input that needs no gradient, and the second be the first that keeps what all of a kind share; the
-    last hands its output to another run.
+    Blocks in a row that are trained alike form a run. Its first block of some modules may get an input that needs no
+    gradient, as what is trained may be in other modules alone, and the second be the first that keeps what all of a
+    kind share; the last of the run hands its output to another one.
     """
-    found: dict[tuple[int, object, bool], int] = {}
+    found: dict[tuple[int, object, object, bool], int] = {}
     apart: list[int] = []
     run, before, at = 0, None, 0
     for times, size, checkpointed, _ in segments:
@@ -297,7 +274,7 @@ def blocks_apart(
                 run += 1
                 apart.append(i - 1)
             before = now
-            key = (run, None if kind is None else kind(i), checkpointed)
+            key = (run, kind and kind(i), make_up and make_up(i), checkpointed)
             found[key] = found.get(key, 0) + 1
             if found[key] <= 2:
                 apart.append(i)
