@@ -14,15 +14,11 @@ from typing import Any
 from vramplan.catalog.text import read_text
 from vramplan.configs import launched, reading, registry
 from vramplan.configs.programs import accelerate
-from vramplan.configs.programs.megatron import options
 from vramplan.configs.reading import Wanted
-from vramplan.configs.sheet import Program, Written
+from vramplan.configs.sheet import DEVICES, Program, Written
 from vramplan.errors import InputError, Problem
 from vramplan.results.reading import ReadJob, ReadValue
 from vramplan.tuples import NamedTuple
-
-HOW = ("accelerate", "deepspeed")
-"""Programs whose files say how devices share the work, not what is trained."""
 
 PARENTS = 6  # folders above a file in which the paths that it names may begin
 MUST_MATCH = ("micro_batch_size", "gradient_accumulation_steps", "max_gradient_norm")
@@ -45,7 +41,7 @@ class Part(NamedTuple):
     @property
     def is_how(self) -> bool:
         """Whether it says how devices share the work."""
-        return self.program.name in HOW
+        return self.program.says_how
 
 
 def read_files(files: Sequence[str], wanted: Wanted) -> ReadJob:
@@ -119,11 +115,9 @@ def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -
             if wanted.program is None:
                 raise
             program = registry.program_of(wanted.program)
-        if wanted.program and program.name not in HOW:
+        if wanted.program and not program.says_how:
             program = registry.program_of(wanted.program)
-    if program.name == "megatron-lm":
-        written = options.from_yaml(written) or written
-    yield Part(program, written, file, text)
+    yield Part(program, program.prepared(written), file, text)
 
 
 def _launching(written: dict[str, Written], file: str, text: str, find: Opened) -> Iterator[Part]:
@@ -199,27 +193,23 @@ def _together(parts: Sequence[Part], files: Sequence[str], wanted: Wanted, find:
     read: dict[str, ReadJob] = {}
     beside = dict(wanted.beside)
     devices = wanted.devices
-    for name in HOW:
-        part = next((one for one in parts if one.program.name == name), None)
-        others = [one.program.name for one in parts if one is not part]
-        if part is None or (name == "deepspeed" and _is_named(part, parts, find)):
+    for part in sorted((one for one in parts if one.is_how), key=lambda one: not one.program.file_keys):
+        if _is_named(part, parts):
             continue
-        alone = wanted if not others else replace(wanted, version=None)
+        alone = wanted if len(parts) == 1 else replace(wanted, version=None)
         found = reading.job_of(
             part.program, part.written, [part.file], replace(alone, devices=devices), part.text, find
         )
-        read[name] = found
+        read[part.program.name] = found
         told = {value.key: value.value for value in found.values}
         typed = wanted.beside
         beside |= {key: value for key, value in told.items() if key not in typed and key != "precision"}
-        if name == "accelerate":
-            word = part.written.get("mixed_precision")
-            if word is not None and word.value not in (None, "no", False):
-                beside["mixed_precision"] = str(word.value).lower()
-            if devices is None and isinstance(told.get("parallel.data"), int):
-                devices = told["parallel.data"] * told.get("parallel.context", 1) * told.get("parallel.tensor", 1)
+        more = part.program.tells(part.written, told)
+        of_it = more.pop(DEVICES, None)
+        devices = of_it if devices is None else devices
+        beside |= more
         precision = str(told.get("precision", ""))
-        if precision.startswith("mixed-") and (name == "deepspeed" or "mixed_precision" not in beside):
+        if precision.startswith("mixed-") and ("mixed_precision" not in more):
             beside["zero_precision"] = precision.removeprefix("mixed-")
     what = next((one for one in parts if not one.is_how), None)
     if what is not None:
@@ -230,13 +220,10 @@ def _together(parts: Sequence[Part], files: Sequence[str], wanted: Wanted, find:
     return one._replace(files=tuple(dict.fromkeys([*files, *named])))
 
 
-def _is_named(part: Part, parts: Sequence[Part], find: Opened) -> bool:
-    """Whether the file of a part is read already, as the one that the Accelerate file names."""
-    for other in parts:
-        key = "deepspeed_config.deepspeed_config_file"
-        if other.program.name == "accelerate" and key in other.written:
-            return _place_of(str(other.written[key].value), [part.file]) == part.file
-    return False
+def _is_named(part: Part, parts: Sequence[Part]) -> bool:
+    """Whether the file of a part is read already, as the one that another file names."""
+    named = [str(one.written[key].value) for one in parts for key in one.program.file_keys if key in one.written]
+    return any(_place_of(name, [part.file]) == part.file for name in named)
 
 
 def merged(read: Sequence[ReadJob], files: Sequence[str]) -> ReadJob:
@@ -286,7 +273,8 @@ def _contradiction(before: ReadValue, after: ReadValue) -> Problem:
 def _precision(values: dict[str, ReadValue], main: ReadJob) -> None:
     """What autocast of the training file means where another file shards the model."""
     told, sharding = values.get("precision"), values.get("parallel.sharding")
-    if told is None or sharding is None or main.program in ("trl", "training-arguments", *HOW):
+    program = registry.program_of(main.program)
+    if told is None or sharding is None or program.asks_how:
         return
     row = accelerate.strategy_of(str(sharding.value))
     half = next((half for half in ("bf16", "fp16") if str(told.value) in (f"amp-{half}", f"pure-{half}")), None)
@@ -296,7 +284,7 @@ def _precision(values: dict[str, ReadValue], main: ReadJob) -> None:
         row == "fsdp"
         and str(told.value).startswith("pure-")
         and "adapter.kind" not in values
-        and main.program != "axolotl"
+        and program.casts_whole_models
     ):
         return
     word = accelerate.PRECISIONS[row][half]

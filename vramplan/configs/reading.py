@@ -69,9 +69,7 @@ def read(text: str, file: str, wanted: Wanted) -> ReadJob:
     """The same for a text."""
     written = settings(text, file)
     program = registry.program_of(wanted.program) if wanted.program else registry.recognised(written, file)
-    if program.name == "megatron-lm":
-        written = options.from_yaml(written) or written
-    return job_of(program, written, [file], wanted, text)
+    return job_of(program, program.prepared(written), [file], wanted, text)
 
 
 def form_of(text: str, file: str) -> str:

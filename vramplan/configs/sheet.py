@@ -287,6 +287,9 @@ class Meaning:
         return result
 
 
+DEVICES = "devices"  # among what a program tells: how many there are
+
+
 class Program(NamedTuple):
     """One training program whose files are read."""
 
@@ -301,6 +304,24 @@ class Program(NamedTuple):
 
     release_of: Callable[[Mapping[str, Any]], str | None] = lambda keys: None
     """The release that a file is of, where its keys tell."""
+
+    prepared: Callable[[dict[str, Written]], dict[str, Written]] = lambda written: written
+    """Its settings, of the forms in which its files have them."""
+
+    says_how: bool = False
+    """Its files say how devices share the work, and not what is trained."""
+
+    tells: Callable[[Mapping[str, Written], Mapping[str, Any]], dict[str, Any]] = lambda written, told: {}
+    """Of settings and the job that they mean: more that files which are read after it look at, and DEVICES."""
+
+    file_keys: tuple[str, ...] = ()
+    """Keys that name another program's file, which is then read with this one."""
+
+    asks_how: bool = False
+    """It decides the precision itself when another file shards the model."""
+
+    casts_whole_models: bool = True
+    """What trains a model in 16 bits does so under FSDP too; else FSDP has its mixed precision."""
 
 
 def sorted_out(sheet: Sheet, table: Table) -> tuple[list[str], dict[str, str], list[Problem]]:

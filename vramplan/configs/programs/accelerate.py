@@ -12,7 +12,7 @@ from typing import Any
 
 from vramplan.configs.programs import deepspeed, zero
 from vramplan.configs.programs.accelerate_keys import RELEASES, UNDERSTOOD, UNMODELLED, WITHOUT_EFFECT
-from vramplan.configs.sheet import Meaning, Program, Sheet, Written
+from vramplan.configs.sheet import DEVICES, Meaning, Program, Sheet, Written
 from vramplan.configs.table import Table, names
 
 FSDP, DEEPSPEED, MEGATRON, PARALLEL = "fsdp_config", "deepspeed_config", "megatron_lm_config", "parallelism_config"
@@ -351,4 +351,25 @@ def _precision(sheet: Sheet, meaning: Meaning, kind: str) -> None:
     meaning.ask("precision", "mixed_precision, bf16 or fp16 of the training arguments (--precision)")
 
 
-PROGRAM = Program("accelerate", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)
+def tells(written: Mapping[str, Written], told: Mapping[str, Any]) -> dict[str, Any]:
+    """The word of mixed precision, and how many devices there are."""
+    found: dict[str, Any] = {}
+    word = written.get("mixed_precision")
+    if word is not None and word.value not in (None, "no", False):
+        found["mixed_precision"] = str(word.value).lower()
+    if isinstance(told.get("parallel.data"), int):
+        found[DEVICES] = told["parallel.data"] * told.get("parallel.context", 1) * told.get("parallel.tensor", 1)
+    return found
+
+
+PROGRAM = Program(
+    "accelerate",
+    RELEASES,
+    Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED),
+    read,
+    recognise,
+    says_how=True,
+    tells=tells,
+    file_keys=("deepspeed_config.deepspeed_config_file",),
+    asks_how=True,
+)

@@ -95,4 +95,6 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
         meaning.lack("optimizer", f"{sheet.text('optimizer')} is counted as {meaning.job['optimizer'].value}")
 
 
-PROGRAM = Program("axolotl", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)
+PROGRAM = Program(
+    "axolotl", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise, casts_whole_models=False
+)

@@ -50,4 +50,4 @@ def read_command(asked: Asked) -> None:
     devices.sharding_of(asked)
 
 
-PROGRAM = Program("megatron-lm", RELEASES, TABLE, read, options.recognise)
+PROGRAM = Program("megatron-lm", RELEASES, TABLE, read, options.recognise, prepared=options.prepared)

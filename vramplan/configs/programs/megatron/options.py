@@ -20,13 +20,14 @@ def recognise(keys: Mapping[str, Any]) -> int:
     return len(names & (own | {"pipeline_model_parallel_size", "max_position_embeddings", "micro_batch_size"}))
 
 
-def from_yaml(written: Mapping[str, Written]) -> dict[str, Written]:
-    """`MODEL_ARGS: {--num-layers: 12}` of the functional tests as settings."""
+def prepared(written: dict[str, Written]) -> dict[str, Written]:
+    """Settings themselves, or of the functional tests' `MODEL_ARGS: {--num-layers: 12}`."""
     result: dict[str, Written] = {}
     for key, item in written.items():
         head, _, rest = key.partition(".")
         if head in ARGUMENT_FILES and rest.startswith("--"):
             result[rest[2:].replace("-", "_").lower()] = item
-    if result:
-        result["launcher.nproc_per_node"] = Written(DEVICES_OF_THE_TESTS)
+    if not result:
+        return written
+    result["launcher.nproc_per_node"] = Written(DEVICES_OF_THE_TESTS)
     return result
