@@ -30,7 +30,7 @@ KINDS = ("gemma3_text", "qwen2", "qwen2_moe", "deepseek_v3", "llama")
 
 def sized(setup: Setup, batch: int) -> ComposedSizes:
     def record(one: Setup) -> Record:
-        return replay(one, batch=min(batch, 2))
+        return replay(one, batch=min(batch, 2), periodic=False)
 
     model, short = subjects_of(setup, record)
     return ComposedSizes(model, short, model.replay(()), batch, waits=gradients_wait(setup.optimizer))

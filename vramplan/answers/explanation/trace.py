@@ -116,7 +116,8 @@ class Trace:
             moved = False
             for index, times in list(found.items()):
                 if times < 0 and totals[self.group_of(self.births[index])] < 0:
-                    heir = self._heir(index, copies)
+                    twin = self._twin(index, copies)
+                    heir = self._heir(index, copies) if twin is None else twin
                     if heir != index:
                         del found[index]
                         found[heir] = found.get(heir, 0) + times
@@ -125,11 +126,11 @@ class Trace:
                 return found
 
     @cached_property
-    def _born_in(self) -> dict[Path, list[int]]:
-        """The storages that each repeated unit makes."""
-        found: dict[Path, list[int]] = {}
+    def _born_in(self) -> dict[tuple[Path, str], list[int]]:
+        """The storages of one kind that each repeated unit makes, in their order."""
+        found: dict[tuple[Path, str], list[int]] = {}
         for birth in self.births:
-            found.setdefault(birth.path, []).append(birth.index)
+            found.setdefault((birth.path, _without_numbers(birth.label)), []).append(birth.index)
         return found
 
     def _heir(self, index: int, copies: dict[int, int]) -> int:
@@ -139,19 +140,28 @@ class Trace:
             after = self.births[at].died_at + 1
             at = events[after] if after < len(events) else -1
             if at < 0 or self.bytes_of(self.births[at]) != size:
-                return self._twin(index, copies)
+                return index
         return at
 
-    def _twin(self, index: int, copies: dict[int, int]) -> int:
+    def _twin(self, index: int, copies: dict[int, int]) -> int | None:
         """The tensor that each copy of a unit inside of a block makes and hands on, as the one before the first did."""
         birth = self.births[index]
-        kind = birth.label.rstrip(".0123456789")
-        for twin in self._born_in.get(birth.died_path, ()):
-            one = self.births[twin]
-            alike = one.label.rstrip(".0123456789") == kind and self.bytes_of(one) == self.bytes_of(birth)
-            if alike and copies.get(twin, 0) >= -copies[index]:
-                return twin
-        return index
+        if len(birth.path) < 2 or not birth.died_path or birth.died_path[-1][1] == 1:
+            return None
+        times = birth.died_path[-1][1]
+        kind = _without_numbers(birth.label)
+        place = self._born_in[birth.path, kind].index(index)
+        units = [path for path in self._units if path and path[:-1] == birth.path[:-1] and path[-1][1] == times]
+        for path in sorted(units, key=lambda one: abs(one[-1][0] - birth.path[-1][0])):
+            for twin in self._born_in.get((path, kind), [])[place : place + 1]:
+                if copies.get(twin, 0) >= -copies[index] and self.bytes_of(self.births[twin]) == self.bytes_of(birth):
+                    return twin
+        return None
+
+    @cached_property
+    def _units(self) -> frozenset[Path]:
+        """The repeated units that make something."""
+        return frozenset(path for path, _ in self._born_in)
 
     # ---------------------------------------------------------------------------------------------------- names
     def group_of(self, birth: Birth) -> str:
@@ -281,3 +291,8 @@ def full_name(blocks: Blocks | None, label: str, block: int | None = None) -> st
         return label
     number = block if block is not None and block in blocks.numbers() else blocks.first
     return f"{BLOCK}.{number}.{label}"
+
+
+def _without_numbers(label: str) -> str:
+    """`matmul.backward` of `matmul.3.backward`: what operators of one kind are called."""
+    return ".".join(part for part in label.split(".") if not part.isdigit())
