@@ -59,6 +59,7 @@ class Ledger:
     """
 
     periodic = True  # whether several blocks that come in turns may be one repeated unit
+    loops = True  # whether the code of a block may repeat a unit
 
     def __init__(self, batch: int, *, direct: bool = False, unrolled: bool = False) -> None:
         self.batch = batch
@@ -200,10 +201,11 @@ class Ledger:
         slice bound every level in between: levels are linear in the copy index.
 
         `start` and `stride` number the blocks: item i begins `start + i * stride` blocks after the unit around it does.
-        `apart` are items that hold what no item before them does: they are played on their own too.
+        `apart` are items that hold what no item before them does: they are played on their own too. A loop inside of
+        a block has no stride: all of its items are in that block.
         """
         outer = self.path
-        if self.unrolled:
+        if self.unrolled or not (stride or self.loops):
             plan = [(i, 1) for i in range(count)]
         else:
             alone = {*apart, 0} if first else {*apart}

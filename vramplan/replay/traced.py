@@ -49,7 +49,12 @@ class _Events(list[int]):
 
 
 class TracedTape(Tape):
-    """A tape with notes: `steps`, `births` and `weights` in the order in which they came."""
+    """A tape with notes: `steps`, `births` and `weights` in the order in which they came.
+
+    It plays loops of a block one by one, because what they make is called by its number in the block.
+    """
+
+    loops = False
 
     def __init__(self, batch: int, *, direct: bool = False) -> None:
         super().__init__(batch, direct=direct)

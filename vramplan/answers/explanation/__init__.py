@@ -61,7 +61,7 @@ def explain(job: Job, *, block: int | None = None, tensor: str | None = None) ->
     fit = describe(decision)
     micro = decision.choice.rung.schedule.micro_batch_size
     trace = Trace(decision.setup, micro)
-    if trace.record.events != decision.judge.replays.shown(decision.setup, micro).events:
+    if trace.record.peaks(micro) != decision.judge.replays.shown(decision.setup, micro).peaks(micro):
         raise RuntimeError("the traced replay is not the one that was judged")
     held = states(trace)
     parts = sections(trace, rule_of, shown)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from vramplan.answers.explanation.copies import Copies, neighbour_of
-from vramplan.replay.ledger import Path
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.parts import is_sequence_first, takes_samples_apart
 from vramplan.replay.notes import Birth, Ref, Step, Weight
@@ -116,22 +115,13 @@ class Trace:
             moved = False
             for index, times in list(found.items()):
                 if times < 0 and totals[self.group_of(self.births[index])] < 0:
-                    twin = self._twin(index, copies)
-                    heir = self._heir(index, copies) if twin is None else twin
+                    heir = self._heir(index, copies)
                     if heir != index:
                         del found[index]
                         found[heir] = found.get(heir, 0) + times
                         moved = True
             if not moved:
                 return found
-
-    @cached_property
-    def _born_in(self) -> dict[tuple[Path, str], list[int]]:
-        """The storages of one kind that each repeated unit makes, in their order."""
-        found: dict[tuple[Path, str], list[int]] = {}
-        for birth in self.births:
-            found.setdefault((birth.path, _without_numbers(birth.label)), []).append(birth.index)
-        return found
 
     def _heir(self, index: int, copies: dict[int, int]) -> int:
         """The storage in which a sum goes on: each is made when the one before it dies, until one that is alive."""
@@ -142,26 +132,6 @@ class Trace:
             if at < 0 or self.bytes_of(self.births[at]) != size:
                 return index
         return at
-
-    def _twin(self, index: int, copies: dict[int, int]) -> int | None:
-        """The tensor that each copy of a unit inside of a block makes and hands on, as the one before the first did."""
-        birth = self.births[index]
-        if len(birth.path) < 2 or not birth.died_path or birth.died_path[-1][1] == 1:
-            return None
-        times = birth.died_path[-1][1]
-        kind = _without_numbers(birth.label)
-        place = self._born_in[birth.path, kind].index(index)
-        units = [path for path in self._units if path and path[:-1] == birth.path[:-1] and path[-1][1] == times]
-        for path in sorted(units, key=lambda one: abs(one[-1][0] - birth.path[-1][0])):
-            for twin in self._born_in.get((path, kind), [])[place : place + 1]:
-                if copies.get(twin, 0) >= -copies[index] and self.bytes_of(self.births[twin]) == self.bytes_of(birth):
-                    return twin
-        return None
-
-    @cached_property
-    def _units(self) -> frozenset[Path]:
-        """The repeated units that make something."""
-        return frozenset(path for path, _ in self._born_in)
 
     # ---------------------------------------------------------------------------------------------------- names
     def group_of(self, birth: Birth) -> str:
@@ -291,8 +261,3 @@ def full_name(blocks: Blocks | None, label: str, block: int | None = None) -> st
         return label
     number = block if block is not None and block in blocks.numbers() else blocks.first
     return f"{BLOCK}.{number}.{label}"
-
-
-def _without_numbers(label: str) -> str:
-    """`matmul.backward` of `matmul.3.backward`: what operators of one kind are called."""
-    return ".".join(part for part in label.split(".") if not part.isdigit())
