@@ -80,7 +80,10 @@ def test_a_file_with_the_words_of_a_model_profile_is_still_a_program_s(tmp_path:
     assert run("fit", str(path), "--gpu", "a100-80gb").code == 0
 
 
-SHARED = "base_model: gpt2\nsequence_len: 64\nmicro_batch_size: 1\nbf16: true\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n"
+SHARED = (
+    "base_model: gpt2\nsequence_len: 64\nmicro_batch_size: 1\nbf16: true\n"
+    "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n"
+)
 
 
 @pytest.mark.parametrize(
