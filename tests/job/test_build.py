@@ -93,6 +93,13 @@ def test_precisions(given: str | None, resolved: str) -> None:
     assert job(precision=given).precision == resolved
 
 
+@pytest.mark.parametrize("name", ["3090ti", "3090 ti", "4070 Ti", "4080 Super"])
+def test_a_name_of_a_card_is_no_size(name: str) -> None:
+    gpu = job(gpu=name).gpu
+    assert gpu is not None
+    assert gpu.name.startswith(f"rtx-{name[:4]}-")
+
+
 @pytest.mark.parametrize("half", ["bf16", "fp16"])
 @pytest.mark.parametrize(
     "keys",
@@ -255,6 +262,8 @@ def test_options_may_come_as_text() -> None:
         ({"model": None}, "model: required key is missing"),
         ({"gpu": None}, "gpu: required key is missing"),
         ({"model": "gpt2-xxl"}, "model: there is no model profile 'gpt2-xxl' (did you mean gpt2-xl"),
+        ({"gpu": "24gb"}, "gpu.memory: '24gb': 'gb' is not a known unit of data (write GB"),
+        ({"gpu": "80g"}, "gpu.memory: '80g': 'g' is not a known unit of data (write GB"),
         ({"gpu": "v1000"}, "gpu: there is no GPU profile 'v1000' (did you mean v100"),
         ({"gpu": {"name": "label"}}, "gpu.memory: required key is missing (no profile is called 'label'"),
         ({"gpu": {"memory": "32"}}, "gpu.memory: '32' has no unit of bytes (write 32 GB for powers of 1000 or 32 GiB"),

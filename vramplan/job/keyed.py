@@ -27,5 +27,8 @@ def root_of(raw: MappingABC[str, Any], sink: Sink) -> Mapping:
 
 
 def is_size(text: str) -> bool:
-    """Whether a GPU is given as a bare size ("24 GiB"), not as a name ("4090", "v100")."""
-    return re.fullmatch(r"\s*[\d.]+\s*([kKMGTP]i?B?|[kKMGTP]?B|\s[A-Za-z]+)\s*", text) is not None
+    """Whether a GPU is given as a bare size ("24 GiB"), not as a name ("4090", "v100", "4070 Ti")."""
+    return _SIZE.fullmatch(text) is not None
+
+
+_SIZE = re.compile(r"\s*[\d.]+\s*((?i:[kmgtp]b?|[kmgtp]ib|[kmgp]i|b)|\s(?!(?i:ti|super)\b)[A-Za-z]+)\s*")

@@ -43,7 +43,6 @@ def precision_of(resolver: Resolver, gpu: Gpu | None) -> str:
 
 
 def _default_precision(resolver: Resolver, gpu: Gpu | None) -> str:
-    raw = resolver.raw
     able = gpu is None or gpu.bf16 is not False
     why = "the GPU has bf16" if able else "the GPU has no bf16"
     own = under(resolver.runtime).default_precision(resolver, able)
@@ -59,7 +58,7 @@ def _default_precision(resolver: Resolver, gpu: Gpu | None) -> str:
 
 
 def _has_master_copy(resolver: Resolver) -> bool:
-    """Whether training in 16 bits is over an fp32 copy of the weights, as Megatron's and DeepSpeed's optimizers have."""
+    """Whether training in 16 bits is over an fp32 copy of the weights, as those of Megatron and DeepSpeed have."""
     return under(resolver.runtime).keeps_master_copy or resolver.raw.sharding in ZERO_STAGES
 
 
