@@ -47,9 +47,7 @@ def with_windows(model: ModelShape, sequence_length: int, assumptions: list[Assu
 
 def with_large_heads(model: ModelShape, assumptions: list[Assumption]) -> None:
     """Say which kernel the blocks run whose heads are too large for flash, as PyTorch chooses it call by call."""
-    heads = model.full_key_value_heads or model.key_value_heads
-    chosen = "efficient" if heads == model.attention_heads else "products and a softmax, as math does,"
-    why = f"but {chosen} in {full_blocks(model)} of {model.layers} blocks: heads of {model.full_head_size} elements"
+    why = f"but efficient in {full_blocks(model)} of {model.layers} blocks: heads of {model.full_head_size} elements"
     assumptions.append(Assumption("attention", "flash", f"{why}, of which flash takes at most {LARGEST_FLASH_HEAD}"))
 
 

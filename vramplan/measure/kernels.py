@@ -213,8 +213,8 @@ def attention_by(kernel: str) -> Callable[..., Any]:
             )
         width = query.shape[-1]
         chosen = kernel
-        if kernel == "flash" and width > LARGEST_FLASH_HEAD and attn_mask is None:
-            chosen = "efficient" if key.shape[1] == query.shape[1] else "math"
+        if width > LARGEST_FLASH_HEAD and key.shape[1] == query.shape[1]:
+            chosen = "efficient"
         scale = 1 / sqrt(width) if scale is None else scale
         with torch.autocast("cuda", enabled=False):
             if chosen == "math":  # an operator of others, each of which is counted

@@ -68,15 +68,16 @@ def is_full(shape: ModelShape, block: int) -> bool:
 def recipe_of_kind(recipe: Recipe, *, full: bool) -> Recipe:
     """The recipe of blocks that see everything: their heads have another size, which flash may not take.
 
-    PyTorch chooses a kernel for each call: the memory-efficient one, or none where keys are handed on in groups.
+    Keys and values of such heads are repeated for their query heads, so that the memory-efficient kernel runs.
+    Source: transformers 5.23, integrations/sdpa_attention.py, use_gqa_in_sdpa.
     """
     shape = recipe.shape
     if not full:
         return recipe
     heads, size = shape.full_key_value_heads or shape.key_value_heads, shape.full_head_size or shape.head_size
     attention = recipe.attention
-    if attention == "flash" and size > LARGEST_FLASH_HEAD:
-        attention = "efficient" if heads == shape.attention_heads else "math"
+    if attention in ("flash", "math") and size > LARGEST_FLASH_HEAD:
+        attention = "efficient"
     return recipe._replace(attention=attention, shape=shape._replace(key_value_heads=heads, head_size=size))
 
 
