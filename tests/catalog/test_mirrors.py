@@ -78,7 +78,7 @@ def test_a_name_that_may_be_of_another_shape_is_not(repository: str) -> None:
     [
         ("ibm-granite/granite-4.0-h-micro", "linear attention"),
         ("tiiuae/Falcon-H1-1.5B-Base", "linear attention or a state space"),
-        ("google/gemma-4-12B-it", "Gemma 3n and Gemma 4"),
+        ("google/gemma-4-12B-it", "Gemma 4 12B has no encoder"),
     ],
 )
 def test_why_a_model_is_not_modelled_is_said(repository: str, why: str) -> None:

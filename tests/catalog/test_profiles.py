@@ -279,6 +279,9 @@ def test_listing_reads_every_shipped_profile() -> None:
         chosen = kind.defaults
         optional = {"classes", "sliding_window", "sliding_window_start", "rope_scaling"} | (set(NEUTRAL) - set(chosen))
         optional |= {"unknown_type", "dtype", "recipe_global_batch_size"}  # which are not published of each
+        optional |= {"layer_input_size"} | {
+            key for key, one in chosen.items() if one is None
+        }  # which say that there is none
         if kind.tasks == ("image",):
             optional |= {"vocabulary_size", "tied_embeddings", "token_types"}
         if kind.fixed.get("attention_heads") == 0:

@@ -203,13 +203,18 @@ def models(
     if "linear_attention.key_heads" in kind.defaults:
         fields |= draw(linear_attention(layers, equal=equal))
     if "sliding_window" in kind.defaults:
-        fields["sliding_window"] = draw(st.sampled_from([None, 1, 64, 128]))
+        windows = [1, 64, 128] if "full_head_size" in kind.defaults else [None, 1, 64, 128]
+        fields["sliding_window"] = draw(st.sampled_from(windows))
     if "sliding_window_start" in kind.defaults:
         fields["sliding_window_start"] = 0 if equal else draw(st.integers(0, layers))
     if "unrotated_layers" in kind.defaults:
         fields["unrotated_layers"] = () if equal else draw(some_blocks(layers))
     if model_type == "falcon":
         fields |= draw(falcons(heads))
+    if "full_head_size" in kind.defaults:
+        fields |= draw(kinds_of_heads(layers, heads, head_size, multiple))
+        if draw(st.booleans()):
+            fields["experts.count"] = None
     fields = {key: value for key, value in fields.items() if key not in kind.fixed}
     return shape_from_fields(fields)
 
@@ -268,6 +273,23 @@ def linear_attention(draw: st.DrawFn, layers: int, *, equal: bool) -> dict[str, 
         "linear_attention.value_size": draw(st.sampled_from([8, 24, 128])),
         "linear_attention.kernel": draw(st.integers(1, 5)),
         "linear_attention.layers": tuple(range(layers)) if equal else draw(some_blocks(layers)),
+    }
+
+
+@st.composite
+def kinds_of_heads(draw: st.DrawFn, layers: int, heads: int, head_size: int, multiple: int) -> dict[str, Any]:
+    """Blocks without a window that have other heads, inputs for each block, and blocks that share keys and values."""
+    pattern = draw(st.sampled_from([1, 2, 3, 6]))
+    size = draw(st.sampled_from([None, 8, 24]))
+    kinds = [i + 1 == layers or (i + 1) % pattern == 0 for i in range(layers)]
+    shares = [n for n in range(1, layers) if size and {*kinds[:-n]} == {*kinds}]
+    return {
+        "full_head_size": draw(st.sampled_from([head_size, 128 if multiple > 1 else 32, 264])),
+        "full_key_value_heads": draw(st.sampled_from([None, *[n for n in range(1, heads + 1) if heads % n == 0]])),
+        "sliding_window_pattern": pattern,
+        "layer_input_size": size,
+        "layer_input_vocabulary_size": 64,
+        "key_value_sharing_layers": draw(st.sampled_from([0, *shares])),
     }
 
 

@@ -69,6 +69,7 @@ configurations:
 | `families.json` | further language models, well-known ones too |
 | `more_families.json` | olmo2, olmo3, smollm3, starcoder2, olmoe, gpt_oss, llama4_text, glm4_moe, gpt_neo |
 | `linear.json` | qwen3_next, qwen3_5_text, qwen3_5_moe_text, qwen3_5 and qwen3_5_moe with images, ministral3 |
+| `block_kinds.json` | gemma4_text: heads of two sizes, experts beside MLPs, inputs for each layer, shared keys |
 | `attention.json` | sliding windows, masks, scaled rotary positions; glm, glm4, falcon, chatglm |
 | `seq2seq.json` | t5, bart, roberta |
 | `moe.json` | mixtures of experts |

@@ -52,8 +52,8 @@ ROWS = {
     "lora_parts": 18,
     "halves": 192,
     "fully_shard": 158,
-    "fully_shard_more": 185,
-    "replicated": 32,
+    "fully_shard_more": 193,
+    "replicated": 38,
     "sharded_bits": 42,
     "flat_parameter": 45,
     "flat_host": 45,
@@ -79,7 +79,7 @@ ROWS = {
     "titan_units": 28,
     "torchtune_units": 36,
     "sharded_units": 24,
-    "zero": 87,
+    "zero": 95,
     "zero_offload": 21,
     "zero_adapters": 50,
     "sharded_activations": 43,
@@ -91,6 +91,7 @@ ROWS = {
     "turns": 35,
     "tiled": 27,
     "linear": 299,
+    "block_kinds": 167,
 }
 """How many rows each file has: none may get lost."""
 FILES = tuple(ROWS)
@@ -111,6 +112,7 @@ OFFLOADED = {
     "more_families": 10,
     "images": 20,
     "linear": 8,
+    "block_kinds": 6,
 }
 """How many rows of each file offload what they save."""
 

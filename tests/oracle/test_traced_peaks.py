@@ -230,6 +230,7 @@ def test_the_rows_of_selections_and_losses_cover_what_is_modelled() -> None:
         "qwen3_vl",
         "glm4_moe",
         "gpt_neo",
+        "gemma4",
         "qwen3_next",
         "qwen3_5",
         "ministral3",

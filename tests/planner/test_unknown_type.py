@@ -136,6 +136,7 @@ def test_every_decoder_with_the_usual_keys_is_left_out() -> None:
         "qwen3_next",
         "qwen3_5_text",
         "qwen3_5_moe_text",
+        "gemma4_text",
     }
     assert usual - elsewhere <= {*DECODERS}
 

@@ -82,6 +82,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "gemma": {**GROUPED, "head_dim": 16, "tie_word_embeddings": True},
     "gemma2": {**GROUPED, "head_dim": 16, "tie_word_embeddings": True, "sliding_window": 16},
     "gemma3_text": {**GROUPED, "head_dim": 16, "tie_word_embeddings": True, "sliding_window": 16},
+    "gemma4_text": {**GROUPED, "head_dim": 16, "global_head_dim": 32, "tie_word_embeddings": True}
+    | {"sliding_window": 16, "hidden_size_per_layer_input": 24, "vocab_size_per_layer_input": 1003},
     "bloom": {"vocab_size": 1003, "hidden_size": 96, "n_layer": 5, "n_head": 6},
     "mpt": {"vocab_size": 1003, "d_model": 96, "n_layers": 5, "n_heads": 6, "max_seq_len": 128},
     "falcon": {**TEXT, "num_hidden_layers": 5, "multi_query": False, "new_decoder_architecture": False},

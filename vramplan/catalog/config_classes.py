@@ -76,12 +76,14 @@ FAMILY_OF = {
     "qwen3_5_text": "qwen3_next",
     "qwen3_5_moe_text": "qwen3_next",
     "ministral3": "ministral3",
+    "gemma4_text": "gemma4",
     "qwen3_5": "qwen3_5",
     "qwen3_5_moe": "qwen3_5",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
 OTHERWISE = {
+    "gemma4": "it has towers for images and audio (modelled: gemma4_text, which is its text_config)",
     "llama4": "it has a tower for images (modelled: llama4_text, which is its text_config)",
 }
 """Model types that compute otherwise than any known one, though their keys are the usual ones; and why."""
@@ -150,6 +152,13 @@ NEUTRAL: dict[str, Any] = {
     "parallel_norms": None,
     "unrotated_layers": (),
     "rope_scaling": None,
+    "full_head_size": None,
+    "full_key_value_heads": None,
+    "keys_as_values": False,
+    "layer_input_size": None,
+    "layer_input_vocabulary_size": None,
+    "key_value_sharing_layers": 0,
+    "wide_sharing_layers": False,
     "unet.value_embeddings": None,
     "unet.mirrored": None,
     "unet.embedding_rows": None,

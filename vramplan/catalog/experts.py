@@ -51,7 +51,7 @@ def defaulted_experts(fields: Mapping[str, Any], shape: ModelShape, defaults: Ma
         group, _, key = name.partition(".")
         given = name in fields if name in NULLABLE else fields.get(name) is not None
         if name in defaults and not given:
-            value = getattr(getattr(shape, group), {"count": "routed"}.get(key, key))
+            value = getattr(getattr(shape, group), {"count": "routed"}.get(key, key), None)
             if value is not None:
                 found[name] = value
     return found

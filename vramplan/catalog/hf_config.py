@@ -50,7 +50,10 @@ _DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp
 
 MXFP4 = "mxfp4"  # which training loads in 16 bits: Mxfp4Config(dequantize=True)
 
-_FROM_ZERO = ("token_types", "sliding_window", "sliding_window_start", "max_window_layers", "shared")
+_FROM_ZERO = (
+    *("token_types", "sliding_window", "sliding_window_start", "max_window_layers", "shared"),
+    "key_value_sharing_layers",
+)
 
 
 def read_hf_config(path: Path | str) -> tuple[ModelShape, tuple[Assumption, ...]]:

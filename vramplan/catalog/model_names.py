@@ -117,7 +117,7 @@ OF_ANOTHER_KIND = re.compile(
 """Words beside the name of a base that say that more was made of it than a fine-tune."""
 
 BASES = re.compile(
-    r"(meta-)?(llama-?[23](\.\d)?-\d|qwen-?[23](\.5)?-(\d|coder|math)|gemma-?[23]-\d|phi-?[34]-|mistral-(7b|nemo|small)|mixtral-8x|"
+    r"(meta-)?(llama-?[23](\.\d)?-\d|qwen-?[23](\.5)?-(\d|coder|math)|gemma-?[234]-e?\d|phi-?[34]-|mistral-(7b|nemo|small)|mixtral-8x|"
     r"yi-(1\.5-)?\d|smollm[23]-|olmo-?[23]-|tinyllama|codellama-|gpt-oss-)"
 )
 """What the name of a base begins with, where it has its generation and its size: `qwen-7b` alone is of several."""

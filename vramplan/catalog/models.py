@@ -22,7 +22,7 @@ def _reader(kind: str) -> Read:
 
 
 _READERS: dict[str, Read] = {name: _reader(kind) for name, kind in shapes.FIELDS.items()}
-for _name in ("token_types", "experts.shared"):
+for _name in ("token_types", "experts.shared", "key_value_sharing_layers"):
     _READERS[_name] = lambda fields, name: fields.integer(name, minimum=0)
 
 FIELDS = tuple(_READERS)
@@ -44,8 +44,8 @@ class ModelProfile(Profile):
 
     def _values(self) -> dict[str, Any]:
         values = {name: field.value for name, field in self.fields.items()}
-        # a profile that says nothing about a window has none to warn of
-        return {"sliding_window": None, **values}
+        # a profile that says nothing about a window or inputs for each layer has none to warn of
+        return {"sliding_window": None, "layer_input_size": None, **values}
 
 
 @once

@@ -33,8 +33,12 @@ HYBRID = (
     "`accelerate estimate-memory` gives its weights and Adam's states"
 )
 GEMMA = (
-    "Gemma 3n and Gemma 4 share keys and values between blocks and have inputs for each layer, which is not modelled; "
-    "Gemma 1 to 3 are"
+    "Gemma 3n has several hidden states side by side and feed-forward layers that are sparse, which is not modelled; "
+    "Gemma 1 to 4 are, Gemma 4 without its towers for images and audio"
+)
+UNIFIED = (
+    "Gemma 4 12B has no encoder for images and audio but embeds them in its language model (gemma4_unified), which is "
+    "not modelled; Gemma 4 E2B, E4B, 26B-A4B and 31B are, without their towers"
 )
 VISION_LANGUAGE = (
     "of models that take images and text together LLaVA, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen3.5 and Gemma 3 are "
@@ -60,7 +64,8 @@ MODELS = (
         r"|granite-4.*-(h|tiny|small)(-.*)?|kimi-linear.*|bamba.*|minimax-text.*|plamo-2.*|olmo-hybrid.*|ring-.*linear.*)",
         HYBRID,
     ),
-    Scope(r"(.*/)?gemma-?(3n|4).*", GEMMA),
+    Scope(r"(.*/)?gemma-?3n.*", GEMMA),
+    Scope(r"(.*/)?gemma-?4-?12b.*", UNIFIED),
     Scope(r"(.*/)?(.*mamba.*|rwkv.*|jamba.*|.*recurrentgemma.*|hyena.*|xlstm.*|zamba.*)", RECURRENT),
     Scope(
         r"(.*/)?(?!qwen(2(\.5)?|3)-vl-\d)(.*[-.\d]vl\b.*|.*-vision.*|paligemma.*|idefics.*|smolvlm.*|pixtral.*|blip.*|internvl.*"

@@ -127,6 +127,13 @@ FIELDS: dict[str, str] = {
     "parallel_norms": COUNT,
     "unrotated_layers": BLOCKS,
     "rope_scaling": TEXT,
+    "full_head_size": COUNT,
+    "full_key_value_heads": COUNT,
+    "keys_as_values": FLAG,
+    "layer_input_size": COUNT,
+    "layer_input_vocabulary_size": COUNT,
+    "key_value_sharing_layers": COUNT,
+    "wide_sharing_layers": FLAG,
     "unet.value_embeddings": COUNT,
     "unet.mirrored": FLAG,
     "unet.embedding_rows": COUNT,
@@ -138,7 +145,7 @@ FIELDS: dict[str, str] = {
 }
 """Every modelled field and the kind of its value."""
 
-NULLABLE = ("sliding_window", *LATENT_NULLABLE)
+NULLABLE = ("sliding_window", "layer_input_size", *LATENT_NULLABLE)
 """Fields for which null means that the model has no such thing. Their default is a number."""
 
 SIZE_FIELDS = (

@@ -16,6 +16,7 @@ from vramplan.replay.models.capable import (
     only_kernel_of,
     package_flash,
 )
+from vramplan.replay.operators.attention import LARGEST_FLASH_HEAD
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -52,7 +53,6 @@ NO_KERNEL = (
     "attention efficient is computed as asked, but Transformers cannot run it here: without a mask it hands fewer "
     "key-value heads than heads on as they are, and the memory-efficient kernel takes none such (sdpa says what runs)"
 )
-LARGEST_FLASH_HEAD = 256  # elements; PyTorch's flash kernels take no larger head
 
 
 def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, precision: str) -> str:
@@ -136,7 +136,11 @@ def within_window(
     them. Where some blocks have one, flash is also what `sdpa` comes to, and its meaning is that.
     """
     window = None if model is None else model.sliding_window
-    if model is None or window is None or sequence_length < window or attention != "flash":
+    if model is None or attention != "flash":
+        return model, attention
+    if model.largest_head_size > LARGEST_FLASH_HEAD:
+        on_demand.with_large_heads(model, resolver.assumptions)
+    if window is None or sequence_length < window:
         return model, attention
     if _of_package(model) is not None:
         return model, attention

@@ -279,6 +279,13 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "parallel_norms": model.parallel_norms,
         "unrotated_layers": list(model.unrotated_layers),
         "rope_scaling": model.rope_scaling,
+        "full_head_size": model.full_head_size,
+        "full_key_value_heads": model.full_key_value_heads,
+        "keys_as_values": model.keys_as_values,
+        "layer_input_size": model.layer_input_size,
+        "layer_input_vocabulary_size": model.layer_input_vocabulary_size,
+        "key_value_sharing_layers": model.key_value_sharing_layers,
+        "wide_sharing_layers": model.wide_sharing_layers,
         "recipe_global_batch_size": model.recipe_global_batch_size,
         "dtype": model.dtype,
         "unet": None

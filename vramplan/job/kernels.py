@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.catalog.fields import Fields
+from vramplan.replay.models.parts import full_blocks
 from vramplan.replay.models.windows import windowed_blocks
+from vramplan.replay.operators.attention import LARGEST_FLASH_HEAD
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
 
@@ -34,13 +36,19 @@ def with_windows(model: ModelShape, sequence_length: int, assumptions: list[Assu
     if not windows:
         return "flash"
     why = f"{sequence_length} tokens reach the sliding window of {model.sliding_window}, whose mask flash does not take"
-    assumptions[:] = [one for one in assumptions if one.key != "attention"]
+    assumptions[:] = [one for one in assumptions if one.key != "attention" or not one.why.startswith("sdpa")]
     if windows == model.layers:
         assumptions.append(Assumption("attention", "efficient", f"sdpa: {why}"))
         return "efficient"
     where = f"but efficient in {windows} of {model.layers} blocks"
     assumptions.append(Assumption("attention", "flash", f"{where}: {why}"))
     return "flash"
+
+
+def with_large_heads(model: ModelShape, assumptions: list[Assumption]) -> None:
+    """Say which kernel the blocks run whose heads are too large for flash, as PyTorch chooses it call by call."""
+    why = f"but efficient in {full_blocks(model)} of {model.layers} blocks: heads of {model.full_head_size} elements"
+    assumptions.append(Assumption("attention", "flash", f"{why}, of which flash takes at most {LARGEST_FLASH_HEAD}"))
 
 
 def flash_alone(resolver: Resolver, given: str | None, obstacle: str | None) -> str:

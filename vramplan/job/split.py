@@ -57,6 +57,9 @@ def _tensor(resolver: Resolver, split: Split, model: ModelShape, _sequence_lengt
     _divides(resolver, "tensor", split.tensor, model.attention_heads, "attention heads", model)
     if split.tensor <= model.key_value_heads:
         _divides(resolver, "tensor", split.tensor, model.key_value_heads, "key and value heads", model)
+    if model.full_key_value_heads is not None and split.tensor <= model.full_key_value_heads:
+        what = "key and value heads of blocks without a window"
+        _divides(resolver, "tensor", split.tensor, model.full_key_value_heads, what, model)
     _divides(resolver, "tensor", split.tensor, model.intermediate_size, "elements of the feed-forward layer", model)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional
 
 from vramplan.measure.known import true_of
+from vramplan.replay.operators.attention import LARGEST_FLASH_HEAD
 from vramplan.replay.optimizers.galore import LARGEST_BATCHED_SIDE
 from vramplan.replay.recorder import rounded
 from vramplan.replay.tensors import round_up
@@ -189,7 +190,8 @@ def attention_by(kernel: str) -> Callable[..., Any]:
     """`F.scaled_dot_product_attention` as it is on CUDA when it takes this kernel: flash, efficient or math.
 
     Source: aten/src/ATen/native/transformers/attention.cpp, scaled_dot_product_attention: heads that are no multiple of
-    eight are padded for flash, and the efficient kernel knows no grouped queries and wants a whole bias.
+    eight are padded for flash, and the efficient kernel knows no grouped queries and wants a whole bias. Heads that are
+    too large for flash are those of another kernel.
     """
     aten = torch.ops.aten
 
@@ -210,12 +212,15 @@ def attention_by(kernel: str) -> Callable[..., Any]:
                 one.to(half) if one is not None and one.dtype == torch.float32 else one for one in given
             )
         width = query.shape[-1]
+        chosen = kernel
+        if width > LARGEST_FLASH_HEAD and key.shape[1] == query.shape[1]:
+            chosen = "efficient"
         scale = 1 / sqrt(width) if scale is None else scale
         with torch.autocast("cuda", enabled=False):
-            if kernel == "math":  # an operator of others, each of which is counted
+            if chosen == "math":  # an operator of others, each of which is counted
                 plain = (query, key, value, attn_mask, dropout_p, is_causal, None)
                 return aten._scaled_dot_product_attention_math(*plain, scale=scale, enable_gqa=enable_gqa)[0]
-            if kernel == "flash" and query.element_size() == 2 and attn_mask is None:
+            if chosen == "flash" and query.element_size() == 2 and attn_mask is None:
                 missing = -width % 8
                 if missing:
                     query, key, value = (functional.pad(one, (0, missing)) for one in (query, key, value))

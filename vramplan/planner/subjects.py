@@ -51,7 +51,7 @@ def labels_of(shape: ModelShape) -> tuple[Label, ...]:
 def shortened(shape: ModelShape) -> ModelShape:
     """A model of the same kinds of blocks, but fewer of them: of a pattern a few periods are enough."""
     pattern = shape.sliding_window_pattern
-    if pattern is None or len(shape.stacks) > 1:
+    if pattern is None or len(shape.stacks) > 1 or shape.key_value_sharing_layers:
         return shape
     fewer = PERIODS * pattern + shape.layers % pattern
     return shape.with_layers(min(shape.layers, fewer))

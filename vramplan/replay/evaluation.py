@@ -90,12 +90,19 @@ def generation_bytes(setup: Setup, training: Record, batch: int, length: int) ->
         return static + _state_cache_bytes(model, model.linear_attention, (batch, length, itemsize), logits)
     if model.decoder_layers is not None:
         return static + _pair_cache_bytes(setup, batch, length, itemsize, logits)
-    token = batch * model.key_value_heads * model.head_size * itemsize
-    full = full_blocks(model)
+    return static + _cache_bytes(model, batch, length, itemsize, logits)
+
+
+def _cache_bytes(model: ModelShape, batch: int, length: int, itemsize: int, logits_bytes: int) -> int:
+    """Keys and values of the blocks that have some of their own, and what is there while the last token is made."""
+    sharing = full_blocks(model) - full_blocks(model.with_layers(model.layers - model.key_value_sharing_layers))
+    full = full_blocks(model) - sharing
+    windowed = model.layers - model.key_value_sharing_layers - full
+    token, whole = (batch * model.keys_of(full=each) * itemsize for each in (False, True))
     kept = min(length, model.sliding_window - 1) if model.sliding_window is not None else length
-    cache = 2 * (full * rounded(token * length) + (model.layers - full) * rounded(token * kept))
-    again = rounded(token * (length - 1 if full else max(0, kept - 1)))
-    return static + cache + max(again, logits)
+    cache = 2 * (full * rounded(whole * length) + windowed * rounded(token * kept))
+    again = rounded(whole * (length - 1)) if full else rounded(token * max(0, kept - 1))
+    return cache + max(again, logits_bytes)
 
 
 def _pair_cache_bytes(setup: Setup, batch: int, length: int, itemsize: int, logits_bytes: int) -> int:

@@ -220,6 +220,17 @@ class ModelShape(NamedTuple):
             unrotated_layers=some(self.unrotated_layers),
         )
 
+    def keys_of(self, *, full: bool) -> int:
+        """Elements of the keys of a token, in blocks without a window if `full`, and in those with one."""
+        if not full:
+            return self.key_value_heads * self.head_size
+        return (self.full_key_value_heads or self.key_value_heads) * (self.full_head_size or self.head_size)
+
+    @property
+    def largest_head_size(self) -> int:
+        """Elements of the largest heads of attention."""
+        return max(self.head_size, self.full_head_size or 0)
+
     @property
     def takes_images(self) -> bool:
         """Whether a sample has an image."""
@@ -238,6 +249,13 @@ class ModelShape(NamedTuple):
     unrotated_layers: tuple[int, ...] = ()  # SmolLM3: blocks without rotary positions, from 0
     rope_scaling: str | None = None  # dynamic | longrope; the other kinds are made of the same tensors as none
     parallel_norms: int | None = None  # Falcon: layer norms before attention and MLP that run beside each other
+    full_head_size: int | None = None  # Gemma 4: of the blocks without a window; None: as in those with one
+    full_key_value_heads: int | None = None  # the same
+    keys_as_values: bool = False  # Gemma 4: blocks without a window have no projection of values, but normalised keys
+    layer_input_size: int | None = None  # Gemma 4: elements that each block gets beside the hidden state
+    layer_input_vocabulary_size: int | None = None  # of their table
+    key_value_sharing_layers: int = 0  # Gemma 4: the last so many blocks take keys and values of blocks before them
+    wide_sharing_layers: bool = False  # and have a feed-forward layer twice as wide
     unet: UNet | None = None  # modded-nanogpt
     published_family: str | None = None  # where a runtime's own code replaced the family: what it was
     engine: str | None = None  # whose own code that is; None: the code of Transformers

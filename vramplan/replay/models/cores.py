@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramplan.replay.models.llama import eager_attention, fused_attention
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.models.recomputed import Context, recomputable
-from vramplan.replay.operators.attention import scaled_dot_product
+from vramplan.replay.operators.attention import LARGEST_FLASH_HEAD, scaled_dot_product
 from vramplan.replay.operators.views import contiguous, transpose
 from vramplan.replay.tensors import Tensor
 
@@ -27,7 +27,7 @@ def attend(
         if recipe.attention == "eager":
             groups = recipe.shape.attention_heads // recipe.shape.key_value_heads
             return eager_attention(query, key, value, mask, groups, recipe.attention_dropout)
-        if mask is None:
+        if mask is None and key.shape[-1] <= LARGEST_FLASH_HEAD:
             output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
         else:
             output = fused_attention(query, key, value, mask, recipe)

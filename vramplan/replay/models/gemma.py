@@ -41,12 +41,16 @@ class RMSNorm(LlamaRMSNorm):
 
 
 def scaled_embedding(input_ids: Tensor, weight: Parameter) -> Tensor:
-    """GemmaTextScaledWordEmbedding.forward: times a buffer without dimensions, in the dtype of the weight."""
+    """GemmaTextScaledWordEmbedding.forward, of the token embeddings."""
+    return weight.tape.looked_up(scaled_rows(input_ids, weight), weight)
+
+
+def scaled_rows(input_ids: Tensor, weight: Parameter) -> Tensor:
+    """The same of any table: times a buffer without dimensions, in the dtype of the weight."""
     tape = weight.tape
     stored = tape.role(Sharding).buffer_dtype
     scale = to(tape.constant((), stored or weight.dtype, False), weight.dtype)
-    scaled = mul(embedding(input_ids, weight, returned=False), scale)
-    return tape.looked_up(scaled, weight)
+    return mul(embedding(input_ids, weight, returned=False), scale)
 
 
 def scales(tape: Tape) -> list[int]:

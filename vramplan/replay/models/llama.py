@@ -30,7 +30,7 @@ from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.windows import are_alike, equal_windows, has_window, masks_of
 from vramplan.replay.observers import Sharding
-from vramplan.replay.operators.attention import scaled_dot_product
+from vramplan.replay.operators.attention import LARGEST_FLASH_HEAD, scaled_dot_product
 from vramplan.replay.operators.elementwise import add, dropout, mul, mul_scalar, neg
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.indexing import split_with_sizes
@@ -111,9 +111,9 @@ def eager_attention(
 
 
 def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, recipe: Recipe) -> Tensor:
-    """sdpa_attention_forward up to the kernel: with a mask it repeats keys and values for their query heads itself
-    (integrations/sdpa_attention.py, use_gqa_in_sdpa)."""
-    if mask is not None:
+    """sdpa_attention_forward up to the kernel: with a mask, and of heads that are too large for flash, it repeats keys
+    and values for their query heads itself (integrations/sdpa_attention.py, use_gqa_in_sdpa)."""
+    if mask is not None or key.shape[-1] > LARGEST_FLASH_HEAD:
         groups = recipe.shape.attention_heads // recipe.shape.key_value_heads
         key, value = repeat_kv(key, groups), repeat_kv(value, groups)
     return scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout, mask)

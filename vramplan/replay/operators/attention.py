@@ -18,6 +18,7 @@ from vramplan.replay.tensors import FP32, INT64, Tensor, dense_like, normalised,
 
 FLASH_ROWS, FLASH_WIDTH = 128, 32  # flash_api.cpp, mha_bwd: seqlen_q rounded to 128, head size to 32
 FLASH_HEAD_MULTIPLE = 8  # sdp_utils.cpp / attention.cu: heads are padded to a multiple of 8 elements
+LARGEST_FLASH_HEAD = 256  # elements; sdp_utils.cpp, check_head_dim_size_flash
 EFFICIENT_ROWS, EFFICIENT_LSE = 64, 32  # mem_eff_attention kernel_backward.h; attention.cu: logsumexp padded to 32
 
 

@@ -41,6 +41,18 @@ def index_rows(x: Tensor, rows: Tensor) -> Tensor:
     return tape.new("index", (rows.shape[0], *x.shape[1:]), x.dtype, x.batched, None, node)
 
 
+def index_numbers(x: Tensor, places: Tensor) -> Tensor:
+    """`x[places]`, numbers of a list by their places: new, as many as there are places.
+
+    Saves `places`: the gradient is added where the numbers were taken.
+    Backward: 1 new of the full size, zeros with the numbers added in place.
+    Source: tools/autograd/derivatives.yaml, index.Tensor; torch/csrc/autograd/FunctionsManual.cpp, index_backward.
+    """
+    tape = x.tape
+    node = tape.record("index", (x,), _into_zeros(x.shape, batched=False), (places,))
+    return tape.new("index", places.shape, x.dtype, places.batched, None, node)
+
+
 def gather_last(x: Tensor, indices: Tensor) -> Tensor:
     """`x.gather(-1, indices)`: new.
 
@@ -54,9 +66,9 @@ def gather_last(x: Tensor, indices: Tensor) -> Tensor:
     return tape.new("gather", indices.shape, x.dtype, x.batched, None, node)
 
 
-def _into_zeros(whole: Shape) -> Backward:
+def _into_zeros(whole: Shape, *, batched: bool | None = None) -> Backward:
     def backward(grad: Tensor, saved: Saved) -> Grads:
-        return (grad.tape.new("new_zeros", whole, grad.dtype, grad.batched),)
+        return (grad.tape.new("new_zeros", whole, grad.dtype, grad.batched if batched is None else batched),)
 
     return backward
 

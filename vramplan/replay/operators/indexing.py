@@ -96,6 +96,21 @@ def scale_in_place(x: Tensor) -> Tensor:
     return x.alias(x.shape, x.strides, x.tape.record("mul", (x,), backward))
 
 
+def scale_in_place_by(x: Tensor, by: Tensor) -> Tensor:
+    """x *= by, where by is a number on the device, [1], that needs no gradient: the storage of x.
+
+    Saves `by`: the gradient is the incoming one times it.
+    Backward: 1 new, the gradient times the number, in the wider of both types.
+    Source: tools/autograd/derivatives.yaml, mul.Tensor.
+    """
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        wide = saved[0].dtype if saved[0].dtype.itemsize > grad.dtype.itemsize else grad.dtype
+        return (grad.tape.like("mul", grad, wide),)
+
+    return x.alias(x.shape, x.strides, x.tape.record("mul_", (x,), backward, (by,)))
+
+
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
     """`x.unsqueeze(dim)`: a view with one more dimension of size 1, nothing new.
 

@@ -36,6 +36,7 @@ def shape_of_part(model: ModelShape, split: Split) -> ModelShape:
     return model._replace(
         attention_heads=model.attention_heads // split.tensor,
         key_value_heads=max(1, model.key_value_heads // split.tensor),
+        full_key_value_heads=model.full_key_value_heads and max(1, model.full_key_value_heads // split.tensor),
         intermediate_size=model.intermediate_size // split.tensor,
     )
 
@@ -52,6 +53,6 @@ class PlannedSplit(Technique):
         if planned.context > 1:
             # keys and values: of one other device and the next, or of all; and as many gradients of them
             others = 2 if planned.context_communication == RING else planned.context
-            part = setup.model.key_value_heads * setup.model.head_size * setup.sequence_length
+            part = max(setup.model.keys_of(full=full) for full in (False, True)) * setup.sequence_length
             most = max(most, 2 * 2 * others * part)
         return [State(COMMUNICATION, 0, most * width)]

@@ -6,68 +6,69 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4973 | adapted, adapters, adapters_more, attention, checkpoints, compile,
-  compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
-  fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
+activation_checkpointing: full | 5067 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+  compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
+  fp8, fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe, more_families,
   optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned,
   seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled, titan,
   titan_replicas, titan_units, torchtune, torchtune_units, turns, vision, zero, zero_adapters, zero_offload | bart,
   bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mixtral, mpt, mpt under llm-foundry,
-  neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
-  smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama
-  under torchtitan, llama under torchtune, llama4, llava, ministral3, mixtral, mpt, mpt under llm-foundry, neox, neox
-  under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: selective | 293 | fully_shard_more, linear, losses, more_families, replicated, selective,
-  selective_more, seq2seq, sharded_more | bart, bert, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neox, llama, ministral3, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, t5, vit, xlm-roberta | bart, bert, deepseek, gemma,
-  gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, ministral3, mixtral, neox, opt, phi, phi3, qwen3_next, qwen_moe,
-  roberta, t5, vit
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama
+  under torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mixtral, mpt, mpt under
+  llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
+  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, ministral3,
+  mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: selective | 299 | block_kinds, fully_shard_more, linear, losses, more_families, replicated,
+  selective, selective_more, seq2seq, sharded_more | bart, bert, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, llama, ministral3, mistral, mixtral, opt, phi, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, t5, vit, xlm-roberta | bart, bert,
+  deepseek, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, llama, ministral3, mixtral, neox, opt, phi,
+  phi3, qwen3_next, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-layer | 133 | fully_shard_more, liger, losses, more_families, replicated,
   selective, seq2seq, tiled, titan, titan_replicas, titan_units, zero | bert, glm4_moe, gpt2, gpt_neo, llama, llama
   under torchtitan, mistral, phi3, qwen2, qwen3, roberta, smollm3 | bert, glm4_moe, gpt2, gpt_neo, llama, llama under
   torchtitan, phi3, roberta
-activation_checkpointing: selective-op | 445 | fully_shard_more, liger, linear, losses, masks, more_families,
-  selective, selective_more, seq2seq, sharded_more, sharded_units, tiled, titan, titan_replicas, titan_units, turns,
-  zero | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_neox, llama, llama under torchtitan, ministral3, mistral, mixtral, mpt, olmo2, opt, phi, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, smollm3, t5, vit, xlm-roberta |
-  bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, llama under
-  torchtitan, ministral3, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
-adapter: dora | 160 | adapted, adapters, adapters_more, fully_shard_more, images, liger, linear, more_families,
-  pairs, pairs_beside, quantized, sharded_units, tiled, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2,
-  deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llava,
-  ministral3, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, smollm3, t5, vit | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, llama,
-  llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe,
-  roberta, t5, vit
-adapter: ia3 | 179 | adapted, adapters, adapters_more, fully_shard_more, images, liger, linear, more_families, pairs,
-  pairs_beside, quantized, sharded_units, tiled, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2,
-  deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama,
-  llama4_text, llava, ministral3, mistral, mixtral, mpt, olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, smollm3, starcoder2, t5, vit | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe,
-  roberta, starcoder2, t5, vit
-adapter: lora | 1328 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
-  liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_activations,
-  sharded_bits, sharded_more, sharded_units, tiled, torchtune, torchtune_units, zero, zero_adapters | bart, bert,
-  bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune,
-  llama4_text, llava, ministral3, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
-  mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+activation_checkpointing: selective-op | 451 | block_kinds, fully_shard_more, liger, linear, losses, masks,
+  more_families, selective, selective_more, seq2seq, sharded_more, sharded_units, tiled, titan, titan_replicas,
+  titan_units, turns, zero | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under torchtitan, ministral3, mistral,
+  mixtral, mpt, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  roberta, smollm3, t5, vit, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, ministral3, mixtral, mpt, neox, olmo2, opt, phi, phi3,
+  qwen3_next, qwen_moe, roberta, t5, vit
+adapter: dora | 169 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger, linear,
+  more_families, pairs, pairs_beside, quantized, sharded_units, tiled, zero_adapters | bart, bert, bloom, chatglm,
+  clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, llama, llava, ministral3, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, smollm3, t5,
+  vit | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  gpt2, gpt_neo, gpt_oss, llama, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen_moe, roberta, t5, vit
+adapter: ia3 | 188 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger, linear,
+  more_families, pairs, pairs_beside, quantized, sharded_units, tiled, zero_adapters | bart, bert, bloom, chatglm,
+  clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2,
+  gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, olmo2, olmoe, opt, phi,
+  phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, smollm3,
+  starcoder2, t5, vit | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe,
+  opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
+adapter: lora | 1350 | adapted, adapters, adapters_more, block_kinds, compile_more, flat_adapters, fully_shard_more,
+  images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated,
+  sharded_activations, sharded_bits, sharded_more, sharded_units, tiled, torchtune, torchtune_units, zero,
+  zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma,
+  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under
+  litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mixtral, mpt, neox under litgpt, olmo2,
+  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2,
+  t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, ministral3, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text,
   gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta,
@@ -75,12 +76,12 @@ adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_m
   opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 325 | checkpoints, fully_shard_more, images, liger, linear, more_families, pairs,
-  replicated, tiled, turns, zero | bert, gemma, gemma2, gemma3, gemma3_text, glm4, glm4_moe, gpt2, gpt_neox, llama,
-  ministral3, mistral, mixtral, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3 | bert, gemma, gemma2, gemma3, gemma3_images,
-  glm4, glm4_moe, gpt2, llama, ministral3, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe
+checkpoint_reentrant: true | 331 | block_kinds, checkpoints, fully_shard_more, images, liger, linear, more_families,
+  pairs, replicated, tiled, turns, zero | bert, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2,
+  gpt_neox, llama, ministral3, mistral, mixtral, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3 | bert, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, llama, ministral3, mixtral, neox, olmo2, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
@@ -91,15 +92,16 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 673 | adapters, frozen, fully_shard_more, hosted, images, liger, linear, lora_parts, masks,
-  more_families, pairs, pairs_beside, quantized, replicated, sharded_units, tiled, turns, zero_adapters | bart, bert,
-  bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, olmo2, olmo3, olmoe,
-  opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts | 685 | adapters, block_kinds, frozen, fully_shard_more, hosted, images, liger, linear, lora_parts,
+  masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_units, tiled, turns, zero_adapters | bart,
+  bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt,
+  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2,
+  t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2,
+  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2,
+  t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -107,36 +109,37 @@ grad_scaler: true | 50 | galore, liger, precisions, tiled | bert, deepseek_v3, g
   gpt2, gpt_oss, llama, mistral, mixtral, qwen2, qwen3_moe, smollm3 | bert, deepseek, gemma, gemma2, gemma3, glm4,
   gpt2, gpt_oss, llama, mixtral, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 343 | evaluation, evaluation_more, fully_shard_more, images, liger, linear, losses_more,
-  more_families, pairs, smoothing | bart, bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
-  gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, ministral3, mistral, mixtral, mpt, opt, phi, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, t5, vit,
-  xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, llama, ministral3, mixtral, mpt, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, vit
+label_smoothing | 349 | block_kinds, evaluation, evaluation_more, fully_shard_more, images, liger, linear,
+  losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma,
+  gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, ministral3, mistral, mixtral,
+  mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, mpt, neox, opt, phi, phi3, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, t5, vit
 liger_kernels | 114 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4,
   gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe,
   qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-loss: chunked | 591 | heads, images, liger, linear, litgpt, litgpt_flat, losses, losses_more, more_families,
-  sharded_more, torchtune, torchtune_units, turns | bloom, deepseek_v2, deepseek_v3, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama
-  under torchtune, ministral3, mistral, mixtral, mpt, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl |
-  bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
-  phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe
+loss: chunked | 597 | block_kinds, heads, images, liger, linear, litgpt, litgpt_flat, losses, losses_more,
+  more_families, sharded_more, torchtune, torchtune_units, turns | bloom, deepseek_v2, deepseek_v3, falcon, falcon
+  under litgpt, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama,
+  llama under litgpt, llama under torchtune, ministral3, mistral, mixtral, mpt, neox under litgpt, olmo2, opt, phi,
+  phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mpt, neox,
+  neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe
 loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 loss: fp32-logits | 51 | losses, returned, titan, titan_replicas, titan_units | bert, llama, llama under torchtitan |
   bert, llama, llama under torchtitan
-loss: fused | 229 | fully_shard_more, heads, images, liger, linear, losses, losses_more, more_families, quantized |
-  bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, llama,
-  ministral3, mistral, mixtral, mpt, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3 | bloom, deepseek, falcon, gemma, gemma2,
-  gemma3, glm, glm4, glm4_moe, gpt2, llama, ministral3, mixtral, mpt, neox, opt, phi3, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe
+loss: fused | 235 | block_kinds, fully_shard_more, heads, images, liger, linear, losses, losses_more, more_families,
+  quantized | bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
+  gpt2, gpt_neox, llama, ministral3, mistral, mixtral, mpt, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3 | bloom, deepseek, falcon,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, llama, ministral3, mixtral, mpt, neox, opt, phi3, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe
 loss: half-logits | 56 | half_logits | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mpt, opt,
   phi, phi3, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, neox, opt, phi, phi3
 loss: orpo | 1 | preference | llama | llama
@@ -145,21 +148,21 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 300 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images, liger, linear,
-  master, more_families, optimizers, precisions, sharded_bits, sharded_more, sharded_units, tiled, titan,
-  titan_replicas, titan_units, turns, zero | bert, bloom, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under torchtitan, ministral3, mistral, olmo2, olmo3, phi,
-  qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3, vit | bert,
-  bloom, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
-  torchtitan, ministral3, neox, olmo2, phi, qwen3_next, qwen3_vl, qwen_moe, vit
-offload: activations | 503 | checkpoints, flat_adapters, flat_host, host_activations, hosted, images, liger, linear,
-  more_families, pairs, selective_more, sharded_activations, tiled | bert, bloom, deepseek_v2, deepseek_v3, falcon,
-  gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text,
-  ministral3, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, vit, xlm-roberta |
-  bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, vit
+max_gradient_norm | 301 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
+  liger, linear, master, more_families, optimizers, precisions, sharded_bits, sharded_more, sharded_units, tiled,
+  titan, titan_replicas, titan_units, turns, zero | bert, bloom, deepseek_v3, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under torchtitan, ministral3, mistral,
+  olmo2, olmo3, phi, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe,
+  smollm3, vit | bert, bloom, deepseek, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama under torchtitan, ministral3, neox, olmo2, phi, qwen3_next, qwen3_vl, qwen_moe, vit
+offload: activations | 509 | block_kinds, checkpoints, flat_adapters, flat_host, host_activations, hosted, images,
+  liger, linear, more_families, pairs, selective_more, sharded_activations, tiled | bert, bloom, deepseek_v2,
+  deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, llama, llama4_text, ministral3, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
+  smollm3, vit, xlm-roberta | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -171,11 +174,11 @@ offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_m
 offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more, zero_adapters, zero_offload |
   bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta,
   t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adafactor | 152 | adapted, adapters_more, checkpoints, frozen, halves, images, linear, moe, more_families,
-  optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, glm4_moe, gpt2,
-  gpt_neo, llama, llava, ministral3, mistral, mixtral, qwen2, qwen2_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, vit | bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, llama, llava, ministral3,
-  mixtral, qwen3_next, qwen3_vl, qwen_moe, vit
+optimizer: adafactor | 153 | adapted, adapters_more, block_kinds, checkpoints, frozen, halves, images, linear, moe,
+  more_families, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3,
+  gemma4_text, glm4_moe, gpt2, gpt_neo, llama, llava, ministral3, mistral, mixtral, qwen2, qwen2_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, vit | bert, clip, deepseek, gemma4,
+  glm4_moe, gpt2, gpt_neo, llama, llava, ministral3, mixtral, qwen3_next, qwen3_vl, qwen_moe, vit
 optimizer: adam | 129 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
   more_families, optimizers, precisions, random, tiled, turns, vision | bert, clip, gemma2, gemma3, glm4_moe, gpt2,
   gpt_neo, gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3,
@@ -187,20 +190,22 @@ optimizer: adamw-8bit-paged | 18 | flat_parameter, liger, optimizers | bert, gpt
   qwen2, qwen3 | bert, gpt2, llama, llama4
 optimizer: adamw-paged | 19 | flat_parameter, images, liger, optimizers | bert, gpt2, llama, mistral, olmo3, qwen2,
   qwen3_vl | bert, gpt2, llama, olmo2, qwen3_vl
-optimizer: galore-adamw | 145 | galore, linear | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon, gemma,
-  gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, llava, ministral3, mistral, mixtral, mpt, opt, phi, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, t5, vit, xlm-roberta |
-  bart, bert, bloom, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, ministral3,
-  mixtral, mpt, neox, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
+optimizer: galore-adamw | 146 | block_kinds, galore, linear | bart, bert, bloom, clip, deepseek_v2, deepseek_v3,
+  falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, llama, llava, ministral3, mistral,
+  mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  roberta, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  gpt2, llama, llava, ministral3, mixtral, mpt, neox, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
 optimizer: lamb | 15 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 optimizer: lars | 11 | liger, optimizers | bert, deepseek_v2, gpt2, llama, mistral, qwen2 | bert, deepseek, gpt2,
   llama
-optimizer: lion | 23 | flat_parameter, liger, linear, optimizers, precisions | bert, gpt2, llama, ministral3,
-  mistral, qwen2, qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bert, gpt2, llama, ministral3, qwen3_next
+optimizer: lion | 24 | block_kinds, flat_parameter, liger, linear, optimizers, precisions | bert, gemma4_text, gpt2,
+  llama, ministral3, mistral, qwen2, qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bert, gemma4, gpt2, llama,
+  ministral3, qwen3_next
 optimizer: lomo | 16 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-optimizer: muon | 69 | liger, linear, modded, modded_compiled, optimizers, precisions, steps | bert, gpt2, llama,
-  ministral3, mistral, modded_nanogpt under modded-nanogpt, phi3, qwen2, qwen3_5_moe_text, qwen3_5_text, qwen3_next |
-  bert, gpt2, llama, ministral3, modded_nanogpt under modded-nanogpt, phi3, qwen3_next
+optimizer: muon | 70 | block_kinds, liger, linear, modded, modded_compiled, optimizers, precisions, steps | bert,
+  gemma4_text, gpt2, llama, ministral3, mistral, modded_nanogpt under modded-nanogpt, phi3, qwen2, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_next | bert, gemma4, gpt2, llama, ministral3, modded_nanogpt under modded-nanogpt, phi3,
+  qwen3_next
 optimizer: rmsprop | 275 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more, halves, hosted,
   images, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated, resnet, seq2seq,
   tiled, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4_moe,
@@ -229,22 +234,23 @@ optimizer: sgd-momentum | 515 | adapted, adapters, adapters_more, checkpoints, f
   llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
   olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5,
   vit
-optimizer_in_backward: true | 109 | checkpoints, galore, liger, linear, optimizers, precisions, steps, tiled | bert,
-  gemma2, gemma3_text, gpt2, gpt_oss, llama, ministral3, mistral, olmo2, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_next, smollm3 | bert, gemma2, gemma3, gpt2, gpt_oss, llama, ministral3, olmo2, qwen3_next
+optimizer_in_backward: true | 110 | block_kinds, checkpoints, galore, liger, linear, optimizers, precisions, steps,
+  tiled | bert, gemma2, gemma3_text, gemma4_text, gpt2, gpt_oss, llama, ministral3, mistral, olmo2, qwen2, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bert, gemma2, gemma3, gemma4, gpt2, gpt_oss, llama,
+  ministral3, olmo2, qwen3_next
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 96 | liger, linear, losses_more, masks | deepseek_v2, deepseek_v3, gemma2, gemma3_text, gpt2,
-  gpt_neox, llama, llama4_text, ministral3, mistral, mixtral, olmo2, olmo3, olmoe, qwen2, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, smollm3, starcoder2 | deepseek, gemma2, gemma3, gpt2, llama, llama4,
-  ministral3, mixtral, neox, olmo2, olmoe, qwen3_next, qwen_moe, starcoder2
-padding: right | 378 | fully_shard_more, images, liger, linear, losses_more, masks, more_families, padding, pairs,
-  pairs_beside, preference, replicated, zero | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma2, gemma3,
-  gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, ministral3, mistral,
-  mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5, xlm-roberta | bart,
-  bert, bloom, deepseek, falcon, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
-  llama4, ministral3, mixtral, mpt, neox, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  starcoder2, t5
+packing: true | 100 | block_kinds, liger, linear, losses_more, masks | deepseek_v2, deepseek_v3, gemma2, gemma3_text,
+  gemma4_text, gpt2, gpt_neox, llama, llama4_text, ministral3, mistral, mixtral, olmo2, olmo3, olmoe, qwen2, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, smollm3, starcoder2 | deepseek, gemma2, gemma3, gemma4, gpt2,
+  llama, llama4, ministral3, mixtral, neox, olmo2, olmoe, qwen3_next, qwen_moe, starcoder2
+padding: right | 390 | block_kinds, fully_shard_more, images, liger, linear, losses_more, masks, more_families,
+  padding, pairs, pairs_beside, preference, replicated, zero | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon,
+  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text,
+  ministral3, mistral, mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5,
+  xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, starcoder2, t5
 parallel.fsdp_units: ends | 88 | sharded_units, titan_units, torchtune_units | llama, llama under torchtitan, llama
   under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
 parallel.fsdp_version: 1 | 204 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
@@ -255,105 +261,108 @@ parallel.fsdp_version: 1 | 204 | flat_adapters, flat_host, flat_parameter, found
 parallel.replicas | 52 | flat_adapters, flat_host, flat_parameter, replicas, sharded_activations, sharded_more,
   sharded_units, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under torchtitan, mistral, opt,
   phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
-parallel.sharding: ddp | 78 | modded, modded_compiled, replicated, sharded_activations, sharded_bits | bert, gemma,
-  glm4_moe, gpt2, gpt_neo, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl |
-  bert, gemma, glm4_moe, gpt2, gpt_neo, llama, modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 707 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+parallel.sharding: ddp | 84 | modded, modded_compiled, replicated, sharded_activations, sharded_bits | bert, gemma,
+  gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3,
+  qwen3_vl | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, modded_nanogpt under modded-nanogpt, opt, phi3,
+  qwen3_vl
+parallel.sharding: fsdp | 713 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units,
   titan, titan_replicas, titan_units, torchtune, torchtune_units | bert, bloom, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, llama under torchtitan,
-  llama under torchtune, mistral, mixtral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
-parallel.sharding: fsdp-grad-op | 223 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+  gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, mistral, mixtral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, falcon
+  under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt,
+  llama under torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi,
+  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
+parallel.sharding: fsdp-grad-op | 225 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom, gemma,
-  gemma2, gemma3, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, gemma, gemma2, gemma3, gemma3_images,
-  glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
-parallel.sharding: zero1 | 49 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma2, gemma3_text, glm,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
-  qwen3_vl, roberta, vit | bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox,
-  opt, phi, phi3, qwen3_vl, qwen_moe, roberta, vit
-parallel.sharding: zero2 | 53 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma3_text, glm,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, qwen3_vl, roberta, t5, vit | bert, bloom, gemma, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt,
-  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, t5, vit
-parallel.sharding: zero3 | 124 | host_activations, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3,
-  gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl,
-  qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama,
-  neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
+  gemma2, gemma3, gemma3_text, gemma4_text, glm, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta, vit
+parallel.sharding: zero1 | 51 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma2, gemma3_text,
+  gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe,
+  qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo,
+  llama, mixtral, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, vit
+parallel.sharding: zero2 | 55 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma3_text, gemma4_text,
+  glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_moe, qwen3_vl, roberta, t5, vit | bert, bloom, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo,
+  llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, t5, vit
+parallel.sharding: zero3 | 128 | host_activations, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
+  gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3186 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
-  evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
-  galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear,
-  litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs,
-  pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective,
+precision: amp | 3256 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+  evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard,
+  fully_shard_more, galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, images,
+  liger, linear, litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding,
+  pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective,
   selective_more, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled,
   turns, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, llama, llama
-  under litgpt, llama4_text, llava, ministral3, mistral, mixtral, mpt, mpt under llm-foundry, neox under litgpt,
-  olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, llama, llama
-  under litgpt, llama4, llava, ministral3, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe,
-  opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  starcoder2, t5, vit
+  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss,
+  llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mixtral, mpt, mpt under llm-foundry, neox under
+  litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
+  under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo,
+  gpt_oss, llama, llama under litgpt, llama4, llava, ministral3, mixtral, mpt, mpt under llm-foundry, neox, neox under
+  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 385 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+precision: fsdp | 389 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units, titan,
-  titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe,
-  gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, llama under torchtitan, mistral, mixtral, mpt under llm-foundry,
-  neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
-  qwen3_vl, roberta | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2,
-  gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under llm-foundry, neox, neox under litgpt,
-  opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
-precision: mixed | 1572 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
-  generation, generation_more, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master,
-  moe, more_families, padding, pairs, pairs_beside, preference, random, replicated, resnet, selective, selective_more,
-  seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip,
-  deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm,
-  clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
-  llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-precision: pure | 2693 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
-  evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
-  galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
-  lora_parts, losses, losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs,
-  pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective,
-  selective_more, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled,
-  torchtune, torchtune_units, turns, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mixtral, modded_nanogpt
-  under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
-  mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe,
-  opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  starcoder2, t5, vit
+  titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text,
+  glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, llama under torchtitan, mistral, mixtral, mpt
+  under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_moe, qwen3_vl, roberta | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under
+  llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta
+precision: mixed | 1592 | adapters, attention, block_kinds, checkpoints, compile, evaluation, evaluation_more,
+  families, frozen, generation, generation_more, heads, host_activations, hosted, images, liger, linear, losses,
+  losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random, replicated, resnet,
+  selective, selective_more, seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload | bart, bert, bloom,
+  chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, olmo2,
+  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+precision: pure | 2763 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+  compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
+  fully_shard, fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted, images, liger,
+  linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, modded, modded_compiled, moe, more_families,
+  optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet,
+  returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units,
+  smoothing, suite, tiled, torchtune, torchtune_units, turns, vision | bart, bert, bloom, chatglm, clip, deepseek_v2,
+  deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
+  mistral, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2,
+  t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, ministral3, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry,
+  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 97 | adapters, images, liger, linear, pairs, pairs_beside, quantized | bart, bert, bloom, gemma,
-  gemma2, gemma3_text, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mistral, mixtral, mpt, opt, phi, phi3,
-  qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, xlm-roberta | bart, bert,
-  bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mixtral, mpt, opt, phi, phi3,
-  qwen3_next, qwen3_vl, roberta, t5
-quantization: nf4 | 191 | adapters, flat_adapters, images, linear, litgpt, pairs, pairs_beside, quantized,
-  sharded_bits, sharded_more, tiled, zero | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm,
-  glm4, gpt2, gpt_neox, llama, llama under litgpt, llava, ministral3, mistral, mixtral, mpt, neox under litgpt, opt,
-  phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, roberta, t5, xlm-roberta | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3,
-  glm, glm4, gpt2, llama, llama under litgpt, llava, ministral3, mixtral, mpt, neox, neox under litgpt, opt, phi, phi
-  under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
+quantization: int8 | 103 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside, quantized | bart, bert,
+  bloom, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mistral,
+  mixtral, mpt, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, t5,
+  xlm-roberta | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3,
+  mixtral, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+quantization: nf4 | 197 | adapters, block_kinds, flat_adapters, images, linear, litgpt, pairs, pairs_beside,
+  quantized, sharded_bits, sharded_more, tiled, zero | bart, bert, bloom, falcon under litgpt, gemma, gemma2,
+  gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, llama, llama under litgpt, llava, ministral3, mistral, mixtral,
+  mpt, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, t5, xlm-roberta | bart, bert, bloom, falcon under litgpt,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, llama under litgpt, llava, ministral3, mixtral, mpt, neox,
+  neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
 quantization: nf4-double | 116 | adapters, flat_adapters, images, liger, litgpt, more_families, pairs, quantized,
   sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4,
   gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3,
@@ -364,37 +373,39 @@ trained_blocks: badam | 15 | turns | gemma, gpt_neox, mistral, opt, phi, phi3, q
   opt, phi, phi3
 trained_blocks: lisa | 20 | turns | gemma, gpt_neox, llama, mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma,
   llama, mixtral, neox, olmo2, phi, phi3
-weight_dtype: 16 bits | 756 | adapters, adapters_more, flat_adapters, fully_shard_more, galore, halves, hosted,
-  liger, linear, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more,
-  sharded_units, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
-  gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt,
-  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm,
-  clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, ministral3, mixtral,
-  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: dora | 96 | adapted, adapters, adapters_more, fully_shard_more, images,
-  linear, more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
-  gemma2, gemma3, glm, gpt2, gpt_neo, gpt_oss, llama, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi,
-  phi3, qwen2_5_vl, qwen3_next, qwen_moe, roberta, t5, vit
-activation_checkpointing: full + adapter: ia3 | 111 | adapted, adapters, adapters_more, fully_shard_more, images,
-  linear, more_families, pairs, pairs_beside, quantized, sharded_units, zero_adapters | bart, bert, bloom, chatglm,
-  clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 838 | adapted, adapters, adapters_more, flat_adapters,
+weight_dtype: 16 bits | 770 | adapters, adapters_more, block_kinds, flat_adapters, fully_shard_more, galore, halves,
+  hosted, liger, linear, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits,
+  sharded_more, sharded_units, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
+  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, ministral3,
+  mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta |
+  bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, llama,
+  llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet,
+  roberta, starcoder2, t5, vit
+activation_checkpointing: full + adapter: dora | 99 | adapted, adapters, adapters_more, block_kinds,
+  fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm, gpt2, gpt_neo, gpt_oss, llama, llava, ministral3, mixtral,
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_next, qwen_moe, roberta, t5, vit
+activation_checkpointing: full + adapter: ia3 | 114 | adapted, adapters, adapters_more, block_kinds,
+  fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized, sharded_units, zero_adapters |
+  bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
+  qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + adapter: lora | 847 | adapted, adapters, adapters_more, block_kinds, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   replicated, sharded_activations, sharded_bits, sharded_more, sharded_units, torchtune, torchtune_units, zero,
   zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, ministral3, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, ministral3, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 79 | adapted, adapters, adapters_more, fully_shard_more,
   pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3,
   gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 306 | checkpoints, fully_shard_more, images, liger,
-  linear, more_families, pairs, replicated, zero | bert, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, llama,
-  ministral3, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
+activation_checkpointing: full + checkpoint_reentrant: true | 312 | block_kinds, checkpoints, fully_shard_more,
+  images, liger, linear, more_families, pairs, replicated, zero | bert, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm4_moe, gpt2, llama, ministral3, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
 activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimizers, precisions | bert, gpt2, llama,
@@ -402,11 +413,11 @@ activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimiz
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 398 | adapters, frozen, fully_shard_more, hosted, images, liger,
-  linear, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_units, turns, zero_adapters |
-  bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + frozen: parts | 404 | adapters, block_kinds, frozen, fully_shard_more, hosted,
+  images, liger, linear, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_units, turns,
+  zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 18 | galore, precisions | bert, gpt2, llama
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 197 | evaluation, evaluation_more, images, losses_more,
@@ -438,9 +449,9 @@ activation_checkpointing: full + max_gradient_norm | 156 | flat_adapters, flat_h
   fully_shard_more, galore, images, liger, master, more_families, optimizers, precisions, sharded_bits, sharded_more,
   sharded_units, tiled, titan, titan_replicas, titan_units, turns, zero | bert, bloom, gemma, gemma2, gemma3_images,
   glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, neox, olmo2, phi, qwen3_vl, vit
-activation_checkpointing: full + offload: activations | 263 | checkpoints, flat_adapters, flat_host,
+activation_checkpointing: full + offload: activations | 266 | block_kinds, checkpoints, flat_adapters, flat_host,
   host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations | bert, bloom, deepseek,
-  falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
+  falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
   ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
   roberta, vit
 activation_checkpointing: full + offload: gradients | 83 | flat_adapters, flat_host, host_activations, sharded_more,
@@ -487,10 +498,10 @@ activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints,
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 38 | liger, losses_more | gpt2, llama, qwen_moe
-activation_checkpointing: full + padding: right | 222 | fully_shard_more, images, linear, losses_more, masks,
-  more_families, padding, pairs, pairs_beside, preference, replicated, zero | bart, bert, deepseek, falcon,
-  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, qwen2_vl, qwen3_next, qwen_moe,
-  roberta, t5
+activation_checkpointing: full + padding: right | 228 | block_kinds, fully_shard_more, images, linear, losses_more,
+  masks, more_families, padding, pairs, pairs_beside, preference, replicated, zero | bart, bert, deepseek, falcon,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, qwen2_vl, qwen3_next,
+  qwen_moe, roberta, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 47 | sharded_units, titan_units, torchtune_units |
   llama, llama under torchtitan, llama under torchtune
 activation_checkpointing: full + parallel.fsdp_version: 1 | 133 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -499,12 +510,12 @@ activation_checkpointing: full + parallel.fsdp_version: 1 | 133 | flat_adapters,
 activation_checkpointing: full + parallel.replicas | 32 | flat_adapters, flat_host, flat_parameter, replicas,
   sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama under
   torchtitan, opt
-activation_checkpointing: full + parallel.sharding: ddp | 22 | replicated, sharded_activations, sharded_bits | bert,
-  glm4_moe, gpt2, gpt_neo, llama, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 388 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.sharding: ddp | 26 | replicated, sharded_activations, sharded_bits | bert,
+  gemma4, glm4_moe, gpt2, gpt_neo, llama, opt, phi3, qwen3_vl
+activation_checkpointing: full + parallel.sharding: fsdp | 392 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
   sharded_more, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units | bert, bloom, falcon
-  under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under
+  under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under
   torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under
   litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 108 | flat_adapters, flat_host, flat_parameter,
@@ -512,65 +523,65 @@ activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 108 | flat_ad
   sharded_units | bert, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
 activation_checkpointing: full + parallel.sharding: zero1 | 33 | host_activations, zero, zero_adapters | bert, gemma,
   gemma2, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, opt, phi3, qwen3_vl, qwen_moe, roberta, vit
-activation_checkpointing: full + parallel.sharding: zero2 | 31 | host_activations, zero, zero_adapters | bert, bloom,
-  gemma3, glm4_moe, gpt2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5
-activation_checkpointing: full + parallel.sharding: zero3 | 69 | host_activations, zero, zero_adapters, zero_offload
-  | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, qwen2_vl, qwen3_vl,
-  roberta, t5
+activation_checkpointing: full + parallel.sharding: zero2 | 33 | host_activations, zero, zero_adapters | bert, bloom,
+  gemma3, gemma4, glm4_moe, gpt2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5
+activation_checkpointing: full + parallel.sharding: zero3 | 71 | host_activations, zero, zero_adapters, zero_offload
+  | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, qwen2_vl,
+  qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1731 | adapted, adapters, adapters_more, attention, checkpoints,
-  compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
-  frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, images, liger,
-  linear, litgpt, lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside,
-  precisions, preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations,
-  sharded_bits, sharded_more, sharded_units, smoothing, suite, turns, vision | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama under litgpt, llama4, llava, ministral3, mixtral, mpt, mpt under llm-foundry, neox, neox under
-  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + precision: amp | 1772 | adapted, adapters, adapters_more, attention, block_kinds,
+  checkpoints, compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
+  foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
+  images, liger, linear, litgpt, lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs,
+  pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
+  sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, turns, vision | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama4, llava, ministral3, mixtral, mpt, mpt under
+  llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 205 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + precision: fsdp | 207 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits,
   sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2,
-  gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under
+  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under
   llm-foundry, neox, neox under litgpt, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
-activation_checkpointing: full + precision: mixed | 832 | adapters, attention, checkpoints, compile, evaluation,
-  evaluation_more, families, frozen, heads, host_activations, hosted, images, liger, linear, losses, losses_more,
-  master, moe, more_families, padding, pairs, pairs_beside, preference, random, replicated, seq2seq, smoothing, suite,
-  vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
-  gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt,
-  neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1422 | adapted, adapters, adapters_more, attention, checkpoints,
-  compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
-  frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, linear, litgpt,
+activation_checkpointing: full + precision: mixed | 848 | adapters, attention, block_kinds, checkpoints, compile,
+  evaluation, evaluation_more, families, frozen, heads, host_activations, hosted, images, liger, linear, losses,
+  losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random, replicated, seq2seq,
+  smoothing, suite, vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon,
+  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava,
+  ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + precision: pure | 1448 | adapted, adapters, adapters_more, attention, block_kinds,
+  checkpoints, compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
+  foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, linear, litgpt,
   litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside,
   precisions, preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations,
   sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled, torchtune, torchtune_units, turns, vision |
-  bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
-  mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4,
+  llava, ministral3, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
-activation_checkpointing: full + quantization: int8 | 61 | adapters, images, linear, pairs, pairs_beside, quantized |
-  bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, ministral3, mpt, opt, phi, phi3, qwen3_next,
-  qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 130 | adapters, flat_adapters, images, linear, litgpt, pairs,
-  pairs_beside, quantized, sharded_bits, sharded_more, zero | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4,
-  gpt2, llama, ministral3, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_next,
-  qwen3_vl, roberta, t5
+activation_checkpointing: full + quantization: int8 | 64 | adapters, block_kinds, images, linear, pairs,
+  pairs_beside, quantized | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, ministral3, mpt,
+  opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+activation_checkpointing: full + quantization: nf4 | 133 | adapters, block_kinds, flat_adapters, images, linear,
+  litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more, zero | bart, bert, bloom, gemma, gemma2, gemma3,
+  gemma4, glm, glm4, gpt2, llama, ministral3, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
+  qwen3_next, qwen3_vl, roberta, t5
 activation_checkpointing: full + quantization: nf4-double | 69 | adapters, flat_adapters, images, liger, litgpt,
   more_families, pairs, quantized, sharded_bits, sharded_more, zero | bart, bloom, gemma, glm, glm4, gpt2, gpt_neo,
   llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, roberta
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
 activation_checkpointing: full + trained_blocks: lisa | 3 | turns | gemma, llama, phi
-activation_checkpointing: full + weight_dtype: 16 bits | 459 | adapters, adapters_more, flat_adapters,
+activation_checkpointing: full + weight_dtype: 16 bits | 466 | adapters, adapters_more, block_kinds, flat_adapters,
   fully_shard_more, galore, halves, hosted, linear, losses_more, more_families, pairs, pairs_beside, precisions,
   quantized, sharded_bits, sharded_more, sharded_units | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt,
-  phi, phi3, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
+  gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2,
+  olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: selective + loss: chunked | 6 | losses | gpt2, llama
 activation_checkpointing: selective + loss: fp32-logits | 4 | losses | bert
 activation_checkpointing: selective + loss: fused | 7 | losses | gpt2, llama
@@ -580,17 +591,17 @@ activation_checkpointing: selective + parallel.sharding: ddp | 1 | replicated | 
 activation_checkpointing: selective + parallel.sharding: fsdp | 7 | fully_shard_more, sharded_more | gemma, glm4_moe,
   gpt2, llama, opt, phi3
 activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 2 | sharded_more | llama, neox
-activation_checkpointing: selective + precision: amp | 90 | linear, losses, selective, selective_more, seq2seq,
-  sharded_more | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, ministral3, mixtral, neox, opt,
-  phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective + precision: amp | 93 | block_kinds, linear, losses, selective, selective_more,
+  seq2seq, sharded_more | bart, bert, deepseek, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, ministral3,
+  mixtral, neox, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective + precision: fsdp | 5 | fully_shard_more, sharded_more | glm4_moe, gpt2, llama,
   neox, opt
 activation_checkpointing: selective + precision: mixed | 74 | losses, more_families, replicated, selective,
   selective_more, seq2seq | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral,
   neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective + precision: pure | 84 | linear, losses, selective, selective_more, sharded_more
-  | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, ministral3, mixtral, neox, opt, phi, phi3,
-  qwen3_next, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective + precision: pure | 87 | block_kinds, linear, losses, selective, selective_more,
+  sharded_more | bart, bert, deepseek, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, ministral3, mixtral,
+  neox, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-layer + adapter: lora | 1 | liger | llama
 activation_checkpointing: selective-layer + frozen: parts | 1 | tiled | phi3
 activation_checkpointing: selective-layer + liger_kernels | 3 | liger | llama
@@ -656,19 +667,19 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 3 | s
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 131 | liger, linear, losses, masks, more_families,
-  selective, selective_more, seq2seq, sharded_more, turns | bart, bert, bloom, deepseek, falcon, gemma, gemma2,
-  gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, mpt, neox, olmo2, opt, phi, phi3,
-  qwen3_next, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + precision: amp | 134 | block_kinds, liger, linear, losses, masks,
+  more_families, selective, selective_more, seq2seq, sharded_more, turns | bart, bert, bloom, deepseek, falcon, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, mpt, neox, olmo2, opt, phi,
+  phi3, qwen3_next, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-op + precision: fsdp | 23 | fully_shard_more, sharded_more, titan,
   titan_replicas, titan_units | gpt2, gpt_neo, llama, llama under torchtitan, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
   seq2seq, zero | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
   llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 113 | liger, linear, losses, masks, more_families,
-  selective, selective_more, seq2seq, sharded_more, sharded_units, tiled | bart, bert, bloom, deepseek, falcon, gemma,
-  gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, mpt, neox, olmo2, opt, phi, phi3,
-  qwen3_next, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + precision: pure | 116 | block_kinds, liger, linear, losses, masks,
+  more_families, selective, selective_more, seq2seq, sharded_more, sharded_units, tiled | bart, bert, bloom, deepseek,
+  falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, mpt, neox,
+  olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-op + quantization: int8 | 1 | liger | gemma3
 activation_checkpointing: selective-op + quantization: nf4-double | 1 | liger | mixtral
 activation_checkpointing: selective-op + trained_blocks: lisa | 1 | turns | mixtral
@@ -700,16 +711,16 @@ adapter: dora + padding: right | 7 | liger, pairs | bert, gpt2, llama, mixtral, 
 adapter: dora + parallel.fsdp_units: ends | 1 | sharded_units | llama
 adapter: dora + parallel.sharding: fsdp | 5 | fully_shard_more, sharded_units | llama
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
-adapter: dora + precision: amp | 71 | adapted, adapters, adapters_more, fully_shard_more, images, liger, linear,
-  more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma2, glm,
-  glm4, gpt2, gpt_neo, gpt_oss, llama, llava, ministral3, mixtral, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen3_next,
-  qwen_moe, roberta, t5, vit
+adapter: dora + precision: amp | 74 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
+  linear, more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma2,
+  gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llava, ministral3, mixtral, neox, olmo2, opt, phi, phi3, qwen2_vl,
+  qwen3_next, qwen_moe, roberta, t5, vit
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
 adapter: dora + precision: mixed | 1 | zero_adapters | llama
-adapter: dora + precision: pure | 62 | adapted, adapters, adapters_more, fully_shard_more, images, liger, linear,
-  more_families, pairs, pairs_beside, quantized, sharded_units, tiled | bert, chatglm, clip, deepseek, falcon, gemma,
-  gemma2, gemma3_images, glm4, gpt2, gpt_oss, llama, ministral3, mixtral, mpt, neox, olmo2, olmoe, phi3, qwen2_vl,
-  qwen3_next, qwen_moe, t5, vit
+adapter: dora + precision: pure | 65 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images,
+  liger, linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiled | bert, chatglm, clip, deepseek,
+  falcon, gemma, gemma2, gemma3_images, gemma4, glm4, gpt2, gpt_oss, llama, ministral3, mixtral, mpt, neox, olmo2,
+  olmoe, phi3, qwen2_vl, qwen3_next, qwen_moe, t5, vit
 adapter: dora + quantization: int8 | 5 | quantized | gemma2, gemma3, llama, mpt, phi3
 adapter: dora + quantization: nf4 | 6 | quantized, tiled | bloom, gemma2, gpt2, llama, mixtral
 adapter: dora + quantization: nf4-double | 9 | liger, quantized | gemma, glm4, llama, mixtral, mpt
@@ -742,15 +753,15 @@ adapter: ia3 + parallel.fsdp_units: ends | 1 | sharded_units | llama
 adapter: ia3 + parallel.sharding: fsdp | 7 | fully_shard_more, sharded_units | gemma3_images, llama, qwen2_vl
 adapter: ia3 + parallel.sharding: zero1 | 1 | zero_adapters | llama
 adapter: ia3 + parallel.sharding: zero3 | 1 | zero_adapters | llama
-adapter: ia3 + precision: amp | 100 | adapted, adapters, adapters_more, fully_shard_more, images, liger, linear,
-  more_families, pairs, pairs_beside, quantized, sharded_units | bart, bert, bloom, chatglm, clip, deepseek, falcon,
-  gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt,
-  neox, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, starcoder2, t5, vit
+adapter: ia3 + precision: amp | 103 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
+  linear, more_families, pairs, pairs_beside, quantized, sharded_units | bart, bert, bloom, chatglm, clip, deepseek,
+  falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3,
+  mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, starcoder2, t5, vit
 adapter: ia3 + precision: fsdp | 3 | fully_shard_more | gemma3_images, llama, qwen2_vl
 adapter: ia3 + precision: mixed | 2 | zero_adapters | llama
-adapter: ia3 + precision: pure | 44 | adapted, adapters, adapters_more, fully_shard_more, images, linear,
-  more_families, pairs, pairs_beside | bert, chatglm, clip, deepseek, gemma, gemma3_images, gpt2, gpt_oss, llama,
-  llama4, ministral3, mixtral, olmo2, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
+adapter: ia3 + precision: pure | 47 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images,
+  linear, more_families, pairs, pairs_beside | bert, chatglm, clip, deepseek, gemma, gemma3_images, gemma4, gpt2,
+  gpt_oss, llama, llama4, ministral3, mixtral, olmo2, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
 adapter: ia3 + quantization: int8 | 3 | liger, quantized | gemma3, opt, phi
 adapter: ia3 + quantization: nf4 | 5 | quantized | bert, gemma3, neox, opt, phi3
 adapter: ia3 + quantization: nf4-double | 2 | quantized | gpt2, phi
@@ -819,41 +830,41 @@ adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4
   qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
   opt, qwen3_vl, t5
-adapter: lora + precision: amp | 594 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: amp | 609 | adapted, adapters, adapters_more, block_kinds, compile_more, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   sharded_activations, sharded_bits, sharded_units, tiled | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
-  under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt,
-  llama4, llava, ministral3, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3,
+  under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama under
+  litgpt, llama4, llava, ministral3, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + precision: fsdp | 73 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_units |
   bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, phi, phi3, qwen2_5_vl,
   qwen3_vl
 adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 484 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: pure | 488 | adapted, adapters, adapters_more, block_kinds, compile_more, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   replicated, sharded_activations, sharded_bits, sharded_more, tiled, torchtune, torchtune_units | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama under litgpt, llama under torchtune, llava, ministral3, mixtral, mpt, neox, neox under litgpt,
-  olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  starcoder2, t5, vit
+  chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llava, ministral3, mixtral, mpt, neox, neox
+  under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 89 | adapters, images, liger, linear, pairs, pairs_beside, quantized | bart,
-  bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mixtral, mpt, opt, phi,
-  phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 180 | adapters, flat_adapters, images, linear, litgpt, pairs, pairs_beside,
-  quantized, sharded_bits, sharded_more, tiled, zero | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm,
-  glm4, gpt2, llama, llama under litgpt, llava, ministral3, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under
-  litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
+adapter: lora + quantization: int8 | 95 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside,
+  quantized | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3,
+  mixtral, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+adapter: lora + quantization: nf4 | 186 | adapters, block_kinds, flat_adapters, images, linear, litgpt, pairs,
+  pairs_beside, quantized, sharded_bits, sharded_more, tiled, zero | bart, bert, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, gpt2, llama, llama under litgpt, llava, ministral3, mixtral, mpt, neox, neox under
+  litgpt, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
 adapter: lora + quantization: nf4-double | 105 | adapters, flat_adapters, images, liger, litgpt, more_families,
   pairs, quantized, sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3,
   glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3,
   qwen3_vl, roberta, t5
-adapter: lora + weight_dtype: 16 bits | 221 | adapters, adapters_more, flat_adapters, fully_shard_more, liger,
-  linear, pairs, quantized, sharded_bits, sharded_more, sharded_units, tiled | bart, bert, bloom, deepseek, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, llama, llava, ministral3, mixtral, mpt, neox, opt, phi, phi3, qwen3_5, qwen3_next,
-  qwen_moe, roberta, t5
+adapter: lora + weight_dtype: 16 bits | 233 | adapters, adapters_more, block_kinds, flat_adapters, fully_shard_more,
+  liger, linear, pairs, quantized, sharded_bits, sharded_more, sharded_units, tiled | bart, bert, bloom, deepseek,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, llava, ministral3, mixtral, mpt, neox, opt, phi, phi3,
+  qwen3_5, qwen3_next, qwen_moe, roberta, t5
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: modules_to_save + checkpoint_reentrant: true | 4 | pairs | bert
 adapter: modules_to_save + eval_batch_size | 1 | pairs_beside | bert
@@ -924,15 +935,15 @@ checkpoint_reentrant: true + parallel.sharding: fsdp | 2 | fully_shard_more | qw
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 2 | zero | qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 133 | checkpoints, images, liger, linear, pairs, tiled, turns | bert,
-  gemma, gemma2, gemma3, glm4, gpt2, llama, ministral3, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe
+checkpoint_reentrant: true + precision: amp | 136 | block_kinds, checkpoints, images, liger, linear, pairs, tiled,
+  turns | bert, gemma, gemma2, gemma3, gemma4, glm4, gpt2, llama, ministral3, neox, olmo2, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
 checkpoint_reentrant: true + precision: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen2_vl
 checkpoint_reentrant: true + precision: mixed | 35 | checkpoints, more_families, pairs, zero | bert, gemma, gemma2,
   gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: pure | 111 | checkpoints, images, liger, linear, more_families, pairs,
-  replicated, tiled | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, ministral3, mixtral, neox, opt, phi,
-  phi3, qwen2_vl, qwen3_next, qwen3_vl
+checkpoint_reentrant: true + precision: pure | 114 | block_kinds, checkpoints, images, liger, linear, more_families,
+  pairs, replicated, tiled | bert, gemma, gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, llama, ministral3, mixtral,
+  neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 14 | pairs, tiled | gpt2, llama, mixtral, opt, phi3
 checkpoint_reentrant: true + quantization: nf4-double | 3 | liger, pairs | llama
@@ -1015,21 +1026,21 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 12 | fully_shard_more, sharded
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 180 | adapters, frozen, fully_shard_more, images, liger, linear, lora_parts, masks,
-  more_families, pairs, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
-  gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt,
-  neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5,
-  vit
+frozen: parts + precision: amp | 186 | adapters, block_kinds, frozen, fully_shard_more, images, liger, linear,
+  lora_parts, masks, more_families, pairs, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek,
+  falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
+  llava, ministral3, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, starcoder2, t5, vit
 frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
 frozen: parts + precision: mixed | 145 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
   zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe,
   resnet, roberta, t5, vit
-frozen: parts + precision: pure | 220 | adapters, frozen, fully_shard_more, images, liger, linear, lora_parts, masks,
-  more_families, pairs, pairs_beside, quantized, replicated, tiled, turns | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  llava, ministral3, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts + precision: pure | 226 | adapters, block_kinds, frozen, fully_shard_more, images, liger, linear,
+  lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, tiled, turns | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama4, llava, ministral3, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 frozen: parts + trained_blocks: badam | 11 | turns | gemma, llama, neox, phi, phi3
 frozen: parts + trained_blocks: lisa | 13 | turns | llama, mixtral, neox, olmo2, phi, phi3
 frozen: parts + weight_dtype: 16 bits | 13 | liger, more_families, pairs, turns | gpt2, gpt_oss, llama, llama4, neox,
@@ -1080,9 +1091,9 @@ label_smoothing + precision: fsdp | 3 | fully_shard_more | gemma, llama
 label_smoothing + precision: mixed | 97 | losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
   phi3, qwen_moe, roberta, t5, vit
-label_smoothing + precision: pure | 100 | evaluation, evaluation_more, fully_shard_more, liger, linear, losses_more,
-  pairs, smoothing | bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  ministral3, mixtral, mpt, neox, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
+label_smoothing + precision: pure | 106 | block_kinds, evaluation, evaluation_more, fully_shard_more, liger, linear,
+  losses_more, pairs, smoothing | bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, gpt2, llama, ministral3, mixtral, mpt, neox, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
 label_smoothing + weight_dtype: 16 bits | 23 | liger, losses_more, pairs | bert, deepseek, falcon, glm, glm4, gpt2,
   llama, mixtral, qwen_moe
 liger_kernels + loss: chunked | 5 | liger | glm4, gpt_oss, llama, olmo2
@@ -1127,18 +1138,18 @@ loss: chunked + parallel.sharding: fsdp | 116 | litgpt, litgpt_flat, sharded_mor
   falcon under litgpt, gpt2, llama, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt,
   phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
-loss: chunked + precision: amp | 171 | heads, images, liger, linear, litgpt, losses, losses_more, more_families,
-  sharded_more, turns | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, ministral3, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
-  phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe
+loss: chunked + precision: amp | 174 | block_kinds, heads, images, liger, linear, litgpt, losses, losses_more,
+  more_families, sharded_more, turns | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, ministral3, mixtral, mpt, neox, neox under
+  litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe
 loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under litgpt, llama, llama under litgpt,
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 297 | heads, liger, linear, litgpt, litgpt_flat, losses, losses_more,
+loss: chunked + precision: pure | 300 | block_kinds, heads, liger, linear, litgpt, litgpt_flat, losses, losses_more,
   more_families, sharded_more, torchtune, torchtune_units | bloom, deepseek, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, ministral3, mixtral,
-  mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen_moe
+  gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, ministral3,
+  mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen_moe
 loss: chunked + quantization: int8 | 1 | liger | gpt_oss
 loss: chunked + quantization: nf4 | 11 | litgpt | falcon under litgpt, llama under litgpt, neox under litgpt, phi
   under litgpt
@@ -1174,14 +1185,15 @@ loss: fused + packing: true | 3 | losses_more | gpt2, llama
 loss: fused + padding: right | 16 | losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
 loss: fused + parallel.sharding: fsdp | 6 | fully_shard_more | gemma, llama
 loss: fused + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma, llama
-loss: fused + precision: amp | 76 | fully_shard_more, heads, liger, linear, losses, losses_more, quantized | bloom,
-  deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, ministral3, mixtral, mpt, neox, opt, phi3,
-  qwen3_next, qwen_moe
+loss: fused + precision: amp | 79 | block_kinds, fully_shard_more, heads, liger, linear, losses, losses_more,
+  quantized | bloom, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, ministral3, mixtral,
+  mpt, neox, opt, phi3, qwen3_next, qwen_moe
 loss: fused + precision: fsdp | 2 | fully_shard_more | llama
 loss: fused + precision: mixed | 53 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
-loss: fused + precision: pure | 52 | fully_shard_more, heads, images, linear, losses, more_families, quantized |
-  bloom, gemma, gemma2, gemma3, glm4_moe, gpt2, llama, ministral3, mpt, neox, opt, phi3, qwen3_5, qwen3_next, qwen3_vl
+loss: fused + precision: pure | 55 | block_kinds, fully_shard_more, heads, images, linear, losses, more_families,
+  quantized | bloom, gemma, gemma2, gemma3, gemma4, glm4_moe, gpt2, llama, ministral3, mpt, neox, opt, phi3, qwen3_5,
+  qwen3_next, qwen3_vl
 loss: fused + quantization: int8 | 4 | liger, quantized | glm4, llama
 loss: fused + quantization: nf4 | 9 | quantized | gpt2, llama
 loss: fused + weight_dtype: 16 bits | 9 | liger, losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
@@ -1250,9 +1262,9 @@ max_gradient_norm + precision: fsdp | 97 | flat_adapters, flat_host, flat_parame
   torchtitan, neox, phi, qwen3_vl
 max_gradient_norm + precision: mixed | 36 | master, more_families, zero | bert, gemma3_images, glm4_moe, gpt2,
   gpt_neo, llama, qwen3_vl
-max_gradient_norm + precision: pure | 65 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore,
-  images, liger, linear, optimizers, sharded_bits, tiled, turns | bert, bloom, gemma, gemma2, gpt2, llama, ministral3,
-  neox, phi, qwen3_next, qwen3_vl, qwen_moe
+max_gradient_norm + precision: pure | 66 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  galore, images, liger, linear, optimizers, sharded_bits, tiled, turns | bert, bloom, gemma, gemma2, gemma4, gpt2,
+  llama, ministral3, neox, phi, qwen3_next, qwen3_vl, qwen_moe
 max_gradient_norm + quantization: nf4 | 8 | flat_adapters, sharded_bits, zero | gemma2, gpt2, llama, qwen3_vl
 max_gradient_norm + quantization: nf4-double | 11 | flat_adapters, liger, sharded_bits, zero | glm4, gpt_neo, llama,
   phi
@@ -1296,19 +1308,19 @@ offload: activations + parallel.sharding: zero2 | 16 | host_activations | bert, 
   neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 35 | host_activations | bert, bloom, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-offload: activations + precision: amp | 122 | checkpoints, flat_host, host_activations, hosted, images, liger,
-  linear, more_families, pairs, sharded_activations, tiled | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, vit
+offload: activations + precision: amp | 125 | block_kinds, checkpoints, flat_host, host_activations, hosted, images,
+  liger, linear, more_families, pairs, sharded_activations, tiled | bert, bloom, deepseek, falcon, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, vit
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
 offload: activations + precision: mixed | 142 | checkpoints, host_activations, hosted, images, more_families, pairs,
   selective_more | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama,
   llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
-offload: activations + precision: pure | 149 | checkpoints, flat_host, host_activations, hosted, images, liger,
-  linear, more_families, pairs, selective_more, sharded_activations, tiled | bert, bloom, deepseek, gemma, gemma2,
-  gemma3, gemma3_images, glm4, gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe,
-  opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, vit
+offload: activations + precision: pure | 152 | block_kinds, checkpoints, flat_host, host_activations, hosted, images,
+  liger, linear, more_families, pairs, selective_more, sharded_activations, tiled | bert, bloom, deepseek, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox,
+  olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, vit
 offload: activations + quantization: int8 | 7 | liger, pairs | glm4, gpt2, llama
 offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
 offload: activations + quantization: nf4-double | 3 | liger | gemma2, glm4, olmo2
@@ -1392,9 +1404,9 @@ optimizer: adafactor + optimizer_in_backward: true | 8 | checkpoints, optimizers
 optimizer: adafactor + precision: amp | 60 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
   optimizers, precisions, random, suite, vision | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen3_vl,
   qwen_moe, vit
-optimizer: adafactor + precision: pure | 69 | adapters_more, checkpoints, frozen, images, linear, moe, more_families,
-  quantized, random, suite, vision | bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, llama, llava, ministral3, mixtral,
-  qwen3_next, qwen3_vl, qwen_moe, vit
+optimizer: adafactor + precision: pure | 70 | adapters_more, block_kinds, checkpoints, frozen, images, linear, moe,
+  more_families, quantized, random, suite, vision | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, llama,
+  llava, ministral3, mixtral, qwen3_next, qwen3_vl, qwen_moe, vit
 optimizer: adafactor + quantization: int8 | 1 | quantized | llava
 optimizer: adafactor + quantization: nf4 | 2 | quantized | llava
 optimizer: adafactor + quantization: nf4-double | 1 | quantized | mixtral
@@ -1446,8 +1458,8 @@ optimizer: adamw-paged + quantization: nf4-double | 3 | images, liger | olmo2, q
 optimizer: galore-adamw + optimizer_in_backward: true | 11 | galore | bert, gpt2, llama
 optimizer: galore-adamw + precision: amp | 59 | galore | bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm,
   glm4, gpt2, llama, llava, mixtral, opt, phi3, qwen_moe, vit
-optimizer: galore-adamw + precision: pure | 59 | galore, linear | bart, bert, bloom, falcon, gemma, gemma2, glm,
-  glm4, gpt2, llama, ministral3, mpt, neox, opt, phi, phi3, qwen3_next, roberta, t5
+optimizer: galore-adamw + precision: pure | 60 | block_kinds, galore, linear | bart, bert, bloom, falcon, gemma,
+  gemma2, gemma4, glm, glm4, gpt2, llama, ministral3, mpt, neox, opt, phi, phi3, qwen3_next, roberta, t5
 optimizer: galore-adamw + weight_dtype: 16 bits | 18 | galore | bert, gpt2, llama
 optimizer: lamb + optimizer_in_backward: true | 2 | optimizers | gpt2, llama
 optimizer: lamb + precision: amp | 5 | optimizers | gpt2, llama
@@ -1458,16 +1470,16 @@ optimizer: lion + optimizer_in_backward: true | 3 | liger, optimizers | llama
 optimizer: lion + parallel.fsdp_version: 1 | 1 | flat_parameter | llama
 optimizer: lion + parallel.sharding: fsdp | 1 | flat_parameter | llama
 optimizer: lion + precision: amp | 10 | optimizers, precisions | bert, gpt2, llama
-optimizer: lion + precision: pure | 11 | flat_parameter, liger, linear, optimizers | bert, llama, ministral3,
-  qwen3_next
+optimizer: lion + precision: pure | 12 | block_kinds, flat_parameter, liger, linear, optimizers | bert, gemma4,
+  llama, ministral3, qwen3_next
 optimizer: lomo + optimizer_in_backward: true | 16 | optimizers | bert, gpt2, llama
 optimizer: lomo + precision: amp | 7 | optimizers | bert, gpt2, llama
 optimizer: lomo + precision: pure | 4 | optimizers | llama
 optimizer: muon + optimizer_in_backward: true | 8 | optimizers, steps | bert, llama
 optimizer: muon + parallel.sharding: ddp | 32 | modded, modded_compiled | modded_nanogpt under modded-nanogpt
 optimizer: muon + precision: amp | 11 | liger, optimizers, precisions | bert, gpt2, llama, phi3
-optimizer: muon + precision: pure | 48 | linear, modded, modded_compiled, optimizers | bert, gpt2, llama, ministral3,
-  modded_nanogpt under modded-nanogpt, qwen3_next
+optimizer: muon + precision: pure | 49 | block_kinds, linear, modded, modded_compiled, optimizers | bert, gemma4,
+  gpt2, llama, ministral3, modded_nanogpt under modded-nanogpt, qwen3_next
 optimizer: muon + weight_dtype: 16 bits | 5 | precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_in_backward: true | 7 | optimizers, precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_state_dtype: fp32 | 6 | precisions | gpt2, llama
@@ -1543,8 +1555,8 @@ optimizer: sgd-momentum + weight_dtype: 16 bits | 66 | adapters, adapters_more, 
 optimizer_in_backward: true + optimizer_state_dtype: fp32 | 10 | precisions | bert, gpt2, llama
 optimizer_in_backward: true + precision: amp | 33 | checkpoints, galore, liger, optimizers | bert, gemma2, gpt2,
   llama, olmo2
-optimizer_in_backward: true + precision: pure | 51 | checkpoints, galore, liger, linear, optimizers, precisions |
-  bert, gemma3, gpt2, gpt_oss, llama, ministral3, qwen3_next
+optimizer_in_backward: true + precision: pure | 52 | block_kinds, checkpoints, galore, liger, linear, optimizers,
+  precisions | bert, gemma3, gemma4, gpt2, gpt_oss, llama, ministral3, qwen3_next
 optimizer_in_backward: true + weight_dtype: 16 bits | 5 | galore, liger | bert, gpt2, llama, olmo2
 optimizer_state_dtype: fp32 + precision: amp | 4 | precisions | gpt2, llama
 optimizer_state_dtype: fp32 + precision: pure | 24 | precisions | bert, gpt2, llama
@@ -1552,8 +1564,8 @@ optimizer_state_dtype: fp32 + weight_dtype: 16 bits | 4 | precisions | gpt2, lla
 packing: true + padding: right | 9 | liger, masks | gpt2, llama, mixtral, neox, olmo2
 packing: true + precision: amp | 34 | liger, losses_more, masks | deepseek, gemma3, gpt2, llama, neox, olmo2, qwen_moe
 packing: true + precision: mixed | 18 | losses_more | gpt2, llama
-packing: true + precision: pure | 32 | liger, linear, losses_more, masks | deepseek, gemma2, gpt2, llama, llama4,
-  ministral3, mixtral, olmo2, olmoe, qwen3_next, starcoder2
+packing: true + precision: pure | 36 | block_kinds, liger, linear, losses_more, masks | deepseek, gemma2, gemma4,
+  gpt2, llama, llama4, ministral3, mixtral, olmo2, olmoe, qwen3_next, starcoder2
 packing: true + quantization: int8 | 1 | liger | gemma3
 packing: true + quantization: nf4-double | 1 | liger | mixtral
 packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
@@ -1561,16 +1573,17 @@ padding: right + parallel.sharding: ddp | 2 | replicated | glm4_moe, gpt_neo
 padding: right + parallel.sharding: fsdp | 7 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
-padding: right + precision: amp | 118 | fully_shard_more, images, liger, linear, losses_more, masks, more_families,
-  padding, pairs, preference, replicated | bert, deepseek, falcon, gemma2, gemma3_images, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  roberta
+padding: right + precision: amp | 124 | block_kinds, fully_shard_more, images, liger, linear, losses_more, masks,
+  more_families, padding, pairs, preference, replicated | bert, deepseek, falcon, gemma2, gemma3_images, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, roberta
 padding: right + precision: fsdp | 3 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
   deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
-padding: right + precision: pure | 123 | fully_shard_more, images, liger, linear, losses_more, masks, padding, pairs,
-  pairs_beside, preference | bart, bert, bloom, deepseek, falcon, gemma3, gemma3_images, glm, glm4, gpt2, llama,
-  llama4, ministral3, mixtral, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, starcoder2, t5
+padding: right + precision: pure | 129 | block_kinds, fully_shard_more, images, liger, linear, losses_more, masks,
+  padding, pairs, pairs_beside, preference | bart, bert, bloom, deepseek, falcon, gemma3, gemma3_images, gemma4, glm,
+  glm4, gpt2, llama, llama4, ministral3, mixtral, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta,
+  starcoder2, t5
 padding: right + quantization: int8 | 4 | liger, pairs | gpt2, gpt_oss
 padding: right + quantization: nf4 | 6 | pairs | bert, llama
 padding: right + quantization: nf4-double | 1 | liger | mixtral
@@ -1611,24 +1624,24 @@ parallel.replicas + precision: fsdp | 35 | flat_adapters, flat_host, flat_parame
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
-parallel.sharding: ddp + precision: amp | 18 | replicated, sharded_activations, sharded_bits | bert, gemma, glm4_moe,
-  gpt2, gpt_neo, llama, phi3, qwen3_vl
+parallel.sharding: ddp + precision: amp | 20 | replicated, sharded_activations, sharded_bits | bert, gemma, gemma4,
+  glm4_moe, gpt2, gpt_neo, llama, phi3, qwen3_vl
 parallel.sharding: ddp + precision: mixed | 4 | replicated | glm4_moe, gpt_neo, qwen3_vl
-parallel.sharding: ddp + precision: pure | 45 | modded, modded_compiled, replicated, sharded_activations,
-  sharded_bits | bert, glm4_moe, gpt2, gpt_neo, llama, modded_nanogpt under modded-nanogpt, opt, qwen3_vl
+parallel.sharding: ddp + precision: pure | 47 | modded, modded_compiled, replicated, sharded_activations,
+  sharded_bits | bert, gemma4, glm4_moe, gpt2, gpt_neo, llama, modded_nanogpt under modded-nanogpt, opt, qwen3_vl
 parallel.sharding: ddp + quantization: nf4 | 4 | sharded_bits | gemma, llama, opt
 parallel.sharding: ddp + quantization: nf4-double | 4 | sharded_bits | gpt2, llama, phi3
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 109 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp + precision: amp | 111 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom,
-  gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt,
-  opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, vit
-parallel.sharding: fsdp + precision: fsdp | 323 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+  gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under
+  litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, vit
+parallel.sharding: fsdp + precision: fsdp | 325 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more,
   sharded_units, titan, titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under
-  llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  roberta
+  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt
+  under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, roberta
 parallel.sharding: fsdp + precision: pure | 209 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more,
   sharded_units, torchtune, torchtune_units | bert, bloom, falcon under litgpt, gemma, gemma2, glm4_moe, gpt2,
@@ -1643,9 +1656,9 @@ parallel.sharding: fsdp + weight_dtype: 16 bits | 53 | flat_adapters, fully_shar
 parallel.sharding: fsdp-grad-op + precision: amp | 48 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, gemma,
   gemma2, gemma3, gpt2, llama, roberta, vit
-parallel.sharding: fsdp-grad-op + precision: fsdp | 62 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp-grad-op + precision: fsdp | 64 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, host_activations, replicas, sharded_activations, sharded_more, sharded_units | bert, gemma,
-  gemma2, gemma3_images, glm, gpt2, llama, neox, opt, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+  gemma2, gemma3_images, gemma4, glm, gpt2, llama, neox, opt, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 parallel.sharding: fsdp-grad-op + precision: pure | 69 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom,
   gemma, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
@@ -1653,36 +1666,37 @@ parallel.sharding: fsdp-grad-op + quantization: nf4 | 3 | sharded_bits | gemma2,
 parallel.sharding: fsdp-grad-op + quantization: nf4-double | 2 | sharded_bits | llama
 parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 10 | flat_adapters, fully_shard_more, sharded_bits | gpt2,
   llama
-parallel.sharding: zero1 + precision: mixed | 49 | host_activations, zero, zero_adapters | bert, bloom, gemma,
-  gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, vit
-parallel.sharding: zero2 + precision: mixed | 53 | host_activations, zero, zero_adapters | bert, bloom, gemma,
-  gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+parallel.sharding: zero1 + precision: mixed | 51 | host_activations, zero, zero_adapters | bert, bloom, gemma,
+  gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, opt, phi, phi3, qwen3_vl, qwen_moe,
+  roberta, vit
+parallel.sharding: zero2 + precision: mixed | 55 | host_activations, zero, zero_adapters | bert, bloom, gemma,
+  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
   roberta, t5, vit
 parallel.sharding: zero2 + quantization: nf4 | 1 | zero | qwen3_vl
-parallel.sharding: zero3 + precision: mixed | 124 | host_activations, zero, zero_adapters, zero_offload | bert,
-  bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen2_5_vl,
+parallel.sharding: zero3 + precision: mixed | 128 | host_activations, zero, zero_adapters, zero_offload | bert,
+  bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.sharding: zero3 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 59 | adapters, images, liger, linear, pairs, pairs_beside, quantized | bart,
-  bert, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mixtral, mpt, opt, phi, qwen3_next,
-  qwen3_vl, roberta, t5
-precision: amp + quantization: nf4 | 92 | adapters, flat_adapters, images, linear, pairs, pairs_beside, quantized,
-  sharded_bits | bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, ministral3, mixtral, mpt, neox,
-  opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
+precision: amp + quantization: int8 | 65 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside,
+  quantized | bart, bert, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mixtral,
+  mpt, opt, phi, qwen3_next, qwen3_vl, roberta, t5
+precision: amp + quantization: nf4 | 98 | adapters, block_kinds, flat_adapters, images, linear, pairs, pairs_beside,
+  quantized, sharded_bits | bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, llava, ministral3,
+  mixtral, mpt, neox, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
 precision: amp + quantization: nf4-double | 54 | adapters, flat_adapters, images, liger, more_families, pairs,
   quantized, sharded_bits, tiled | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, mixtral, neox, opt,
   phi, phi3, qwen3_vl, roberta, t5
 precision: amp + trained_blocks: badam | 5 | turns | gemma, llama, neox
 precision: amp + trained_blocks: lisa | 10 | turns | llama, mixtral, phi, phi3
-precision: amp + weight_dtype: 16 bits | 708 | adapters, adapters_more, flat_adapters, fully_shard_more, galore,
-  halves, hosted, liger, linear, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits,
-  tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
-  llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe,
-  resnet, roberta, starcoder2, t5, vit
+precision: amp + weight_dtype: 16 bits | 722 | adapters, adapters_more, block_kinds, flat_adapters, fully_shard_more,
+  galore, halves, hosted, liger, linear, losses_more, more_families, pairs, pairs_beside, precisions, quantized,
+  sharded_bits, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, gpt2, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_5,
+  qwen3_next, qwen_moe, resnet, roberta, starcoder2, t5, vit
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
 precision: fsdp + weight_dtype: 16 bits | 48 | flat_adapters, fully_shard_more, sharded_bits, sharded_more,
@@ -1703,10 +1717,11 @@ precision: pure + trained_blocks: badam | 5 | turns | llama, neox, phi, phi3
 precision: pure + trained_blocks: lisa | 7 | turns | gemma, neox, olmo2, phi, phi3
 quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
   llama, neox, opt, phi, phi3
-quantization: int8 + weight_dtype: 16 bits | 23 | adapters, liger, linear, quantized | bart, gemma, gemma2, gemma3,
-  glm, glm4, gpt2, llama, llava, ministral3, mixtral, mpt, opt, qwen3_next, t5
-quantization: nf4 + weight_dtype: 16 bits | 40 | adapters, flat_adapters, linear, pairs, quantized, sharded_bits,
-  sharded_more | bert, gemma2, gemma3, glm, gpt2, llama, ministral3, mixtral, neox, opt, qwen3_5, qwen3_next, roberta
+quantization: int8 + weight_dtype: 16 bits | 29 | adapters, block_kinds, liger, linear, quantized | bart, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, llava, ministral3, mixtral, mpt, opt, qwen3_next, t5
+quantization: nf4 + weight_dtype: 16 bits | 46 | adapters, block_kinds, flat_adapters, linear, pairs, quantized,
+  sharded_bits, sharded_more | bert, gemma2, gemma3, gemma4, glm, gpt2, llama, ministral3, mixtral, neox, opt,
+  qwen3_5, qwen3_next, roberta
 quantization: nf4-double + weight_dtype: 16 bits | 26 | adapters, flat_adapters, quantized, sharded_bits, tiled |
   bloom, gemma, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3
 trained_blocks: badam + weight_dtype: 16 bits | 2 | turns | neox
