@@ -50,6 +50,9 @@ PyTorch's own operators; a convolution of one dimension has the copy of what doe
 (aten/src/ATen/native/Convolution.cpp, _convolution), and padding by nothing is the copy that it is
 with data (PadNd.cpp).
 
+`decoders.json` holds decoders that differ little from Llama. xIELU ran by Transformers' own operators.
+`sharded_decoders.json` holds the same under FSDP2.
+
 `turns.json` holds blocks that are trained in turns: the optimizer of badam 1.4 in the last step before a switch, and
 what Axolotl's callback for LISA freezes when every block has been trained before.
 

@@ -91,6 +91,8 @@ ROWS = {
     "turns": 35,
     "tiled": 27,
     "linear": 299,
+    "decoders": 471,
+    "sharded_decoders": 39,
 }
 """How many rows each file has: none may get lost."""
 FILES = tuple(ROWS)
@@ -111,6 +113,7 @@ OFFLOADED = {
     "more_families": 10,
     "images": 17,
     "linear": 8,
+    "decoders": 13,
 }
 """How many rows of each file offload what they save."""
 

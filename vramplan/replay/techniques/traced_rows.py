@@ -6,68 +6,81 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4954 | adapted, adapters, adapters_more, attention, checkpoints, compile,
-  compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
-  fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
+activation_checkpointing: full | 5170 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+  compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
+  fp8, fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe, more_families,
   optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned,
-  seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled, titan,
-  titan_replicas, titan_units, torchtune, torchtune_units, turns, vision, zero, zero_adapters, zero_offload | bart,
-  bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mixtral, mpt, mpt under llm-foundry,
-  neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, smollm3,
-  starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4, llava, ministral3, mixtral, mpt, mpt under llm-foundry, neox, neox under
-  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: selective | 293 | fully_shard_more, linear, losses, more_families, replicated, selective,
-  selective_more, seq2seq, sharded_more | bart, bert, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neox, llama, ministral3, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, t5, vit, xlm-roberta | bart, bert, deepseek, gemma,
-  gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, ministral3, mixtral, neox, opt, phi, phi3, qwen3_next, qwen_moe,
-  roberta, t5, vit
+  seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units, smoothing, suite, tiled,
+  titan, titan_replicas, titan_units, torchtune, torchtune_units, turns, vision, zero, zero_adapters, zero_offload |
+  apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
+  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, llama under
+  torchtune, llama4_text, llava, ministral3, mistral, mixtral, mpt, mpt under llm-foundry, nemotron, neox under
+  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3,
+  stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, llama under
+  torchtune, llama4, llava, ministral3, mixtral, mpt, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo,
+  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: selective | 306 | decoders, fully_shard_more, linear, losses, more_families, replicated,
+  selective, selective_more, seq2seq, sharded_more | apertus, arcee, bart, bert, cohere, cohere2, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, helium,
+  hunyuan_v1_dense, llama, ministral3, mistral, mixtral, nemotron, olmo, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus,
+  arcee, bart, bert, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, granite,
+  helium, hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe,
+  roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-layer | 133 | fully_shard_more, liger, losses, more_families, replicated,
   selective, seq2seq, tiled, titan, titan_replicas, titan_units, zero | bert, glm4_moe, gpt2, gpt_neo, llama, llama
   under torchtitan, mistral, phi3, qwen2, qwen3, roberta, smollm3 | bert, glm4_moe, gpt2, gpt_neo, llama, llama under
   torchtitan, phi3, roberta
-activation_checkpointing: selective-op | 445 | fully_shard_more, liger, linear, losses, masks, more_families,
-  selective, selective_more, seq2seq, sharded_more, sharded_units, tiled, titan, titan_replicas, titan_units, turns,
-  zero | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_neox, llama, llama under torchtitan, ministral3, mistral, mixtral, mpt, olmo2, opt, phi, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, smollm3, t5, vit, xlm-roberta |
-  bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, llama under
-  torchtitan, ministral3, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
-adapter: dora | 160 | adapted, adapters, adapters_more, fully_shard_more, images, liger, linear, more_families,
-  pairs, pairs_beside, quantized, sharded_units, tiled, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2,
-  deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llava,
-  ministral3, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, smollm3, t5, vit | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, llama,
-  llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe,
-  roberta, t5, vit
-adapter: ia3 | 179 | adapted, adapters, adapters_more, fully_shard_more, images, liger, linear, more_families, pairs,
-  pairs_beside, quantized, sharded_units, tiled, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2,
-  deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama,
-  llama4_text, llava, ministral3, mistral, mixtral, mpt, olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, smollm3, starcoder2, t5, vit | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe,
-  roberta, starcoder2, t5, vit
-adapter: lora | 1320 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
-  liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_activations,
-  sharded_bits, sharded_more, sharded_units, tiled, torchtune, torchtune_units, zero, zero_adapters | bart, bert,
-  bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune,
-  llama4_text, llava, ministral3, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mixtral, mpt,
-  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+activation_checkpointing: selective-op | 458 | decoders, fully_shard_more, liger, linear, losses, masks,
+  more_families, selective, selective_more, seq2seq, sharded_more, sharded_units, tiled, titan, titan_replicas,
+  titan_units, turns, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
+  exaone4, falcon, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, helium,
+  hunyuan_v1_dense, llama, llama under torchtitan, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2, opt, phi,
+  phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3,
+  stablelm, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon,
+  gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under
+  torchtitan, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta,
+  seed_oss, stablelm, t5, vit
+adapter: dora | 173 | adapted, adapters, adapters_more, decoders, fully_shard_more, images, liger, linear,
+  more_families, pairs, pairs_beside, quantized, sharded_units, tiled, zero_adapters | apertus, arcee, bart, bert,
+  bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3,
+  gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llava,
+  ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3,
+  stablelm, t5, vit | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
+  llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+adapter: ia3 | 192 | adapted, adapters, adapters_more, decoders, fully_shard_more, images, liger, linear,
+  more_families, pairs, pairs_beside, quantized, sharded_units, tiled, zero_adapters | apertus, arcee, bart, bert,
+  bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3,
+  gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text,
+  llava, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
+  vit | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2,
+  gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4,
+  llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
+adapter: lora | 1372 | adapted, adapters, adapters_more, compile_more, decoders, flat_adapters, fully_shard_more,
+  images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units, tiled, torchtune, torchtune_units,
+  zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
+  ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune,
+  llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
+  xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon
+  under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mixtral, mpt,
+  nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text,
   gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta,
@@ -75,11 +88,14 @@ adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_m
   opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 321 | checkpoints, fully_shard_more, images, liger, linear, more_families, pairs,
-  replicated, tiled, turns, zero | bert, gemma, gemma2, gemma3, gemma3_text, glm4, glm4_moe, gpt2, gpt_neox, llama,
-  ministral3, mistral, mixtral, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, smollm3 | bert, gemma, gemma2, gemma3, gemma3_images, glm4, glm4_moe,
-  gpt2, llama, ministral3, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
+checkpoint_reentrant: true | 334 | checkpoints, decoders, fully_shard_more, images, liger, linear, more_families,
+  pairs, replicated, tiled, turns, zero | apertus, arcee, bert, cohere, cohere2, ernie4_5, exaone4, gemma, gemma2,
+  gemma3, gemma3_text, glm4, glm4_moe, gpt2, gpt_neox, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral,
+  mixtral, nemotron, olmo, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, seed_oss, smollm3, stablelm | apertus, arcee, bert, cohere, ernie4_5, exaone4,
+  gemma, gemma2, gemma3, gemma3_images, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, llama, ministral3,
+  mixtral, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  seed_oss, stablelm
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
@@ -90,15 +106,17 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 669 | adapters, frozen, fully_shard_more, hosted, images, liger, linear, lora_parts, masks,
-  more_families, pairs, pairs_beside, quantized, replicated, sharded_units, tiled, turns, zero_adapters | bart, bert,
-  bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, olmo2, olmo3, olmoe,
+frozen: parts | 695 | adapters, decoders, frozen, fully_shard_more, hosted, images, liger, linear, lora_parts, masks,
+  more_families, pairs, pairs_beside, quantized, replicated, sharded_units, tiled, turns, zero_adapters | apertus,
+  arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon,
+  gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe,
   opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta |
+  apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2,
+  gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
+  llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -106,35 +124,41 @@ grad_scaler: true | 50 | galore, liger, precisions, tiled | bert, deepseek_v3, g
   gpt2, gpt_oss, llama, mistral, mixtral, qwen2, qwen3_moe, smollm3 | bert, deepseek, gemma, gemma2, gemma3, glm4,
   gpt2, gpt_oss, llama, mixtral, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 343 | evaluation, evaluation_more, fully_shard_more, images, liger, linear, losses_more,
-  more_families, pairs, smoothing | bart, bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
-  gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, ministral3, mistral, mixtral, mpt, opt, phi, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, t5, vit,
-  xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, llama, ministral3, mixtral, mpt, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, vit
+label_smoothing | 356 | decoders, evaluation, evaluation_more, fully_shard_more, images, liger, linear, losses_more,
+  more_families, pairs, smoothing | apertus, arcee, bart, bert, bloom, chatglm, cohere, cohere2, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, mixtral, mpt, nemotron, olmo, opt, phi, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5,
+  vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon, gemma,
+  gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral,
+  mpt, nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 liger_kernels | 114 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4,
   gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe,
   qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-loss: chunked | 591 | heads, images, liger, linear, litgpt, litgpt_flat, losses, losses_more, more_families,
-  sharded_more, torchtune, torchtune_units, turns | bloom, deepseek_v2, deepseek_v3, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama
-  under torchtune, ministral3, mistral, mixtral, mpt, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl |
-  bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
-  phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe
+loss: chunked | 617 | decoders, heads, images, liger, linear, litgpt, litgpt_flat, losses, losses_more,
+  more_families, sharded_more, torchtune, torchtune_units, turns | apertus, arcee, bloom, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama
+  under torchtune, ministral3, mistral, mixtral, mpt, nemotron, neox under litgpt, olmo, olmo2, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, seed_oss, stablelm | apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
+  litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense,
+  llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo,
+  olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 loss: fp32-logits | 51 | losses, returned, titan, titan_replicas, titan_units | bert, llama, llama under torchtitan |
   bert, llama, llama under torchtitan
-loss: fused | 228 | fully_shard_more, heads, images, liger, linear, losses, losses_more, more_families, quantized |
-  bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, llama,
-  ministral3, mistral, mixtral, mpt, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, smollm3 | bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
-  glm4_moe, gpt2, llama, ministral3, mixtral, mpt, neox, opt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe
+loss: fused | 238 | decoders, fully_shard_more, heads, images, liger, linear, losses, losses_more, more_families,
+  quantized | apertus, arcee, bloom, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text,
+  glm, glm4, glm4_moe, gpt2, gpt_neox, helium, hunyuan_v1_dense, llama, ministral3, mistral, mixtral, mpt, nemotron,
+  olmo, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, seed_oss, smollm3, stablelm | apertus, arcee, bloom, deepseek, ernie4_5, exaone4, falcon,
+  gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt,
+  nemotron, neox, olmo, opt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: half-logits | 56 | half_logits | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mpt, opt,
   phi, phi3, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, neox, opt, phi, phi3
 loss: orpo | 1 | preference | llama | llama
@@ -150,14 +174,16 @@ max_gradient_norm | 299 | flat_adapters, flat_host, flat_parameter, fully_shard_
   qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, smollm3, vit | bert, bloom, deepseek,
   gemma, gemma2, gemma3, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under torchtitan,
   ministral3, neox, olmo2, phi, qwen3_next, qwen3_vl, qwen_moe, vit
-offload: activations | 500 | checkpoints, flat_adapters, flat_host, host_activations, hosted, images, liger, linear,
-  more_families, pairs, selective_more, sharded_activations, tiled | bert, bloom, deepseek_v2, deepseek_v3, falcon,
-  gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text,
-  ministral3, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, smollm3, vit, xlm-roberta | bert, bloom,
-  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, vit
+offload: activations | 513 | checkpoints, decoders, flat_adapters, flat_host, host_activations, hosted, images,
+  liger, linear, more_families, pairs, selective_more, sharded_activations, tiled | apertus, arcee, bert, bloom,
+  cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, ministral3,
+  mistral, mixtral, mpt, nemotron, olmo, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, vit,
+  xlm-roberta | apertus, arcee, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4,
+  ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -230,18 +256,21 @@ optimizer_in_backward: true | 109 | checkpoints, galore, liger, linear, optimize
   gemma2, gemma3_text, gpt2, gpt_oss, llama, ministral3, mistral, olmo2, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text,
   qwen3_next, smollm3 | bert, gemma2, gemma3, gpt2, gpt_oss, llama, ministral3, olmo2, qwen3_next
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 96 | liger, linear, losses_more, masks | deepseek_v2, deepseek_v3, gemma2, gemma3_text, gpt2,
-  gpt_neox, llama, llama4_text, ministral3, mistral, mixtral, olmo2, olmo3, olmoe, qwen2, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, smollm3, starcoder2 | deepseek, gemma2, gemma3, gpt2, llama, llama4,
-  ministral3, mixtral, neox, olmo2, olmoe, qwen3_next, qwen_moe, starcoder2
-padding: right | 377 | fully_shard_more, images, liger, linear, losses_more, masks, more_families, padding, pairs,
-  pairs_beside, preference, replicated, zero | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma2, gemma3,
-  gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, ministral3, mistral,
-  mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, smollm3, starcoder2, t5, xlm-roberta | bart, bert, bloom,
-  deepseek, falcon, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  ministral3, mixtral, mpt, neox, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2,
-  t5
+packing: true | 122 | decoders, liger, linear, losses_more, masks | apertus, arcee, cohere, cohere2, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, gemma2, gemma3_text, gpt2, gpt_neox, granite, helium, hunyuan_v1_dense, llama,
+  llama4_text, ministral3, mistral, mixtral, nemotron, olmo, olmo2, olmo3, olmoe, qwen2, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, cohere, deepseek,
+  ernie4_5, exaone4, gemma2, gemma3, gpt2, granite, helium, hunyuan_v1_dense, llama, llama4, ministral3, mixtral,
+  nemotron, neox, olmo, olmo2, olmoe, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
+padding: right | 416 | decoders, fully_shard_more, images, liger, linear, losses_more, masks, more_families, padding,
+  pairs, pairs_beside, preference, replicated, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, falcon, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, ministral3, mistral, mixtral, mpt, nemotron, olmo,
+  olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | apertus, arcee,
+  bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, ministral3, mixtral, mpt, nemotron, neox,
+  olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 88 | sharded_units, titan_units, torchtune_units | llama, llama under torchtitan, llama
   under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
 parallel.fsdp_version: 1 | 204 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
@@ -255,15 +284,17 @@ parallel.replicas | 52 | flat_adapters, flat_host, flat_parameter, replicas, sha
 parallel.sharding: ddp | 78 | modded, modded_compiled, replicated, sharded_activations, sharded_bits | bert, gemma,
   glm4_moe, gpt2, gpt_neo, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl |
   bert, gemma, glm4_moe, gpt2, gpt_neo, llama, modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 707 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
-  host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units,
-  titan, titan_replicas, titan_units, torchtune, torchtune_units | bert, bloom, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, llama under torchtitan,
-  llama under torchtune, mistral, mixtral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
+parallel.sharding: fsdp | 746 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+  host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units | apertus, arcee, bert, bloom, cohere,
+  cohere2, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, llama under
+  torchtune, mistral, mixtral, mpt under llm-foundry, nemotron, neox under litgpt, olmo, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm, vit |
+  apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
+  glm, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan,
+  llama under torchtune, mixtral, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp-grad-op | 223 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom, gemma,
   gemma2, gemma3, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_5_vl,
@@ -282,61 +313,69 @@ parallel.sharding: zero3 | 124 | host_activations, zero, zero_adapters, zero_off
   qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama,
   neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3176 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
-  evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
-  galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear,
-  litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs,
-  pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective,
-  selective_more, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled,
-  turns, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, llama, llama
-  under litgpt, llama4_text, llava, ministral3, mistral, mixtral, mpt, mpt under llm-foundry, neox under litgpt,
-  olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3, starcoder2,
-  t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, llama, llama under litgpt,
-  llama4, llava, ministral3, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5,
-  vit
+precision: amp | 3363 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, decoders,
+  evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard,
+  fully_shard_more, galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, images,
+  liger, linear, litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding,
+  pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective,
+  selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units,
+  smoothing, suite, tiled, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm,
+  glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
+  llama under litgpt, llama4_text, llava, ministral3, mistral, mixtral, mpt, mpt under llm-foundry, nemotron, neox
+  under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm, clip,
+  cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
+  glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
+  llama4, llava, ministral3, mixtral, mpt, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 385 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
-  host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units, titan,
-  titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe,
-  gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, llama under torchtitan, mistral, mixtral, mpt under llm-foundry,
-  neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
-  qwen3_vl, roberta | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2,
-  gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under llm-foundry, neox, neox under litgpt,
-  opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
-precision: mixed | 1568 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
-  generation, generation_more, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master,
-  moe, more_families, padding, pairs, pairs_beside, preference, random, replicated, resnet, selective, selective_more,
-  seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip,
-  deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+precision: fsdp | 398 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+  host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, cohere2, ernie4_5, exaone4,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, helium,
+  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral, mixtral, mpt under llm-foundry,
+  nemotron, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon
+  under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense,
+  llama, llama under litgpt, llama under torchtitan, mixtral, mpt under llm-foundry, nemotron, neox, neox under
+  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+precision: mixed | 1607 | adapters, attention, checkpoints, compile, decoders, evaluation, evaluation_more, families,
+  frozen, generation, generation_more, heads, host_activations, hosted, images, liger, linear, losses, losses_more,
+  master, moe, more_families, padding, pairs, pairs_beside, preference, random, replicated, resnet, selective,
+  selective_more, seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload | apertus, arcee, bart, bert,
+  bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3,
+  gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
+  llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
   qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
-  falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava,
-  ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
-precision: pure | 2687 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
-  evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
-  galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
-  lora_parts, losses, losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs,
-  pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective,
-  selective_more, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled,
-  torchtune, torchtune_units, turns, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mixtral, modded_nanogpt
-  under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mixtral,
-  modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2,
-  t5, vit
+  qwen3_vl, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart,
+  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3,
+  mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+precision: pure | 2898 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, decoders,
+  evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard,
+  fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, linear,
+  litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, modded, modded_compiled, moe, more_families,
+  optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet,
+  returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  sharded_units, smoothing, suite, tiled, torchtune, torchtune_units, turns, vision | apertus, arcee, bart, bert,
+  bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt,
+  gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral,
+  mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, neox under litgpt, olmo, olmo2,
+  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
+  exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4, llava,
+  ministral3, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
 quantization: int8 | 96 | adapters, images, liger, linear, pairs, pairs_beside, quantized | bart, bert, bloom, gemma,
@@ -344,13 +383,15 @@ quantization: int8 | 96 | adapters, images, liger, linear, pairs, pairs_beside, 
   qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, t5, xlm-roberta | bart, bert, bloom, gemma,
   gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mixtral, mpt, opt, phi, phi3, qwen3_next,
   qwen3_vl, roberta, t5
-quantization: nf4 | 189 | adapters, flat_adapters, images, linear, litgpt, pairs, pairs_beside, quantized,
-  sharded_bits, sharded_more, tiled, zero | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm,
-  glm4, gpt2, gpt_neox, llama, llama under litgpt, llava, ministral3, mistral, mixtral, mpt, neox under litgpt, opt,
-  phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_next,
-  qwen3_vl, roberta, t5, xlm-roberta | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  llama, llama under litgpt, llava, ministral3, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt,
-  phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
+quantization: nf4 | 202 | adapters, decoders, flat_adapters, images, linear, litgpt, pairs, pairs_beside, quantized,
+  sharded_bits, sharded_more, tiled, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4,
+  falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, granite, helium, hunyuan_v1_dense,
+  llama, llama under litgpt, llava, ministral3, mistral, mixtral, mpt, nemotron, neox under litgpt, olmo, opt, phi,
+  phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl,
+  roberta, seed_oss, stablelm, t5, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon
+  under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
+  llava, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5,
+  qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
 quantization: nf4-double | 115 | adapters, flat_adapters, images, liger, litgpt, more_families, pairs, quantized,
   sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4,
   gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3,
@@ -361,14 +402,17 @@ trained_blocks: badam | 15 | turns | gemma, gpt_neox, mistral, opt, phi, phi3, q
   opt, phi, phi3
 trained_blocks: lisa | 20 | turns | gemma, gpt_neox, llama, mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma,
   llama, mixtral, neox, olmo2, phi, phi3
-weight_dtype: 16 bits | 756 | adapters, adapters_more, flat_adapters, fully_shard_more, galore, halves, hosted,
-  liger, linear, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more,
-  sharded_units, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
-  gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt,
+weight_dtype: 16 bits | 782 | adapters, adapters_more, decoders, flat_adapters, fully_shard_more, galore, halves,
+  hosted, liger, linear, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits,
+  sharded_more, sharded_units, tiled, turns | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, gpt_oss,
+  granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, olmo,
   olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm,
-  clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, ministral3, mixtral,
-  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus,
+  arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, glm,
+  glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron,
+  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit
 activation_checkpointing: full + adapter: dora | 96 | adapted, adapters, adapters_more, fully_shard_more, images,
   linear, more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
   gemma2, gemma3, glm, gpt2, gpt_neo, gpt_oss, llama, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi,
@@ -377,21 +421,23 @@ activation_checkpointing: full + adapter: ia3 | 111 | adapted, adapters, adapter
   linear, more_families, pairs, pairs_beside, quantized, sharded_units, zero_adapters | bart, bert, bloom, chatglm,
   clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
   ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 830 | adapted, adapters, adapters_more, flat_adapters,
+activation_checkpointing: full + adapter: lora | 869 | adapted, adapters, adapters_more, decoders, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
-  replicated, sharded_activations, sharded_bits, sharded_more, sharded_units, torchtune, torchtune_units, zero,
-  zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, ministral3, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units, torchtune,
+  torchtune_units, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
+  exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4, llava,
+  ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 79 | adapted, adapters, adapters_more, fully_shard_more,
   pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3,
   gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 302 | checkpoints, fully_shard_more, images, liger,
-  linear, more_families, pairs, replicated, zero | bert, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, llama,
-  ministral3, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
+activation_checkpointing: full + checkpoint_reentrant: true | 315 | checkpoints, decoders, fully_shard_more, images,
+  liger, linear, more_families, pairs, replicated, zero | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma,
+  gemma2, gemma3, gemma3_images, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, llama, ministral3, nemotron, neox,
+  olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
 activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimizers, precisions | bert, gpt2, llama,
@@ -399,11 +445,12 @@ activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimiz
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 395 | adapters, frozen, fully_shard_more, hosted, images, liger,
-  linear, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_units, turns, zero_adapters |
-  bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + frozen: parts | 421 | adapters, decoders, frozen, fully_shard_more, hosted, images,
+  liger, linear, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_units, turns,
+  zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 18 | galore, precisions | bert, gpt2, llama
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 197 | evaluation, evaluation_more, images, losses_more,
@@ -484,10 +531,11 @@ activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints,
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 38 | liger, losses_more | gpt2, llama, qwen_moe
-activation_checkpointing: full + padding: right | 222 | fully_shard_more, images, linear, losses_more, masks,
-  more_families, padding, pairs, pairs_beside, preference, replicated, zero | bart, bert, deepseek, falcon,
-  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, qwen2_vl, qwen3_next, qwen_moe,
-  roberta, t5
+activation_checkpointing: full + padding: right | 248 | decoders, fully_shard_more, images, linear, losses_more,
+  masks, more_families, padding, pairs, pairs_beside, preference, replicated, zero | apertus, arcee, bart, bert,
+  cohere, deepseek, ernie4_5, exaone4, falcon, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium,
+  hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, olmo, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss,
+  stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 47 | sharded_units, titan_units, torchtune_units |
   llama, llama under torchtitan, llama under torchtune
 activation_checkpointing: full + parallel.fsdp_version: 1 | 133 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -498,12 +546,13 @@ activation_checkpointing: full + parallel.replicas | 32 | flat_adapters, flat_ho
   torchtitan, opt
 activation_checkpointing: full + parallel.sharding: ddp | 22 | replicated, sharded_activations, sharded_bits | bert,
   glm4_moe, gpt2, gpt_neo, llama, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 388 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.sharding: fsdp | 414 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
-  sharded_more, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units | bert, bloom, falcon
-  under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
+  sharded_decoders, sharded_more, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units |
+  apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe,
+  gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, llama under
+  torchtune, mixtral, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 108 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more,
   sharded_units | bert, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
@@ -515,59 +564,66 @@ activation_checkpointing: full + parallel.sharding: zero3 | 69 | host_activation
   | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, qwen2_vl, qwen3_vl,
   roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1722 | adapted, adapters, adapters_more, attention, checkpoints,
-  compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
-  frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, images, liger,
-  linear, litgpt, lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside,
-  precisions, preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations,
-  sharded_bits, sharded_more, sharded_units, smoothing, suite, turns, vision | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama under litgpt, llama4, llava, ministral3, mixtral, mpt, mpt under llm-foundry, neox, neox under
-  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + precision: amp | 1821 | adapted, adapters, adapters_more, attention, checkpoints,
+  compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
+  foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
+  images, liger, linear, litgpt, lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs,
+  pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
+  sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, turns, vision | apertus, arcee,
+  bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama
+  under litgpt, llama4, llava, ministral3, mixtral, mpt, mpt under llm-foundry, nemotron, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 205 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + precision: fsdp | 218 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits,
-  sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2,
-  gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under
-  llm-foundry, neox, neox under litgpt, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
-activation_checkpointing: full + precision: mixed | 830 | adapters, attention, checkpoints, compile, evaluation,
-  evaluation_more, families, frozen, heads, host_activations, hosted, images, liger, linear, losses, losses_more,
-  master, moe, more_families, padding, pairs, pairs_beside, preference, random, replicated, seq2seq, smoothing, suite,
-  vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
-  gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt,
-  neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1416 | adapted, adapters, adapters_more, attention, checkpoints,
-  compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
-  frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, linear, litgpt,
+  sharded_decoders, sharded_more, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom,
+  cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, granite,
+  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under llm-foundry,
+  nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm
+activation_checkpointing: full + precision: mixed | 843 | adapters, attention, checkpoints, compile, decoders,
+  evaluation, evaluation_more, families, frozen, heads, host_activations, hosted, images, liger, linear, losses,
+  losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random, replicated, seq2seq,
+  smoothing, suite, vision, zero, zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip,
+  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox,
+  olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: full + precision: pure | 1481 | adapted, adapters, adapters_more, attention, checkpoints,
+  compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
+  foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, linear, litgpt,
   litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside,
   precisions, preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations,
-  sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled, torchtune, torchtune_units, turns, vision |
-  bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
-  mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  sharded_bits, sharded_decoders, sharded_more, sharded_units, smoothing, suite, tiled, torchtune, torchtune_units,
+  turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mixtral, mpt,
+  mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 60 | adapters, images, linear, pairs, pairs_beside, quantized |
   bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, ministral3, mpt, opt, phi, phi3, qwen3_next,
   qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 128 | adapters, flat_adapters, images, linear, litgpt, pairs,
-  pairs_beside, quantized, sharded_bits, sharded_more, zero | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4,
-  gpt2, llama, ministral3, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_next,
-  qwen3_vl, roberta, t5
+activation_checkpointing: full + quantization: nf4 | 141 | adapters, decoders, flat_adapters, images, linear, litgpt,
+  pairs, pairs_beside, quantized, sharded_bits, sharded_more, zero | apertus, arcee, bart, bert, bloom, cohere,
+  ernie4_5, exaone4, gemma, gemma2, gemma3, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, llama, ministral3,
+  mixtral, mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl,
+  roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + quantization: nf4-double | 68 | adapters, flat_adapters, images, liger, litgpt,
   more_families, pairs, quantized, sharded_bits, sharded_more, zero | bart, bloom, gemma, glm, glm4, gpt2, gpt_neo,
   llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, roberta
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
 activation_checkpointing: full + trained_blocks: lisa | 3 | turns | gemma, llama, phi
-activation_checkpointing: full + weight_dtype: 16 bits | 459 | adapters, adapters_more, flat_adapters,
+activation_checkpointing: full + weight_dtype: 16 bits | 485 | adapters, adapters_more, decoders, flat_adapters,
   fully_shard_more, galore, halves, hosted, linear, losses_more, more_families, pairs, pairs_beside, precisions,
-  quantized, sharded_bits, sharded_more, sharded_units | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt,
-  phi, phi3, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
+  quantized, sharded_bits, sharded_more, sharded_units | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
+  phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: selective + loss: chunked | 6 | losses | gpt2, llama
 activation_checkpointing: selective + loss: fp32-logits | 4 | losses | bert
 activation_checkpointing: selective + loss: fused | 7 | losses | gpt2, llama
@@ -585,9 +641,10 @@ activation_checkpointing: selective + precision: fsdp | 5 | fully_shard_more, sh
 activation_checkpointing: selective + precision: mixed | 74 | losses, more_families, replicated, selective,
   selective_more, seq2seq | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral,
   neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective + precision: pure | 84 | linear, losses, selective, selective_more, sharded_more
-  | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, ministral3, mixtral, neox, opt, phi, phi3,
-  qwen3_next, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective + precision: pure | 97 | decoders, linear, losses, selective, selective_more,
+  sharded_more | apertus, arcee, bart, bert, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, glm, glm4,
+  gpt2, granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, neox, olmo, opt, phi, phi3,
+  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-layer + adapter: lora | 1 | liger | llama
 activation_checkpointing: selective-layer + frozen: parts | 1 | tiled | phi3
 activation_checkpointing: selective-layer + liger_kernels | 3 | liger | llama
@@ -653,10 +710,11 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 3 | s
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 131 | liger, linear, losses, masks, more_families,
-  selective, selective_more, seq2seq, sharded_more, turns | bart, bert, bloom, deepseek, falcon, gemma, gemma2,
-  gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, mpt, neox, olmo2, opt, phi, phi3,
-  qwen3_next, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + precision: amp | 144 | decoders, liger, linear, losses, masks,
+  more_families, selective, selective_more, seq2seq, sharded_more, turns | apertus, arcee, bart, bert, bloom, cohere,
+  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium,
+  hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next,
+  qwen_moe, roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-op + precision: fsdp | 23 | fully_shard_more, sharded_more, titan,
   titan_replicas, titan_units | gpt2, gpt_neo, llama, llama under torchtitan, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
@@ -703,10 +761,11 @@ adapter: dora + precision: amp | 71 | adapted, adapters, adapters_more, fully_sh
   qwen_moe, roberta, t5, vit
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
 adapter: dora + precision: mixed | 1 | zero_adapters | llama
-adapter: dora + precision: pure | 62 | adapted, adapters, adapters_more, fully_shard_more, images, liger, linear,
-  more_families, pairs, pairs_beside, quantized, sharded_units, tiled | bert, chatglm, clip, deepseek, falcon, gemma,
-  gemma2, gemma3_images, glm4, gpt2, gpt_oss, llama, ministral3, mixtral, mpt, neox, olmo2, olmoe, phi3, qwen2_vl,
-  qwen3_next, qwen_moe, t5, vit
+adapter: dora + precision: pure | 75 | adapted, adapters, adapters_more, decoders, fully_shard_more, images, liger,
+  linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiled | apertus, arcee, bert, chatglm, clip,
+  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_images, glm4, gpt2, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, phi3, qwen2_vl, qwen3_next,
+  qwen_moe, seed_oss, stablelm, t5, vit
 adapter: dora + quantization: int8 | 5 | quantized | gemma2, gemma3, llama, mpt, phi3
 adapter: dora + quantization: nf4 | 6 | quantized, tiled | bloom, gemma2, gpt2, llama, mixtral
 adapter: dora + quantization: nf4-double | 9 | liger, quantized | gemma, glm4, llama, mixtral, mpt
@@ -805,10 +864,11 @@ adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gem
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
 adapter: lora + parallel.sharding: ddp | 10 | replicated, sharded_bits | gemma, glm4_moe, gpt2, gpt_neo, llama, opt,
   phi3
-adapter: lora + parallel.sharding: fsdp | 191 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
-  sharded_bits, sharded_more, sharded_units, torchtune, torchtune_units | bert, bloom, falcon under litgpt, gemma,
-  gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, neox, neox
-  under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta
+adapter: lora + parallel.sharding: fsdp | 204 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_units, torchtune, torchtune_units | apertus, arcee, bert,
+  bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, granite,
+  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, mixtral, nemotron, neox, neox under
+  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
 adapter: lora + parallel.sharding: fsdp-grad-op | 45 | flat_adapters, fully_shard_more, sharded_bits, sharded_units |
   gemma, gemma2, gpt2, llama, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
@@ -816,41 +876,45 @@ adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4
   qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
   opt, qwen3_vl, t5
-adapter: lora + precision: amp | 588 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: amp | 614 | adapted, adapters, adapters_more, compile_more, decoders, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
-  sharded_activations, sharded_bits, sharded_units, tiled | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
-  under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt,
-  llama4, llava, ministral3, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  sharded_activations, sharded_bits, sharded_units, tiled | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2,
+  gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama4, llava, ministral3, mixtral,
+  mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + precision: fsdp | 73 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_units |
   bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, phi, phi3, qwen2_5_vl,
   qwen3_vl
 adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 482 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: pure | 508 | adapted, adapters, adapters_more, compile_more, decoders, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
-  replicated, sharded_activations, sharded_bits, sharded_more, tiled, torchtune, torchtune_units | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama under litgpt, llama under torchtune, llava, ministral3, mixtral, mpt, neox, neox under litgpt,
+  replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, tiled, torchtune, torchtune_units |
+  apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
+  gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama
+  under litgpt, llama under torchtune, llava, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo,
   olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  starcoder2, t5, vit
+  seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
 adapter: lora + quantization: int8 | 88 | adapters, images, liger, linear, pairs, pairs_beside, quantized | bart,
   bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mixtral, mpt, opt, phi,
   phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 178 | adapters, flat_adapters, images, linear, litgpt, pairs, pairs_beside,
-  quantized, sharded_bits, sharded_more, tiled, zero | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm,
-  glm4, gpt2, llama, llama under litgpt, llava, ministral3, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under
-  litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
+adapter: lora + quantization: nf4 | 191 | adapters, decoders, flat_adapters, images, linear, litgpt, pairs,
+  pairs_beside, quantized, sharded_bits, sharded_more, tiled, zero | apertus, arcee, bart, bert, cohere, ernie4_5,
+  exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, llama,
+  llama under litgpt, llava, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under
+  litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
 adapter: lora + quantization: nf4-double | 104 | adapters, flat_adapters, images, liger, litgpt, more_families,
   pairs, quantized, sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3,
   glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3,
   qwen3_vl, roberta, t5
-adapter: lora + weight_dtype: 16 bits | 221 | adapters, adapters_more, flat_adapters, fully_shard_more, liger,
-  linear, pairs, quantized, sharded_bits, sharded_more, sharded_units, tiled | bart, bert, bloom, deepseek, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, llama, llava, ministral3, mixtral, mpt, neox, opt, phi, phi3, qwen3_5, qwen3_next,
-  qwen_moe, roberta, t5
+adapter: lora + weight_dtype: 16 bits | 234 | adapters, adapters_more, decoders, flat_adapters, fully_shard_more,
+  liger, linear, pairs, quantized, sharded_bits, sharded_more, sharded_units, tiled | apertus, arcee, bart, bert,
+  bloom, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, glm, glm4, gpt2, granite, helium,
+  hunyuan_v1_dense, llama, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi, phi3, qwen3_5, qwen3_next,
+  qwen_moe, roberta, seed_oss, stablelm, t5
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: modules_to_save + checkpoint_reentrant: true | 4 | pairs | bert
 adapter: modules_to_save + eval_batch_size | 1 | pairs_beside | bert
@@ -921,9 +985,10 @@ checkpoint_reentrant: true + parallel.sharding: fsdp | 2 | fully_shard_more | qw
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 2 | zero | qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 130 | checkpoints, images, liger, linear, pairs, tiled, turns | bert,
-  gemma, gemma2, gemma3, glm4, gpt2, llama, ministral3, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe
+checkpoint_reentrant: true + precision: amp | 143 | checkpoints, decoders, images, liger, linear, pairs, tiled, turns
+  | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, glm4, gpt2, granite, helium,
+  hunyuan_v1_dense, llama, ministral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, seed_oss, stablelm
 checkpoint_reentrant: true + precision: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen2_vl
 checkpoint_reentrant: true + precision: mixed | 35 | checkpoints, more_families, pairs, zero | bert, gemma, gemma2,
   gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
@@ -1012,21 +1077,23 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 12 | fully_shard_more, sharded
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 179 | adapters, frozen, fully_shard_more, images, liger, linear, lora_parts, masks,
-  more_families, pairs, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
-  gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt,
-  neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5,
-  vit
+frozen: parts + precision: amp | 192 | adapters, decoders, frozen, fully_shard_more, images, liger, linear,
+  lora_parts, masks, more_families, pairs, quantized, tiled, turns | apertus, arcee, bart, bert, bloom, chatglm, clip,
+  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox,
+  olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit
 frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
 frozen: parts + precision: mixed | 144 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
   zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe,
   resnet, roberta, t5, vit
-frozen: parts + precision: pure | 219 | adapters, frozen, fully_shard_more, images, liger, linear, lora_parts, masks,
-  more_families, pairs, pairs_beside, quantized, replicated, tiled, turns | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  llava, ministral3, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts + precision: pure | 232 | adapters, decoders, frozen, fully_shard_more, images, liger, linear,
+  lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, tiled, turns | apertus, arcee, bart,
+  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3,
+  mixtral, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 frozen: parts + trained_blocks: badam | 11 | turns | gemma, llama, neox, phi, phi3
 frozen: parts + trained_blocks: lisa | 13 | turns | llama, mixtral, neox, olmo2, phi, phi3
 frozen: parts + weight_dtype: 16 bits | 13 | liger, more_families, pairs, turns | gpt2, gpt_oss, llama, llama4, neox,
@@ -1077,9 +1144,10 @@ label_smoothing + precision: fsdp | 3 | fully_shard_more | gemma, llama
 label_smoothing + precision: mixed | 97 | losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
   phi3, qwen_moe, roberta, t5, vit
-label_smoothing + precision: pure | 100 | evaluation, evaluation_more, fully_shard_more, liger, linear, losses_more,
-  pairs, smoothing | bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
-  ministral3, mixtral, mpt, neox, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
+label_smoothing + precision: pure | 113 | decoders, evaluation, evaluation_more, fully_shard_more, liger, linear,
+  losses_more, pairs, smoothing | apertus, arcee, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4,
+  falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt,
+  nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 label_smoothing + weight_dtype: 16 bits | 23 | liger, losses_more, pairs | bert, deepseek, falcon, glm, glm4, gpt2,
   llama, mixtral, qwen_moe
 liger_kernels + loss: chunked | 5 | liger | glm4, gpt_oss, llama, olmo2
@@ -1124,18 +1192,20 @@ loss: chunked + parallel.sharding: fsdp | 116 | litgpt, litgpt_flat, sharded_mor
   falcon under litgpt, gpt2, llama, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt,
   phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
-loss: chunked + precision: amp | 171 | heads, images, liger, linear, litgpt, losses, losses_more, more_families,
-  sharded_more, turns | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, ministral3, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
-  phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe
+loss: chunked + precision: amp | 184 | decoders, heads, images, liger, linear, litgpt, losses, losses_more,
+  more_families, sharded_more, turns | apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon
+  under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense,
+  llama, llama under litgpt, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi
+  under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under litgpt, llama, llama under litgpt,
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 297 | heads, liger, linear, litgpt, litgpt_flat, losses, losses_more,
-  more_families, sharded_more, torchtune, torchtune_units | bloom, deepseek, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, ministral3, mixtral,
-  mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen_moe
+loss: chunked + precision: pure | 310 | decoders, heads, liger, linear, litgpt, litgpt_flat, losses, losses_more,
+  more_families, sharded_more, torchtune, torchtune_units | apertus, arcee, bloom, cohere, deepseek, ernie4_5,
+  exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, granite, helium,
+  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mpt, nemotron, neox, neox
+  under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
 loss: chunked + quantization: int8 | 1 | liger | gpt_oss
 loss: chunked + quantization: nf4 | 11 | litgpt | falcon under litgpt, llama under litgpt, neox under litgpt, phi
   under litgpt
@@ -1171,9 +1241,10 @@ loss: fused + packing: true | 3 | losses_more | gpt2, llama
 loss: fused + padding: right | 16 | losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
 loss: fused + parallel.sharding: fsdp | 6 | fully_shard_more | gemma, llama
 loss: fused + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma, llama
-loss: fused + precision: amp | 76 | fully_shard_more, heads, liger, linear, losses, losses_more, quantized | bloom,
-  deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, ministral3, mixtral, mpt, neox, opt, phi3,
-  qwen3_next, qwen_moe
+loss: fused + precision: amp | 86 | decoders, fully_shard_more, heads, liger, linear, losses, losses_more, quantized
+  | apertus, arcee, bloom, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, helium,
+  hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi3, qwen3_next, qwen_moe, seed_oss,
+  stablelm
 loss: fused + precision: fsdp | 2 | fully_shard_more | llama
 loss: fused + precision: mixed | 53 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
@@ -1302,10 +1373,11 @@ offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_act
 offload: activations + precision: mixed | 140 | checkpoints, host_activations, hosted, images, more_families, pairs,
   selective_more | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama,
   llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
-offload: activations + precision: pure | 149 | checkpoints, flat_host, host_activations, hosted, images, liger,
-  linear, more_families, pairs, selective_more, sharded_activations, tiled | bert, bloom, deepseek, gemma, gemma2,
-  gemma3, gemma3_images, glm4, gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe,
-  opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, vit
+offload: activations + precision: pure | 162 | checkpoints, decoders, flat_host, host_activations, hosted, images,
+  liger, linear, more_families, pairs, selective_more, sharded_activations, tiled | apertus, arcee, bert, bloom,
+  cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm4, gpt2, gpt_neo, gpt_oss, granite,
+  helium, hunyuan_v1_dense, llama, llama4, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
+  phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 offload: activations + quantization: int8 | 7 | liger, pairs | glm4, gpt2, llama
 offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
 offload: activations + quantization: nf4-double | 3 | liger | gemma2, glm4, olmo2
@@ -1549,8 +1621,9 @@ optimizer_state_dtype: fp32 + weight_dtype: 16 bits | 4 | precisions | gpt2, lla
 packing: true + padding: right | 9 | liger, masks | gpt2, llama, mixtral, neox, olmo2
 packing: true + precision: amp | 34 | liger, losses_more, masks | deepseek, gemma3, gpt2, llama, neox, olmo2, qwen_moe
 packing: true + precision: mixed | 18 | losses_more | gpt2, llama
-packing: true + precision: pure | 32 | liger, linear, losses_more, masks | deepseek, gemma2, gpt2, llama, llama4,
-  ministral3, mixtral, olmo2, olmoe, qwen3_next, starcoder2
+packing: true + precision: pure | 58 | decoders, liger, linear, losses_more, masks | apertus, arcee, cohere,
+  deepseek, ernie4_5, exaone4, gemma2, gpt2, granite, helium, hunyuan_v1_dense, llama, llama4, ministral3, mixtral,
+  nemotron, olmo, olmo2, olmoe, qwen3_next, seed_oss, stablelm, starcoder2
 packing: true + quantization: int8 | 1 | liger | gemma3
 packing: true + quantization: nf4-double | 1 | liger | mixtral
 packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
@@ -1558,16 +1631,19 @@ padding: right + parallel.sharding: ddp | 2 | replicated | glm4_moe, gpt_neo
 padding: right + parallel.sharding: fsdp | 7 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
-padding: right + precision: amp | 117 | fully_shard_more, images, liger, linear, losses_more, masks, more_families,
-  padding, pairs, preference, replicated | bert, deepseek, falcon, gemma2, gemma3_images, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  roberta
+padding: right + precision: amp | 130 | decoders, fully_shard_more, images, liger, linear, losses_more, masks,
+  more_families, padding, pairs, preference, replicated | apertus, arcee, bert, cohere, deepseek, ernie4_5, exaone4,
+  falcon, gemma2, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense,
+  llama, llama4, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm
 padding: right + precision: fsdp | 3 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
   deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
-padding: right + precision: pure | 123 | fully_shard_more, images, liger, linear, losses_more, masks, padding, pairs,
-  pairs_beside, preference | bart, bert, bloom, deepseek, falcon, gemma3, gemma3_images, glm, glm4, gpt2, llama,
-  llama4, ministral3, mixtral, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, starcoder2, t5
+padding: right + precision: pure | 149 | decoders, fully_shard_more, images, liger, linear, losses_more, masks,
+  padding, pairs, pairs_beside, preference | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4,
+  falcon, gemma3, gemma3_images, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, llama, llama4, ministral3,
+  mixtral, nemotron, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5
 padding: right + quantization: int8 | 4 | liger, pairs | gpt2, gpt_oss
 padding: right + quantization: nf4 | 6 | pairs | bert, llama
 padding: right + quantization: nf4-double | 1 | liger | mixtral
@@ -1616,21 +1692,24 @@ parallel.sharding: ddp + precision: pure | 45 | modded, modded_compiled, replica
 parallel.sharding: ddp + quantization: nf4 | 4 | sharded_bits | gemma, llama, opt
 parallel.sharding: ddp + quantization: nf4-double | 4 | sharded_bits | gpt2, llama, phi3
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 109 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom,
-  gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt,
-  opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, vit
-parallel.sharding: fsdp + precision: fsdp | 323 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
-  fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more,
-  sharded_units, titan, titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under
-  llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  roberta
-parallel.sharding: fsdp + precision: pure | 209 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more,
-  sharded_units, torchtune, torchtune_units | bert, bloom, falcon under litgpt, gemma, gemma2, glm4_moe, gpt2,
-  gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, neox, neox under litgpt, opt, phi, phi under
-  litgpt, phi3, qwen3_vl, qwen_moe, roberta, vit
+parallel.sharding: fsdp + precision: amp | 122 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units
+  | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo,
+  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, mixtral, nemotron, neox, neox under litgpt, olmo, opt,
+  phi, phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
+parallel.sharding: fsdp + precision: fsdp | 336 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+  fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, ernie4_5,
+  exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, granite, helium,
+  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under llm-foundry, nemotron, neox,
+  neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm
+parallel.sharding: fsdp + precision: pure | 222 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_units, torchtune, torchtune_units | apertus, arcee, bert, bloom, cohere,
+  ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense,
+  llama, llama under litgpt, llama under torchtune, mixtral, nemotron, neox, neox under litgpt, olmo, opt, phi, phi
+  under litgpt, phi3, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp + quantization: nf4 | 25 | flat_adapters, sharded_bits, sharded_more | bert, gemma, gemma2,
   gemma3, gpt2, llama, opt, phi3
 parallel.sharding: fsdp + quantization: nf4-double | 24 | flat_adapters, sharded_bits, sharded_more | bloom, gemma,
@@ -1667,19 +1746,21 @@ precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2
 precision: amp + quantization: int8 | 58 | adapters, images, liger, linear, pairs, pairs_beside, quantized | bart,
   bert, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mixtral, mpt, opt, phi, qwen3_next,
   qwen3_vl, roberta, t5
-precision: amp + quantization: nf4 | 91 | adapters, flat_adapters, images, linear, pairs, pairs_beside, quantized,
-  sharded_bits | bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, ministral3, mixtral, mpt, neox,
-  opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
+precision: amp + quantization: nf4 | 104 | adapters, decoders, flat_adapters, images, linear, pairs, pairs_beside,
+  quantized, sharded_bits | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, glm, glm4,
+  gpt2, granite, helium, hunyuan_v1_dense, llama, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi,
+  phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
 precision: amp + quantization: nf4-double | 53 | adapters, flat_adapters, images, liger, more_families, pairs,
   quantized, sharded_bits, tiled | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, mixtral, neox, opt,
   phi, phi3, qwen3_vl, roberta, t5
 precision: amp + trained_blocks: badam | 5 | turns | gemma, llama, neox
 precision: amp + trained_blocks: lisa | 10 | turns | llama, mixtral, phi, phi3
-precision: amp + weight_dtype: 16 bits | 708 | adapters, adapters_more, flat_adapters, fully_shard_more, galore,
-  halves, hosted, liger, linear, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits,
-  tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss,
-  llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe,
-  resnet, roberta, starcoder2, t5, vit
+precision: amp + weight_dtype: 16 bits | 734 | adapters, adapters_more, decoders, flat_adapters, fully_shard_more,
+  galore, halves, hosted, liger, linear, losses_more, more_families, pairs, pairs_beside, precisions, quantized,
+  sharded_bits, tiled, turns | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
+  falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
+  ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
 precision: fsdp + weight_dtype: 16 bits | 48 | flat_adapters, fully_shard_more, sharded_bits, sharded_more,
@@ -1702,8 +1783,10 @@ quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma,
   llama, neox, opt, phi, phi3
 quantization: int8 + weight_dtype: 16 bits | 23 | adapters, liger, linear, quantized | bart, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, llava, ministral3, mixtral, mpt, opt, qwen3_next, t5
-quantization: nf4 + weight_dtype: 16 bits | 40 | adapters, flat_adapters, linear, pairs, quantized, sharded_bits,
-  sharded_more | bert, gemma2, gemma3, glm, gpt2, llama, ministral3, mixtral, neox, opt, qwen3_5, qwen3_next, roberta
+quantization: nf4 + weight_dtype: 16 bits | 53 | adapters, decoders, flat_adapters, linear, pairs, quantized,
+  sharded_bits, sharded_more | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma2, gemma3, glm, gpt2, granite,
+  helium, hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, neox, olmo, opt, qwen3_5, qwen3_next, roberta,
+  seed_oss, stablelm
 quantization: nf4-double + weight_dtype: 16 bits | 26 | adapters, flat_adapters, quantized, sharded_bits, tiled |
   bloom, gemma, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3
 trained_blocks: badam + weight_dtype: 16 bits | 2 | turns | neox
