@@ -60,6 +60,14 @@ QWEN3_VL: dict[str, Any] = {
     "vision_config": {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "out_hidden_size": 2560}
     | {"deepstack_visual_indexes": [5, 11, 17], "num_position_embeddings": 2304, "model_type": "qwen3_vl"},
 }
+QWEN3_VL_MOE: dict[str, Any] = {
+    "architectures": ["Qwen3VLMoeForConditionalGeneration"],
+    "model_type": "qwen3_vl_moe",
+    "text_config": {"hidden_size": 2048, "num_hidden_layers": 48, "head_dim": 128, "model_type": "qwen3_vl_moe_text"}
+    | {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "mlp_only_layers": [3]}
+    | {"norm_topk_prob": True, "decoder_sparse_step": 1},
+    "vision_config": {"depth": 27, "hidden_size": 1152, "out_hidden_size": 2048, "model_type": "qwen3_vl_moe"},
+}
 GEMMA3: dict[str, Any] = {
     "architectures": ["Gemma3ForConditionalGeneration"],
     "model_type": "gemma3",
@@ -127,6 +135,14 @@ def test_qwen3_vl_gives_results_of_some_vision_blocks_to_the_first_blocks_of_the
     assert plain.stacks == (24, 36)
 
 
+def test_qwen3_vl_has_experts_in_all_blocks_but_those_that_are_named(tmp_path: Path) -> None:
+    shape = read(tmp_path, QWEN3_VL_MOE)
+    assert shape.experts is not None
+    assert (shape.family, shape.stacks) == ("qwen3_vl", (9, 8, 8, 2, 1, 1, 1, 45))
+    assert (shape.experts.routed, shape.experts.active, shape.experts.intermediate_size) == (128, 8, 768)
+    assert (shape.experts.normalized, shape.experts.dense_layers) == (True, (3,))
+
+
 def test_gemma_3_pools_its_patches_to_tokens_and_bounds_no_logits(tmp_path: Path) -> None:
     shape = read(tmp_path, GEMMA3)
     assert (shape.family, shape.vision_merge, shape.image_tokens) == ("gemma3_images", 4, 64)
@@ -141,6 +157,7 @@ def test_gemma_3_pools_its_patches_to_tokens_and_bounds_no_logits(tmp_path: Path
         ({**QWEN25_VL, "vision_config": {"window_size": 14}}, "less than a square of 28"),
         ({**QWEN3_VL, "vision_config": {"deepstack_visual_indexes": [8, 27]}}, "there is no block 27 of 27"),
         ({**QWEN3_VL, "vision_config": {"num_position_embeddings": 2300}}, "2300 are no square"),
+        ({**QWEN3_VL_MOE, "text_config": {"output_router_logits": True}}, "the load-balancing loss of the router"),
         ({**GEMMA3, "vision_config": {"image_size": 448}}, "vision_use_head: a head that pools"),
         ({**GEMMA3, "vision_config": {"model_type": "clip_vision_model"}}, "vision_config.model_type"),
     ],

@@ -86,7 +86,7 @@ ROWS = {
     "host_activations": 90,
     "hosted": 38,
     "masks": 63,
-    "images": 135,
+    "images": 158,
     "liger": 111,
     "turns": 35,
     "tiled": 27,
@@ -111,7 +111,7 @@ OFFLOADED = {
     "liger": 22,
     "tiled": 3,
     "more_families": 10,
-    "images": 17,
+    "images": 20,
     "linear": 8,
     "decoders": 13,
 }
