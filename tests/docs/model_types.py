@@ -32,6 +32,7 @@ IN_WORDS = {
     "every_fourth": "every fourth block",
     "every_eighth": "every eighth block",
     "three_of_four": "all but every fourth block",
+    "without_window": "the blocks without a window",
     "three_of": "the blocks 8, 16 and 24",
     "_groups": "1",
     "_is_new": "whether there are several key-value heads",

@@ -54,6 +54,7 @@ TITLES = {
     "vramplan.replay.operators.repeats": "Experts that compute every token, and positions that turn complex numbers",
     "vramplan.replay.operators.latent": "Latent attention",
     "vramplan.replay.operators.delta_rule": "Attention that is linear in the sequence",
+    "vramplan.replay.operators.piecewise": "Functions in pieces",
     "vramplan.replay.operators.loss_parts": "Parts of losses",
     "vramplan.replay.operators.log_probabilities": "Log-probabilities",
     "vramplan.replay.operators.selected_log_softmax": "Log-probabilities of whole logits",

@@ -376,6 +376,8 @@ def test_the_defaults_of_the_model_types_are_those_of_the_program() -> None:
     in_words["true with learned positions"] = True
     given["vision_layers"] = 20
     in_words["all but every fourth block"] = (0, 1, 2, 4, 5, 6)
+    given |= {"sliding_window": 10, "sliding_window_pattern": 4}
+    in_words["the blocks without a window"] = (3,)
     in_words |= {"every fourth block": (3,), "every eighth block": (7, 15)}
     in_words["the blocks 8, 16 and 24"] = (8, 16)
     in_words |= {"the sum of depths": 3, "the last of widths": 4}

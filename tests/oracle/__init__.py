@@ -52,6 +52,8 @@ with data (PadNd.cpp).
 
 `block_kinds.json` holds Gemma 4: blocks with heads of two sizes, with experts beside their feed-forward layer, and with
 inputs of their own and keys of blocks before them.
+`decoders.json` holds decoders that differ little from Llama. xIELU ran by Transformers' own operators.
+`sharded_decoders.json` holds the same under FSDP2.
 
 `turns.json` holds blocks that are trained in turns: the optimizer of badam 1.4 in the last step before a switch, and
 what Axolotl's callback for LISA freezes when every block has been trained before.

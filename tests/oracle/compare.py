@@ -92,6 +92,8 @@ ROWS = {
     "tiled": 27,
     "linear": 299,
     "block_kinds": 167,
+    "decoders": 471,
+    "sharded_decoders": 39,
 }
 """How many rows each file has: none may get lost."""
 FILES = tuple(ROWS)
@@ -113,6 +115,7 @@ OFFLOADED = {
     "images": 20,
     "linear": 8,
     "block_kinds": 6,
+    "decoders": 13,
 }
 """How many rows of each file offload what they save."""
 

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from unittest.mock import patch
 
 from tests.oracle.compare import ENGINES, HERE, jobs
+from vramplan.job import trained
 from vramplan.replay.techniques.vocabulary import techniques_of, traced_code
 from vramplan.values.job import Job
 
@@ -112,7 +114,10 @@ def page() -> str:
 
 def main() -> None:
     """Write both files, or with `--check` say whether they are current."""
-    for path, text in ((DATA, data()), (PAGE, page())):
+    # rows of a type that no row had before are read as those of any other: they are its evidence
+    with patch.object(trained, "_not_traced", lambda raw, model: False):
+        made = ((DATA, data()), (PAGE, page()))
+    for path, text in made:
         if "--check" in sys.argv[1:]:
             if not path.exists() or path.read_text() != text:
                 sys.exit(f"{path.relative_to(ROOT)} is not current: run python -m tests.oracle.evidence")

@@ -20,7 +20,7 @@ def offloaded(file: str) -> list[Job]:
     return [job for job in jobs(file) if job.offload_activations]
 
 
-DEVICE_ALONE = {"images", "more_families", "liger", "linear", "tiled", "block_kinds"}
+DEVICE_ALONE = {"images", "more_families", "liger", "linear", "decoders", "tiled", "block_kinds"}
 """Files whose traces did not look at the memory of the host."""
 
 

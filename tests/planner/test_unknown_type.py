@@ -49,6 +49,18 @@ DECODERS: dict[str, dict[str, Any]] = {
     "ministral3": {**RMS, "head_dim": 64},
     "olmo2": RMS,
     "olmo3": RMS,
+    "granite": RMS,
+    "seed_oss": {**RMS, "head_dim": 64, "attention_dropout": 0.0, "residual_dropout": 0.0},
+    "arcee": {**RMS, "hidden_act": "relu2"},
+    "olmo": {},
+    "hunyuan_v1_dense": {**RMS, "head_dim": 64},
+    "cohere2": {**LAYER, "hidden_act": "silu"},
+    "cohere": {**LAYER, "hidden_act": "silu"},
+    "ernie4_5": {**RMS, "head_dim": 64},
+    "exaone4": RMS,
+    "stablelm": {**LAYER, "hidden_act": "silu"},
+    "nemotron": {"norm_eps": 1e-5, "hidden_act": "relu2"},
+    "helium": {**RMS, "head_dim": 64},
     "starcoder2": {"norm_epsilon": 1e-5, "hidden_act": "gelu_pytorch_tanh", "use_bias": True},
     "phi": {**LAYER, **MHA, "hidden_act": "gelu_new"},
     "phi3": RMS,
@@ -137,6 +149,7 @@ def test_every_decoder_with_the_usual_keys_is_left_out() -> None:
         "qwen3_5_text",
         "qwen3_5_moe_text",
         "gemma4_text",
+        "apertus",  # whose activation no other has
     }
     assert usual - elsewhere <= {*DECODERS}
 
@@ -175,6 +188,8 @@ def test_a_needed_key_that_is_missing_is_named(key: str) -> None:
         ({**RMS, "sliding_window": 128}, {"transformers_model_type": "mistral", "sliding_window": 128}),
         ({**RMS, "use_qk_norm": True, "head_dim": 80}, {"transformers_model_type": "qwen3", "head_size": 80}),
         ({**LAYER, "hidden_act": "gelu"}, {"transformers_model_type": "starcoder2", "gated_mlp": False}),
+        ({**LAYER, "hidden_act": "silu"}, {"transformers_model_type": "stablelm", "gated_mlp": True}),
+        ({**LAYER, "hidden_act": "relu2"}, {"transformers_model_type": "arcee", "gated_mlp": False}),
         ({**RMS, "num_local_experts": 8, **EXPERTS}, {"transformers_model_type": "mixtral", "intermediate_size": 256}),
         ({**RMS, "num_experts": 8, **EXPERTS, "n_shared_experts": 1}, {"transformers_model_type": "qwen2_moe"}),
         (

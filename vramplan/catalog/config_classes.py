@@ -79,6 +79,19 @@ FAMILY_OF = {
     "gemma4_text": "gemma4",
     "qwen3_5": "qwen3_5",
     "qwen3_5_moe": "qwen3_5",
+    "granite": "granite",
+    "seed_oss": "seed_oss",
+    "arcee": "arcee",
+    "apertus": "apertus",
+    "olmo": "olmo",
+    "hunyuan_v1_dense": "hunyuan_v1_dense",
+    "cohere2": "cohere",
+    "cohere": "cohere",
+    "ernie4_5": "ernie4_5",
+    "exaone4": "exaone4",
+    "stablelm": "stablelm",
+    "nemotron": "nemotron",
+    "helium": "helium",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -102,6 +115,7 @@ NEUTRAL: dict[str, Any] = {
     "embedding_size": None,
     "attention_softcap": False,
     "logit_softcap": False,
+    "clipped_qkv": False,
     "sliding_window_pattern": None,
     "image_size": None,
     "patch_size": None,

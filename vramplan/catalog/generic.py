@@ -71,6 +71,8 @@ NOT_A_DECODER = (
 INSIDE = ("attn_config", "ffn_config")
 """Mappings inside of a configuration that have a part of the keys: those of DBRX and MPT."""
 
+UNGATED = "relu2"  # the activation of Arcee, Nemotron and others, each of which has no gate
+
 WIDTH_FACTOR = 4  # of a feed-forward layer over the model where no key says how wide it is: GPT's
 
 
@@ -169,7 +171,17 @@ class Generic:
             return
         values["sliding_window"] = window or None
         values["qkv_bias"] = bool(bias)
-        if any(fields.given(key) for key in WITHOUT_GATE) and not fields.given("rms_norm_eps"):
+        if values["activation"] == UNGATED:
+            values["transformers_model_type"] = "arcee"
+            del values["sliding_window"]
+            values["output_bias"] = bool(bias)
+            values["mlp_bias"] = bool(self._flag("mlp_bias"))
+        elif any(fields.given(key) for key in WITHOUT_GATE) and not fields.given("rms_norm_eps"):
+            if named is not None and values["activation"] == "silu" and not window:  # whose layer norms are no hint
+                values["transformers_model_type"] = "stablelm"
+                del values["sliding_window"]
+                values["partial_rotary_factor"] = 1.0
+                return
             values["transformers_model_type"] = "starcoder2"
             values["qkv_bias"] = bias is not False
         elif normed:

@@ -77,6 +77,7 @@ FIELDS: dict[str, str] = {
     "embedding_size": COUNT,
     "attention_softcap": FLAG,
     "logit_softcap": FLAG,
+    "clipped_qkv": FLAG,
     "sliding_window_pattern": COUNT,
     "image_size": COUNT,
     "patch_size": COUNT,
@@ -169,18 +170,18 @@ WINDOW_FIELDS = ("sliding_window_pattern", "sliding_window_start")
 
 KNOWN_FAMILIES = (
     *("neox", "opt", "phi", "phi3", "gemma", "gemma2", "t5", "vit", "resnet", "mixtral", "falcon", "bloom", "mpt"),
-    *("chatglm", "gpt_neox", "gpt_neo", "gptj", "qwen", "gemma3", "olmo", "olmo2", "stablelm", "starcoder2"),
+    *("chatglm", "gpt_neox", "gpt_neo", "gptj", "qwen", "gemma3", "olmo2", "starcoder2"),
     *("deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "roberta", "distilbert", "electra", "albert", "deberta"),
-    *("deberta-v2", "modernbert", "bart", "mt5", "whisper", "clip", "swin", "convnext", "mamba", "cohere", "gpt_oss"),
+    *("deberta-v2", "modernbert", "bart", "mt5", "whisper", "clip", "swin", "convnext", "mamba", "gpt_oss"),
 )
 """Families and model types that people ask for, most of which have no forward pass here."""
 
 DTYPES = ("fp32", "fp16", "bf16")
 TASKS = ("lm", "mlm", "cls", "seq2seq", "image", "contrastive")
 CLASSIFIERS = ("cls", "image")
-ACTIVATIONS = ("gelu_new", "gelu", "gelu_pytorch_tanh", "relu", "silu", "quick_gelu")
+ACTIVATIONS = ("gelu_new", "gelu", "gelu_pytorch_tanh", "relu", "silu", "quick_gelu", "relu2")
 _ACTIVATION_ALIASES = {"swish": "silu"}
-_KNOWN_ACTIVATIONS = ("gelu_fast", "gelu_python", "gelu_python_tanh", "gelu_10", "relu2", "relu6", "mish")
+_KNOWN_ACTIVATIONS = ("gelu_fast", "gelu_python", "gelu_python_tanh", "gelu_10", "relu6", "mish")
 
 
 def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> ModelShape:

@@ -88,8 +88,8 @@ def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu |
         fields.refuse("loss", message, hint="use standard")
     elif not _has_head(model, word, known):
         has_bias = word == "fused" and known and model.published_family is None
-        reason = "its head has a bias, which Liger's loss does not take" if has_bias else None
-        reason = reason or no_head_losses(model.family)
+        reason = no_head_losses(model.family)
+        reason = reason or ("its head has a bias, which Liger's loss does not take" if has_bias else None)
         why = f": {reason}" if reason else ""
         fields.refuse("loss", f"{loss} is not modelled for {model.code}{why}", hint="use standard")
     elif refused is not None:

@@ -88,8 +88,13 @@ def _before_head(model: Any, batch: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 
 def _bounded(model: Any, logits: Any) -> Any:
-    """Logits with the bound of Gemma 2, where the configuration has one."""
-    bound = getattr(_whole(model).config, "final_logit_softcapping", None)
+    """Logits as the model's own head has them: divided by Granite's number, times Cohere's, with Gemma 2's bound."""
+    config = _whole(model).config
+    if getattr(config, "logits_scaling", None) is not None:
+        logits = logits / config.logits_scaling
+    if getattr(config, "logit_scale", None) is not None:
+        logits = logits * config.logit_scale
+    bound = getattr(config, "final_logit_softcapping", None)
     if bound is None:
         return logits
     logits = logits / bound

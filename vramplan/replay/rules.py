@@ -41,6 +41,7 @@ OWN = (
     "vramplan.replay.operators.repeats",
     "vramplan.replay.operators.latent",
     "vramplan.replay.operators.delta_rule",
+    "vramplan.replay.operators.piecewise",
     "vramplan.replay.operators.loss_parts",
     "vramplan.replay.operators.log_probabilities",
     "vramplan.replay.operators.selected_log_softmax",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from vramplan.catalog.config_classes import BOUND, COUNT, ModelType, Peft
@@ -33,6 +34,12 @@ def pattern_of(fields: Fields, values: dict[str, Any]) -> None:
     elif len(types) != values.get("layers", len(types)):
         fields.refuse("layer_types", f"{len(types)} entries for {values['layers']} blocks")
     values["sliding_window_pattern"] = every
+
+
+def without_window(fields: Mapping[str, Any]) -> tuple[int, ...]:
+    """The blocks that see everything, of models whose others have a window."""
+    every = fields["sliding_window_pattern"]
+    return () if fields["sliding_window"] is None else tuple(range(every - 1, fields["layers"], every))
 
 
 def _written(shape: ModelShape) -> dict[str, Any]:

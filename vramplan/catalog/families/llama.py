@@ -54,8 +54,13 @@ SMOLLM3_LAYERS = 36
 QWEN_KEYS: Keys = {"sliding_window": ("sliding_window", COUNT), "max_window_layers": ("sliding_window_start", COUNT)}
 
 
+def all_projections(fields: Fields, values: dict[str, Any]) -> None:
+    """`attention_bias`: a bias of all four projections of attention."""
+    values["output_bias"] = values.get("qkv_bias")
+
+
 def _llama(fields: Fields, values: dict[str, Any]) -> None:
-    values["output_bias"] = values.get("qkv_bias")  # attention_bias: of all four projections
+    all_projections(fields, values)
     if (fields.integer("pretraining_tp") or 1) > 1:
         fields.refuse("pretraining_tp", "sliced projections are not modelled", hint="set it to 1: it trains the same")
 

@@ -7,7 +7,7 @@ ENGINE = Engine(
     families={
         **dict.fromkeys(("gpt2", "llama", "bloom", "mixtral"), "vramplan.engines.megatron.model"),
         **dict.fromkeys(
-            ("starcoder2", "gemma", "qwen_moe", "chatglm", "phi3"),
+            ("starcoder2", "gemma", "qwen_moe", "chatglm", "phi3", "nemotron"),
             "vramplan.engines.megatron.alike",
         ),
         "bert": "vramplan.engines.megatron.bert_model",

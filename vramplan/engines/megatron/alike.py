@@ -6,7 +6,7 @@ from vramplan.engines.megatron.model import Megatron
 
 
 class Alike(Megatron):
-    """GPTModel of StarCoder2, Gemma, ChatGLM, Phi-3 and Qwen's experts."""
+    """GPTModel of StarCoder2, Gemma, ChatGLM, Phi-3, Nemotron and Qwen's experts."""
 
     untraced = True
 

@@ -77,6 +77,11 @@ def hands_groups_on(name: str) -> bool:
     return own(name, "hands_groups_on", False) is True
 
 
+def scales_logits(name: str) -> bool:
+    """Whether the family's head multiplies its logits by a number: `scales_logits = True`."""
+    return own(name, "scales_logits", False) is True
+
+
 def drops_tokens(name: str) -> bool:
     """Whether the family's experts take a bounded number of tokens, and drop the others: `drops_tokens = True`."""
     return own(name, "drops_tokens", False) is True

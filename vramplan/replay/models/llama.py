@@ -9,6 +9,7 @@ as they do there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from vramplan.replay.models import rope
 from vramplan.replay.models.blocks import run_blocks
@@ -151,6 +152,7 @@ class Attention:
         if rotary is not None:
             query, key = self.turn(query, key, *rotary)
         query = self.scaled(query, position_ids)
+        key = self.turned_key(key)
         output, weights = recomputable(recipe, self.core, query, key, value, mask, holds=position_ids)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)
@@ -159,6 +161,10 @@ class Attention:
     def scaled(self, query: Tensor, position_ids: Tensor | None) -> Tensor:
         """The queries as they meet the keys: as they are, unless a model scales them by their places."""
         return query
+
+    def turned_key(self, key: Tensor) -> Tensor:
+        """The keys as they meet the queries: as they are, unless a model normalises them after their positions."""
+        return key
 
     def projected(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each with its heads before its positions."""
@@ -233,6 +239,9 @@ class Block:
     """LlamaDecoderLayer."""
 
     attention: type[Attention] = Attention
+    norm: type[Any] = RMSNorm  # of a name and a width
+    norm_names: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
+    feed_forward: type[Any] = MLP
 
     def __init__(
         self,
@@ -245,24 +254,28 @@ class Block:
     ) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.self_attn = (FusedAttention if recipe.fused_projection else self.attention)(tape, recipe)
-        self.mlp = MLP(tape, recipe)
-        self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
-        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
+        self.mlp = self.feed_forward(tape, recipe)
+        self.norms = tuple(self.norm(tape, name, width, dtype) for name in self.norm_names)
         self.mask, self.rotary = mask, rotary
         self.turns = block not in recipe.shape.unrotated_layers
         self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
 
     def __call__(self, hidden: Tensor) -> Tensor:
+        before_attention, before_mlp = self.norms
         residual = hidden
-        hidden = self.input_layernorm(hidden)
+        hidden = before_attention(hidden)
         rotary = self.rotary if self.turns else None
         hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, rotary)
-        hidden = add(residual, hidden)
+        hidden = self.joined(residual, hidden)
         residual = hidden
-        hidden = self.post_attention_layernorm(hidden)
+        hidden = before_mlp(hidden)
         hidden = self.mlp(hidden)
-        hidden = add(residual, hidden)
+        hidden = self.joined(residual, hidden)
         return hidden
+
+    def joined(self, residual: Tensor, hidden: Tensor) -> Tensor:
+        """What came in, and what attention or the feed-forward layer made of it."""
+        return add(residual, hidden)
 
 
 class Llama:
@@ -325,12 +338,22 @@ class Llama:
 
         return packed_rotary(self.positions, size, hidden)
 
+    def embedded(self, input_ids: Tensor) -> Tensor:
+        """The embeddings of the tokens."""
+        table, sharding = self.embed_tokens, self.tape.role(Sharding)
+        found: Tensor = sharding.within(EMBEDDINGS, lambda ids: embedding(ids, table), input_ids)
+        return found
+
+    def masks(self, hidden: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """The masks of blocks without and with a window."""
+        return masks_of(hidden, self.recipe)
+
     def model(self, input_ids: Tensor) -> Tensor:
         """LlamaModel.forward."""
         tape, recipe = self.tape, self.recipe
-        _embeds = tape.role(Sharding).within(EMBEDDINGS, lambda ids: embedding(ids, self.embed_tokens), input_ids)
+        _embeds = self.embedded(input_ids)
         position_ids = self.position_ids(input_ids)
-        masks = masks_of(_embeds, recipe)
+        masks = self.masks(_embeds)
         hidden = _embeds
         rotary = self.rotary(hidden)
 
@@ -345,7 +368,8 @@ class Llama:
         kinds = None if equal_windows(shape) and not shape.unrotated_layers else kind
         alike = are_alike(recipe) and not shape.unrotated_layers
         hidden = run_blocks(tape, recipe.segments, block, hidden, kind=kinds, alike=alike)
-        hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
+        norm: Callable[[Tensor], Tensor] = self.text_block.norm(tape, "norm", shape.hidden_size, recipe.weight_dtype)
+        hidden = norm(hidden)
         return hidden
 
 

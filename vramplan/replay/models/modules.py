@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vramplan.replay.models import scales_logits
 from vramplan.replay.models.part_names import HEAD, NORMS
 from vramplan.replay.observers import Kernels, Sharding, Trained, entered
 from vramplan.replay.operators.elementwise import (
@@ -240,6 +241,12 @@ def quick_gelu(x: Tensor) -> Tensor:
     return mul(x, sigmoid(mul_scalar(x)))
 
 
+def relu_squared(x: Tensor) -> Tensor:
+    """Transformers' ReLUSquaredActivation: a ReLU and its square (activations.py)."""
+    _applied = relu(x)
+    return pow_scalar(_applied)
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_new": gelu_new,
     "gelu": gelu,
@@ -247,6 +254,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": relu,
     "silu": silu,
     "quick_gelu": quick_gelu,
+    "relu2": relu_squared,
 }
 
 
@@ -262,8 +270,10 @@ def output_embedding(tape: Tape, recipe: Recipe, embedding: Parameter) -> Parame
 
 
 def project(hidden: Tensor, weight: Parameter, bias: Parameter | None, recipe: Recipe) -> Tensor:
-    """The logits of hidden states, bounded where the model bounds them."""
+    """The logits of hidden states, scaled or bounded where the model does it."""
     logits: Tensor = hidden.tape.role(Sharding).within(HEAD, lambda x: linear(x, weight, bias), hidden)
+    if scales_logits(recipe.shape.family):
+        logits = mul_scalar(logits)
     if recipe.shape.logit_softcap:
         logits = mul_scalar(logits)
         logits = tanh(logits)

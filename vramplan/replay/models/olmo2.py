@@ -8,13 +8,15 @@ as they do there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from vramplan.replay.models.blocks import FLOATS, GivenRotary, run_blocks
-from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import MLP, Llama, Rotary, rotate_half
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.modules import HEAD_LOSSES, Recipe, rotary_kernel
 from vramplan.replay.models.modules import RMSNorm as LlamaRMSNorm
-from vramplan.replay.models.windows import are_alike, has_window, masks_of_kinds, window_mask
+from vramplan.replay.models.windows import are_alike, both_masks, has_window
 from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import to
@@ -72,19 +74,21 @@ class Attention(WholeNorms):
     turn = staticmethod(apply_rotary)
 
 
-class Block:
-    """Olmo2DecoderLayer, Olmo3DecoderLayer."""
+class FloatBlock:
+    """A block that is given cosines and sines in fp32, which FSDP2 casts on their way to it."""
 
     floats = FLOATS
+    attention: type[LlamaAttention] = Attention
+    norm: type[Any] = RMSNorm
+    norm_names: tuple[str, ...] = ()
 
     def __init__(
         self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary | None
     ) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.self_attn = Attention(tape, recipe)
+        self.self_attn = self.attention(tape, recipe)
         self.mlp = MLP(tape, recipe)
-        self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
-        self.post_feedforward_layernorm = RMSNorm(tape, "post_feedforward_layernorm", width, dtype)
+        self.norms = [self.norm(tape, name, width, dtype) for name in self.norm_names]
         self.mask = mask
         self.cos: Tensor | None = None
         self.sin: Tensor | None = None
@@ -92,16 +96,32 @@ class Block:
             self.cos, self.sin = rotary
         self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
 
-    def __call__(self, hidden: Tensor) -> Tensor:
+    @property
+    def rotary(self) -> Rotary:
+        """The cosines and sines of all positions."""
         assert self.cos is not None
         assert self.sin is not None
+        return self.cos, self.sin
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """What the block makes of the hidden state."""
+        raise NotImplementedError
+
+
+class Block(FloatBlock):
+    """Olmo2DecoderLayer, Olmo3DecoderLayer."""
+
+    norm_names = ("post_attention_layernorm", "post_feedforward_layernorm")
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        after_attention, after_mlp = self.norms
         residual = hidden
-        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, (self.cos, self.sin))
-        hidden = self.post_attention_layernorm(hidden)
+        hidden, _weights = self.self_attn(hidden, self.mask, self.position_ids, self.rotary)
+        hidden = after_attention(hidden)
         hidden = add(residual, hidden)
         residual = hidden
         hidden = self.mlp(hidden)
-        hidden = self.post_feedforward_layernorm(hidden)
+        hidden = after_mlp(hidden)
         hidden = add(residual, hidden)
         return hidden
 
@@ -112,6 +132,7 @@ class Olmo2(Llama):
     takes_padding = True
     takes_packing = True
     head_losses = HEAD_LOSSES
+    float_block: type[FloatBlock] = Block
 
     @staticmethod
     def block_kind(shape: ModelShape, block: int) -> bool:
@@ -125,12 +146,7 @@ class Olmo2(Llama):
 
     def masks(self, hidden: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """The masks of blocks without and with a window; Olmo3Model.forward makes both whichever blocks there are."""
-        recipe = self.recipe
-        if recipe.shape.sliding_window is None:
-            return mask_of(hidden, recipe), None
-        if recipe.attention == "eager" or recipe.padded or recipe.masks_packing:
-            return masks_of_kinds(hidden, recipe)
-        return None, None if are_alike(recipe) else window_mask(hidden)
+        return both_masks(hidden, self.recipe)
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: per kind the inverse frequencies, kept twice, in fp32."""
@@ -154,8 +170,8 @@ class Olmo2(Llama):
         def kind(i: int) -> bool:
             return self.block_kind(recipe.shape, i)
 
-        def block(i: int) -> Block:
-            return Block(tape, recipe, masks[kind(i)], position_ids, given[kind(i)].own)
+        def block(i: int) -> FloatBlock:
+            return self.float_block(tape, recipe, masks[kind(i)], position_ids, given[kind(i)].own)
 
         hidden = run_blocks(
             tape,
@@ -166,7 +182,9 @@ class Olmo2(Llama):
             alike=are_alike(recipe),
             handed=lambda i: given[kind(i)].handed,
         )
-        hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
+        width = recipe.shape.hidden_size
+        norm: Callable[[Tensor], Tensor] = self.float_block.norm(tape, "norm", width, recipe.weight_dtype)
+        hidden = norm(hidden)
         return hidden
 
 

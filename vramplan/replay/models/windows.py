@@ -69,6 +69,15 @@ def masks_of_kinds(hidden: Tensor, recipe: Recipe) -> tuple[Tensor | None, Tenso
     return mask_of(hidden, recipe), mask_of(hidden, recipe, windowed=True)
 
 
+def both_masks(hidden: Tensor, recipe: Recipe) -> tuple[Tensor | None, Tensor | None]:
+    """The same with whatever attention: fused attention needs none but for windows that are reached, or a padding."""
+    if recipe.shape.sliding_window is None:
+        return mask_of(hidden, recipe), None
+    if recipe.attention == "eager" or recipe.padded or recipe.masks_packing:
+        return masks_of_kinds(hidden, recipe)
+    return None, None if are_alike(recipe) else window_mask(hidden)
+
+
 def window_mask(hidden: Tensor) -> Tensor:
     """The boolean mask of fused attention [B, 1, S, S], a view of one [1, 1, S, S] (masking_utils.py, sdpa_mask)."""
 

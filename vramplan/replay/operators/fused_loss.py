@@ -80,6 +80,7 @@ def _scratch(
     """
     vocabulary, width = weight.shape
     half = x.tape.autocast if weight.dtype is FP32 else None
+    is_half = x.dtype is half  # as the norm of some models gives it
     itemsize = (half or x.dtype).itemsize
     table = rounded(vocabulary * width * itemsize)
     summed = 0 if accumulates or itemsize == FP32.itemsize else rounded(vocabulary * width * FP32.itemsize)
@@ -96,9 +97,12 @@ def _scratch(
     def hidden(rows: int) -> int:
         return rounded(rows * width * itemsize)
 
+    def cast(rows: int) -> int:
+        return 0 if is_half else hidden(rows)
+
     def first(samples: int) -> int:
         size = sizes(samples)[0]
-        return table + hidden(size) + logits(size) if half is not None else logits(size)
+        return table + cast(size) + logits(size) if half is not None else logits(size)
 
     def later(samples: int) -> int:
         chunks = sizes(samples)
@@ -107,7 +111,7 @@ def _scratch(
             return logits(chunks[0]) + product
         largest = chunks[0]
         own = hidden(largest) + (table if summed else 0)  # the chunk cast, or a product as large, and the product of it
-        again = [table + hidden(n) + logits(n) for n in chunks[1:]]  # the transposed weight is cast for each chunk
+        again = [table + cast(n) + logits(n) for n in chunks[1:]]  # the transposed weight is cast for each chunk
         return max(logits(largest) + max(own, product), *again, 0)
 
     return first, later

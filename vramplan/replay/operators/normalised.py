@@ -9,35 +9,34 @@ from vramplan.replay.tensors import (
     FP16,
     FP32,
     DType,
+    Parameter,
     Tensor,
 )
 
 
-def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """`native_layer_norm`: autocast to fp32; new, and the fp32 mean and 1 / std of each row.
 
     Saves `x`: its gradient and that of the weight need the normalised input, which is made again from x.
-    Saves `scale`: the fp32 copy of the weight, where autocast has cast it: the input's gradient is multiplied by it.
-    Saves `shift`: the fp32 copy of the bias, where autocast has cast it.
+    Saves `scale`: the weight, where it is none of the model's own but a copy, as autocast makes one in fp32: the
+    input's gradient is multiplied by it.
+    Saves `shift`: the bias, where it is such a copy.
     Saves `mean`: to make the normalised input again without another pass over x.
     Saves `rstd`: to make the normalised input again without another pass over x.
     Backward: the gradients of input, weight and bias at once.
     Source: tools/autograd/derivatives.yaml, native_layer_norm; aten/src/ATen/native/cuda/layer_norm_kernel.cu.
     """
     x = autocast_float(x)
-    scale = autocast_float(weight)
+    scale = None if weight is None else autocast_float(weight)
     shift = None if bias is None else autocast_float(bias)
     tape = x.tape
     need_x = x.node is not None
-    need_w = weight.node is not None
+    need_w = weight is not None and weight.node is not None
     need_b = bias is not None and bias.node is not None
-    w_shape, w_dtype = scale.shape, scale.dtype
+    w_shape, w_dtype = x.shape[-1:], x.dtype if scale is None else scale.dtype
     saves = [x]
     away = bool(tape.told.packing) and tape.frame is None  # then the weights themselves are worth saving too
-    if scale is not weight or away:
-        saves.append(scale)
-    if shift is not None and (shift is not bias or away):
-        saves.append(shift)
+    saves += [one for one in (scale, shift) if one is not None and (away or type(one) is not Parameter)]
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape, source = grad.tape, saved[0]

@@ -6,69 +6,82 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5067 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
-  compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
-  fp8, fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
-  images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe, more_families,
-  optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned,
-  seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled, titan,
-  titan_replicas, titan_units, torchtune, torchtune_units, turns, vision, zero, zero_adapters, zero_offload | bart,
-  bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama
-  under torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mixtral, mpt, mpt under
-  llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
-  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, ministral3,
-  mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: selective | 299 | block_kinds, fully_shard_more, linear, losses, more_families, replicated,
-  selective, selective_more, seq2seq, sharded_more | bart, bert, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, llama, ministral3, mistral, mixtral, opt, phi, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, t5, vit, xlm-roberta | bart, bert,
-  deepseek, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, llama, ministral3, mixtral, neox, opt, phi,
-  phi3, qwen3_next, qwen_moe, roberta, t5, vit
+activation_checkpointing: full | 5283 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+  compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
+  foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations,
+  hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe,
+  more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
+  replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units,
+  smoothing, suite, tiled, titan, titan_replicas, titan_units, torchtune, torchtune_units, turns, vision, zero,
+  zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
+  llama under torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mixtral, mpt, mpt under
+  llm-foundry, nemotron, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
+  bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense,
+  llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, ministral3, mixtral, mpt,
+  mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: selective | 312 | block_kinds, decoders, fully_shard_more, linear, losses, more_families,
+  replicated, selective, selective_more, seq2seq, sharded_more | apertus, arcee, bart, bert, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
+  gpt_neox, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, mixtral, nemotron, olmo, opt, phi, phi3,
+  qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5,
+  vit, xlm-roberta | apertus, arcee, bart, bert, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4,
+  glm, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, neox, olmo, opt,
+  phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-layer | 133 | fully_shard_more, liger, losses, more_families, replicated,
   selective, seq2seq, tiled, titan, titan_replicas, titan_units, zero | bert, glm4_moe, gpt2, gpt_neo, llama, llama
   under torchtitan, mistral, phi3, qwen2, qwen3, roberta, smollm3 | bert, glm4_moe, gpt2, gpt_neo, llama, llama under
   torchtitan, phi3, roberta
-activation_checkpointing: selective-op | 451 | block_kinds, fully_shard_more, liger, linear, losses, masks,
+activation_checkpointing: selective-op | 464 | block_kinds, decoders, fully_shard_more, liger, linear, losses, masks,
   more_families, selective, selective_more, seq2seq, sharded_more, sharded_units, tiled, titan, titan_replicas,
-  titan_units, turns, zero | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under torchtitan, ministral3, mistral,
-  mixtral, mpt, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  roberta, smollm3, t5, vit, xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, ministral3, mixtral, mpt, neox, olmo2, opt, phi, phi3,
-  qwen3_next, qwen_moe, roberta, t5, vit
-adapter: dora | 169 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger, linear,
-  more_families, pairs, pairs_beside, quantized, sharded_units, tiled, zero_adapters | bart, bert, bloom, chatglm,
-  clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo,
-  gpt_neox, gpt_oss, llama, llava, ministral3, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, smollm3, t5,
-  vit | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  gpt2, gpt_neo, gpt_oss, llama, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen_moe, roberta, t5, vit
-adapter: ia3 | 188 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger, linear,
-  more_families, pairs, pairs_beside, quantized, sharded_units, tiled, zero_adapters | bart, bert, bloom, chatglm,
-  clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2,
-  gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, olmo2, olmoe, opt, phi,
-  phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, smollm3,
-  starcoder2, t5, vit | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe,
-  opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-adapter: lora | 1350 | adapted, adapters, adapters_more, block_kinds, compile_more, flat_adapters, fully_shard_more,
-  images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated,
-  sharded_activations, sharded_bits, sharded_more, sharded_units, tiled, torchtune, torchtune_units, zero,
-  zero_adapters | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under
-  litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mixtral, mpt, neox under litgpt, olmo2,
-  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2,
-  t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, ministral3, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  titan_units, turns, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
+  exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
+  helium, hunyuan_v1_dense, llama, llama under torchtitan, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2,
+  opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss,
+  smollm3, stablelm, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4,
+  falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama,
+  llama under torchtitan, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe,
+  roberta, seed_oss, stablelm, t5, vit
+adapter: dora | 182 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
+  linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiled, zero_adapters | apertus, arcee, bart,
+  bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2,
+  gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense,
+  llama, llava, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss,
+  smollm3, stablelm, t5, vit | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
+  falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+adapter: ia3 | 201 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
+  linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiled, zero_adapters | apertus, arcee, bart,
+  bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2,
+  gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2, olmoe, opt,
+  phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, vit | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo,
+  olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+adapter: lora | 1402 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
+  fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
+  replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units, tiled, torchtune,
+  torchtune_units, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama
+  under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, neox under
+  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm,
+  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
+  llama under torchtune, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text,
   gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta,
@@ -76,12 +89,14 @@ adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_m
   opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 331 | block_kinds, checkpoints, fully_shard_more, images, liger, linear, more_families,
-  pairs, replicated, tiled, turns, zero | bert, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2,
-  gpt_neox, llama, ministral3, mistral, mixtral, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3 | bert, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, llama, ministral3, mixtral, neox, olmo2, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
+checkpoint_reentrant: true | 344 | block_kinds, checkpoints, decoders, fully_shard_more, images, liger, linear,
+  more_families, pairs, replicated, tiled, turns, zero | apertus, arcee, bert, cohere, cohere2, ernie4_5, exaone4,
+  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neox, granite, helium, hunyuan_v1_dense,
+  llama, ministral3, mistral, mixtral, nemotron, olmo, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm |
+  apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2,
+  granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, neox, olmo, olmo2, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
@@ -92,16 +107,18 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 685 | adapters, block_kinds, frozen, fully_shard_more, hosted, images, liger, linear, lora_parts,
-  masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_units, tiled, turns, zero_adapters | bart,
-  bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt,
-  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2,
-  t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2,
-  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2,
-  t5, vit
+frozen: parts | 711 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
+  lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_units, tiled, turns,
+  zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
+  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt,
+  nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm, clip,
+  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron,
+  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -109,37 +126,44 @@ grad_scaler: true | 50 | galore, liger, precisions, tiled | bert, deepseek_v3, g
   gpt2, gpt_oss, llama, mistral, mixtral, qwen2, qwen3_moe, smollm3 | bert, deepseek, gemma, gemma2, gemma3, glm4,
   gpt2, gpt_oss, llama, mixtral, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 349 | block_kinds, evaluation, evaluation_more, fully_shard_more, images, liger, linear,
-  losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma,
-  gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, ministral3, mistral, mixtral,
-  mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, mpt, neox, opt, phi, phi3, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, t5, vit
+label_smoothing | 362 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, images, liger, linear,
+  losses_more, more_families, pairs, smoothing | apertus, arcee, bart, bert, bloom, chatglm, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_neox, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, mixtral, mpt, nemotron,
+  olmo, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm, cohere, deepseek,
+  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium,
+  hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, t5, vit
 liger_kernels | 114 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4,
   gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe,
   qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-loss: chunked | 597 | block_kinds, heads, images, liger, linear, litgpt, litgpt_flat, losses, losses_more,
-  more_families, sharded_more, torchtune, torchtune_units, turns | bloom, deepseek_v2, deepseek_v3, falcon, falcon
-  under litgpt, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama,
-  llama under litgpt, llama under torchtune, ministral3, mistral, mixtral, mpt, neox under litgpt, olmo2, opt, phi,
-  phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mpt, neox,
-  neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe
+loss: chunked | 623 | block_kinds, decoders, heads, images, liger, linear, litgpt, litgpt_flat, losses, losses_more,
+  more_families, sharded_more, torchtune, torchtune_units, turns | apertus, arcee, bloom, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, gemma4_text,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
+  llama under torchtune, ministral3, mistral, mixtral, mpt, nemotron, neox under litgpt, olmo, olmo2, opt, phi, phi
+  under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, seed_oss, stablelm | apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mpt, nemotron, neox, neox
+  under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
+  stablelm
 loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 loss: fp32-logits | 51 | losses, returned, titan, titan_replicas, titan_units | bert, llama, llama under torchtitan |
   bert, llama, llama under torchtitan
-loss: fused | 235 | block_kinds, fully_shard_more, heads, images, liger, linear, losses, losses_more, more_families,
-  quantized | bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
-  gpt2, gpt_neox, llama, ministral3, mistral, mixtral, mpt, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3 | bloom, deepseek, falcon,
-  gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, llama, ministral3, mixtral, mpt, neox, opt, phi3, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe
+loss: fused | 245 | block_kinds, decoders, fully_shard_more, heads, images, liger, linear, losses, losses_more,
+  more_families, quantized | apertus, arcee, bloom, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma,
+  gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, helium, hunyuan_v1_dense, llama, ministral3,
+  mistral, mixtral, mpt, nemotron, olmo, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm | apertus, arcee, bloom,
+  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, helium,
+  hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi3, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, seed_oss, stablelm
 loss: half-logits | 56 | half_logits | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mpt, opt,
   phi, phi3, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, neox, opt, phi, phi3
 loss: orpo | 1 | preference | llama | llama
@@ -155,14 +179,16 @@ max_gradient_norm | 301 | block_kinds, flat_adapters, flat_host, flat_parameter,
   olmo2, olmo3, phi, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe,
   smollm3, vit | bert, bloom, deepseek, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_neo,
   gpt_oss, llama, llama under torchtitan, ministral3, neox, olmo2, phi, qwen3_next, qwen3_vl, qwen_moe, vit
-offload: activations | 509 | block_kinds, checkpoints, flat_adapters, flat_host, host_activations, hosted, images,
-  liger, linear, more_families, pairs, selective_more, sharded_activations, tiled | bert, bloom, deepseek_v2,
-  deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, llama, llama4_text, ministral3, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
+offload: activations | 522 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, host_activations, hosted,
+  images, liger, linear, more_families, pairs, selective_more, sharded_activations, tiled | apertus, arcee, bert,
+  bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
+  llama4_text, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
   qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
-  smollm3, vit, xlm-roberta | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, vit
+  seed_oss, smollm3, stablelm, vit, xlm-roberta | apertus, arcee, bert, bloom, cohere, deepseek, ernie4_5, exaone4,
+  falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, llama4, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -239,18 +265,22 @@ optimizer_in_backward: true | 110 | block_kinds, checkpoints, galore, liger, lin
   qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bert, gemma2, gemma3, gemma4, gpt2, gpt_oss, llama,
   ministral3, olmo2, qwen3_next
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 100 | block_kinds, liger, linear, losses_more, masks | deepseek_v2, deepseek_v3, gemma2, gemma3_text,
-  gemma4_text, gpt2, gpt_neox, llama, llama4_text, ministral3, mistral, mixtral, olmo2, olmo3, olmoe, qwen2, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, smollm3, starcoder2 | deepseek, gemma2, gemma3, gemma4, gpt2,
-  llama, llama4, ministral3, mixtral, neox, olmo2, olmoe, qwen3_next, qwen_moe, starcoder2
-padding: right | 390 | block_kinds, fully_shard_more, images, liger, linear, losses_more, masks, more_families,
-  padding, pairs, pairs_beside, preference, replicated, zero | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon,
-  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text,
-  ministral3, mistral, mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5,
-  xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, starcoder2, t5
+packing: true | 126 | block_kinds, decoders, liger, linear, losses_more, masks | apertus, arcee, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, gemma2, gemma3_text, gemma4_text, gpt2, gpt_neox, granite, helium,
+  hunyuan_v1_dense, llama, llama4_text, ministral3, mistral, mixtral, nemotron, olmo, olmo2, olmo3, olmoe, qwen2,
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus,
+  arcee, cohere, deepseek, ernie4_5, exaone4, gemma2, gemma3, gemma4, gpt2, granite, helium, hunyuan_v1_dense, llama,
+  llama4, ministral3, mixtral, nemotron, neox, olmo, olmo2, olmoe, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
+padding: right | 429 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks,
+  more_families, padding, pairs, pairs_beside, preference, replicated, zero | apertus, arcee, bart, bert, bloom,
+  cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, ministral3,
+  mistral, mixtral, mpt, nemotron, olmo, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, t5, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, llama4, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, phi3, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 88 | sharded_units, titan_units, torchtune_units | llama, llama under torchtitan, llama
   under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
 parallel.fsdp_version: 1 | 204 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
@@ -265,15 +295,17 @@ parallel.sharding: ddp | 84 | modded, modded_compiled, replicated, sharded_activ
   gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3,
   qwen3_vl | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, modded_nanogpt under modded-nanogpt, opt, phi3,
   qwen3_vl
-parallel.sharding: fsdp | 713 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
-  host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units,
-  titan, titan_replicas, titan_units, torchtune, torchtune_units | bert, bloom, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, mistral, mixtral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, falcon
-  under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt,
-  llama under torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
+parallel.sharding: fsdp | 752 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+  host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units | apertus, arcee, bert, bloom, cohere,
+  cohere2, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe,
+  gpt2, gpt_neo, gpt_neox, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, llama
+  under torchtune, mistral, mixtral, mpt under llm-foundry, nemotron, neox under litgpt, olmo, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm, vit |
+  apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp-grad-op | 225 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom, gemma,
   gemma2, gemma3, gemma3_text, gemma4_text, glm, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2,
@@ -293,62 +325,71 @@ parallel.sharding: zero3 | 128 | host_activations, zero, zero_adapters, zero_off
   qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3256 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
-  evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard,
-  fully_shard_more, galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, images,
-  liger, linear, litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding,
-  pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet, returned, selective,
-  selective_more, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled,
-  turns, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss,
-  llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mixtral, mpt, mpt under llm-foundry, neox under
-  litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
-  under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo,
-  gpt_oss, llama, llama under litgpt, llama4, llava, ministral3, mixtral, mpt, mpt under llm-foundry, neox, neox under
-  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
+precision: amp | 3443 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+  decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
+  fully_shard, fully_shard_more, galore, generation, generation_more, half_logits, halves, heads, host_activations,
+  hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt,
+  optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet,
+  returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  sharded_units, smoothing, suite, tiled, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
+  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite,
+  helium, hunyuan_v1_dense, llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mixtral, mpt, mpt
+  under llm-foundry, nemotron, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus,
+  arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite,
+  helium, hunyuan_v1_dense, llama, llama under litgpt, llama4, llava, ministral3, mixtral, mpt, mpt under llm-foundry,
+  nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 389 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
-  host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units, titan,
-  titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text,
-  glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, llama under torchtitan, mistral, mixtral, mpt
-  under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_moe, qwen3_vl, roberta | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under
-  llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  roberta
-precision: mixed | 1592 | adapters, attention, block_kinds, checkpoints, compile, evaluation, evaluation_more,
-  families, frozen, generation, generation_more, heads, host_activations, hosted, images, liger, linear, losses,
-  losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random, replicated, resnet,
-  selective, selective_more, seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload | bart, bert, bloom,
-  chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, olmo2,
-  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
-  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt,
-  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-precision: pure | 2763 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
-  compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
-  fully_shard, fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted, images, liger,
-  linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, modded, modded_compiled, moe, more_families,
-  optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet,
-  returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units,
-  smoothing, suite, tiled, torchtune, torchtune_units, turns, vision | bart, bert, bloom, chatglm, clip, deepseek_v2,
-  deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
-  mistral, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2,
-  t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, ministral3, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry,
-  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+precision: fsdp | 402 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+  host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, cohere2, ernie4_5, exaone4,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral, mixtral, mpt under
+  llm-foundry, nemotron, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm | apertus, arcee, bert, bloom, cohere, ernie4_5,
+  exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
+  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under llm-foundry,
+  nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm
+precision: mixed | 1631 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
+  evaluation_more, families, frozen, generation, generation_more, heads, host_activations, hosted, images, liger,
+  linear, losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random,
+  replicated, resnet, selective, selective_more, seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload
+  | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
+  falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
+  granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, olmo,
+  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
+  stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo,
+  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit
+precision: pure | 2974 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+  compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
+  frozen, fully_shard, fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted,
+  images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, modded, modded_compiled, moe,
+  more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
+  replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_units, smoothing, suite, tiled, torchtune, torchtune_units, turns, vision |
+  apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
+  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4_text,
+  llava, ministral3, mistral, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, neox
+  under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm,
+  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
+  llama under torchtune, llama4, llava, ministral3, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under
+  llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
 quantization: int8 | 103 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside, quantized | bart, bert,
@@ -356,13 +397,15 @@ quantization: int8 | 103 | adapters, block_kinds, images, liger, linear, pairs, 
   mixtral, mpt, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, t5,
   xlm-roberta | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3,
   mixtral, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-quantization: nf4 | 197 | adapters, block_kinds, flat_adapters, images, linear, litgpt, pairs, pairs_beside,
-  quantized, sharded_bits, sharded_more, tiled, zero | bart, bert, bloom, falcon under litgpt, gemma, gemma2,
-  gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, llama, llama under litgpt, llava, ministral3, mistral, mixtral,
-  mpt, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, t5, xlm-roberta | bart, bert, bloom, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, llama under litgpt, llava, ministral3, mixtral, mpt, neox,
-  neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
+quantization: nf4 | 210 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt, pairs,
+  pairs_beside, quantized, sharded_bits, sharded_more, tiled, zero | apertus, arcee, bart, bert, bloom, cohere,
+  cohere2, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox,
+  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llava, ministral3, mistral, mixtral, mpt, nemotron,
+  neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta | apertus, arcee,
+  bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
+  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llava, ministral3, mixtral, mpt, nemotron, neox, neox
+  under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
 quantization: nf4-double | 116 | adapters, flat_adapters, images, liger, litgpt, more_families, pairs, quantized,
   sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4,
   gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3,
@@ -373,15 +416,17 @@ trained_blocks: badam | 15 | turns | gemma, gpt_neox, mistral, opt, phi, phi3, q
   opt, phi, phi3
 trained_blocks: lisa | 20 | turns | gemma, gpt_neox, llama, mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma,
   llama, mixtral, neox, olmo2, phi, phi3
-weight_dtype: 16 bits | 770 | adapters, adapters_more, block_kinds, flat_adapters, fully_shard_more, galore, halves,
-  hosted, liger, linear, losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits,
-  sharded_more, sharded_units, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
-  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, llama, llama4_text, llava, ministral3,
-  mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta |
-  bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, llama,
-  llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet,
-  roberta, starcoder2, t5, vit
+weight_dtype: 16 bits | 796 | adapters, adapters_more, block_kinds, decoders, flat_adapters, fully_shard_more,
+  galore, halves, hosted, liger, linear, losses_more, more_families, pairs, pairs_beside, precisions, quantized,
+  sharded_bits, sharded_more, sharded_units, tiled, turns | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
+  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
+  gpt2, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mixtral,
+  mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
+  vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
+  ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + adapter: dora | 99 | adapted, adapters, adapters_more, block_kinds,
   fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm, gpt2, gpt_neo, gpt_oss, llama, llava, ministral3, mixtral,
@@ -391,21 +436,24 @@ activation_checkpointing: full + adapter: ia3 | 114 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 847 | adapted, adapters, adapters_more, block_kinds, flat_adapters,
-  fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
-  replicated, sharded_activations, sharded_bits, sharded_more, sharded_units, torchtune, torchtune_units, zero,
-  zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, ministral3, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + adapter: lora | 886 | adapted, adapters, adapters_more, block_kinds, decoders,
+  flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
+  quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units, torchtune,
+  torchtune_units, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
+  exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4,
+  llava, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 79 | adapted, adapters, adapters_more, fully_shard_more,
   pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3,
   gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 312 | block_kinds, checkpoints, fully_shard_more,
-  images, liger, linear, more_families, pairs, replicated, zero | bert, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm4_moe, gpt2, llama, ministral3, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
+activation_checkpointing: full + checkpoint_reentrant: true | 325 | block_kinds, checkpoints, decoders,
+  fully_shard_more, images, liger, linear, more_families, pairs, replicated, zero | apertus, arcee, bert, cohere,
+  ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense,
+  llama, ministral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, seed_oss, stablelm
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
 activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimizers, precisions | bert, gpt2, llama,
@@ -413,11 +461,12 @@ activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimiz
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 404 | adapters, block_kinds, frozen, fully_shard_more, hosted,
-  images, liger, linear, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_units, turns,
-  zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + frozen: parts | 430 | adapters, block_kinds, decoders, frozen, fully_shard_more,
+  hosted, images, liger, linear, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_units,
+  turns, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
+  falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 18 | galore, precisions | bert, gpt2, llama
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 197 | evaluation, evaluation_more, images, losses_more,
@@ -498,10 +547,11 @@ activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints,
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 38 | liger, losses_more | gpt2, llama, qwen_moe
-activation_checkpointing: full + padding: right | 228 | block_kinds, fully_shard_more, images, linear, losses_more,
-  masks, more_families, padding, pairs, pairs_beside, preference, replicated, zero | bart, bert, deepseek, falcon,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, qwen2_vl, qwen3_next,
-  qwen_moe, roberta, t5
+activation_checkpointing: full + padding: right | 254 | block_kinds, decoders, fully_shard_more, images, linear,
+  losses_more, masks, more_families, padding, pairs, pairs_beside, preference, replicated, zero | apertus, arcee,
+  bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, olmo, qwen2_vl, qwen3_next, qwen_moe,
+  roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 47 | sharded_units, titan_units, torchtune_units |
   llama, llama under torchtitan, llama under torchtune
 activation_checkpointing: full + parallel.fsdp_version: 1 | 133 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -512,12 +562,13 @@ activation_checkpointing: full + parallel.replicas | 32 | flat_adapters, flat_ho
   torchtitan, opt
 activation_checkpointing: full + parallel.sharding: ddp | 26 | replicated, sharded_activations, sharded_bits | bert,
   gemma4, glm4_moe, gpt2, gpt_neo, llama, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 392 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.sharding: fsdp | 418 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
-  sharded_more, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units | bert, bloom, falcon
-  under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
+  sharded_decoders, sharded_more, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units |
+  apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm,
+  glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, llama
+  under torchtune, mixtral, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 108 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more,
   sharded_units | bert, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
@@ -529,59 +580,67 @@ activation_checkpointing: full + parallel.sharding: zero3 | 71 | host_activation
   | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, qwen2_vl,
   qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1772 | adapted, adapters, adapters_more, attention, block_kinds,
-  checkpoints, compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
-  foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
-  images, liger, linear, litgpt, lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs,
-  pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
-  sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, turns, vision | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama4, llava, ministral3, mixtral, mpt, mpt under
-  llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + precision: amp | 1871 | adapted, adapters, adapters_more, attention, block_kinds,
+  checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
+  flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads,
+  host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, moe, more_families,
+  optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned,
+  seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, turns, vision | apertus,
+  arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, llama under litgpt, llama4, llava, ministral3, mixtral, mpt, mpt under llm-foundry,
+  nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 207 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + precision: fsdp | 220 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits,
-  sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under
-  llm-foundry, neox, neox under litgpt, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
-activation_checkpointing: full + precision: mixed | 848 | adapters, attention, block_kinds, checkpoints, compile,
-  evaluation, evaluation_more, families, frozen, heads, host_activations, hosted, images, liger, linear, losses,
-  losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random, replicated, seq2seq,
-  smoothing, suite, vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava,
-  ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1448 | adapted, adapters, adapters_more, attention, block_kinds,
-  checkpoints, compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
-  foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, linear, litgpt,
-  litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside,
-  precisions, preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations,
-  sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled, torchtune, torchtune_units, turns, vision |
-  bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4,
-  llava, ministral3, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  sharded_decoders, sharded_more, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom,
+  cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo,
+  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under
+  llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm
+activation_checkpointing: full + precision: mixed | 861 | adapters, attention, block_kinds, checkpoints, compile,
+  decoders, evaluation, evaluation_more, families, frozen, heads, host_activations, hosted, images, liger, linear,
+  losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random, replicated,
+  seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom, chatglm,
+  clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt,
+  nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: full + precision: pure | 1513 | adapted, adapters, adapters_more, attention, block_kinds,
+  checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
+  flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
+  linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs,
+  pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units, smoothing, suite, tiled,
+  torchtune, torchtune_units, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4,
+  llava, ministral3, mixtral, mpt, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 64 | adapters, block_kinds, images, linear, pairs,
   pairs_beside, quantized | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, ministral3, mpt,
   opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 133 | adapters, block_kinds, flat_adapters, images, linear,
-  litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more, zero | bart, bert, bloom, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, gpt2, llama, ministral3, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
-  qwen3_next, qwen3_vl, roberta, t5
+activation_checkpointing: full + quantization: nf4 | 146 | adapters, block_kinds, decoders, flat_adapters, images,
+  linear, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more, zero | apertus, arcee, bart, bert,
+  bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense,
+  llama, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
+  qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + quantization: nf4-double | 69 | adapters, flat_adapters, images, liger, litgpt,
   more_families, pairs, quantized, sharded_bits, sharded_more, zero | bart, bloom, gemma, glm, glm4, gpt2, gpt_neo,
   llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, roberta
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
 activation_checkpointing: full + trained_blocks: lisa | 3 | turns | gemma, llama, phi
-activation_checkpointing: full + weight_dtype: 16 bits | 466 | adapters, adapters_more, block_kinds, flat_adapters,
-  fully_shard_more, galore, halves, hosted, linear, losses_more, more_families, pairs, pairs_beside, precisions,
-  quantized, sharded_bits, sharded_more, sharded_units | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2,
-  olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + weight_dtype: 16 bits | 492 | adapters, adapters_more, block_kinds, decoders,
+  flat_adapters, fully_shard_more, galore, halves, hosted, linear, losses_more, more_families, pairs, pairs_beside,
+  precisions, quantized, sharded_bits, sharded_more, sharded_units | apertus, arcee, bart, bert, bloom, chatglm, clip,
+  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite,
+  helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt,
+  phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: selective + loss: chunked | 6 | losses | gpt2, llama
 activation_checkpointing: selective + loss: fp32-logits | 4 | losses | bert
 activation_checkpointing: selective + loss: fused | 7 | losses | gpt2, llama
@@ -599,9 +658,10 @@ activation_checkpointing: selective + precision: fsdp | 5 | fully_shard_more, sh
 activation_checkpointing: selective + precision: mixed | 74 | losses, more_families, replicated, selective,
   selective_more, seq2seq | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral,
   neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective + precision: pure | 87 | block_kinds, linear, losses, selective, selective_more,
-  sharded_more | bart, bert, deepseek, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, ministral3, mixtral,
-  neox, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective + precision: pure | 100 | block_kinds, decoders, linear, losses, selective,
+  selective_more, sharded_more | apertus, arcee, bart, bert, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, neox,
+  olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-layer + adapter: lora | 1 | liger | llama
 activation_checkpointing: selective-layer + frozen: parts | 1 | tiled | phi3
 activation_checkpointing: selective-layer + liger_kernels | 3 | liger | llama
@@ -667,10 +727,11 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 3 | s
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 134 | block_kinds, liger, linear, losses, masks,
-  more_families, selective, selective_more, seq2seq, sharded_more, turns | bart, bert, bloom, deepseek, falcon, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, mpt, neox, olmo2, opt, phi,
-  phi3, qwen3_next, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + precision: amp | 147 | block_kinds, decoders, liger, linear, losses, masks,
+  more_families, selective, selective_more, seq2seq, sharded_more, turns | apertus, arcee, bart, bert, bloom, cohere,
+  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite,
+  helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next,
+  qwen_moe, roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-op + precision: fsdp | 23 | fully_shard_more, sharded_more, titan,
   titan_replicas, titan_units | gpt2, gpt_neo, llama, llama under torchtitan, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
@@ -717,10 +778,11 @@ adapter: dora + precision: amp | 74 | adapted, adapters, adapters_more, block_ki
   qwen3_next, qwen_moe, roberta, t5, vit
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
 adapter: dora + precision: mixed | 1 | zero_adapters | llama
-adapter: dora + precision: pure | 65 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images,
-  liger, linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiled | bert, chatglm, clip, deepseek,
-  falcon, gemma, gemma2, gemma3_images, gemma4, glm4, gpt2, gpt_oss, llama, ministral3, mixtral, mpt, neox, olmo2,
-  olmoe, phi3, qwen2_vl, qwen3_next, qwen_moe, t5, vit
+adapter: dora + precision: pure | 78 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more,
+  images, liger, linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiled | apertus, arcee, bert,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_images, gemma4, glm4, gpt2,
+  gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe,
+  phi3, qwen2_vl, qwen3_next, qwen_moe, seed_oss, stablelm, t5, vit
 adapter: dora + quantization: int8 | 5 | quantized | gemma2, gemma3, llama, mpt, phi3
 adapter: dora + quantization: nf4 | 6 | quantized, tiled | bloom, gemma2, gpt2, llama, mixtral
 adapter: dora + quantization: nf4-double | 9 | liger, quantized | gemma, glm4, llama, mixtral, mpt
@@ -819,10 +881,11 @@ adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gem
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
 adapter: lora + parallel.sharding: ddp | 10 | replicated, sharded_bits | gemma, glm4_moe, gpt2, gpt_neo, llama, opt,
   phi3
-adapter: lora + parallel.sharding: fsdp | 191 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
-  sharded_bits, sharded_more, sharded_units, torchtune, torchtune_units | bert, bloom, falcon under litgpt, gemma,
-  gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, neox, neox
-  under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta
+adapter: lora + parallel.sharding: fsdp | 204 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_units, torchtune, torchtune_units | apertus, arcee, bert,
+  bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, granite,
+  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, mixtral, nemotron, neox, neox under
+  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
 adapter: lora + parallel.sharding: fsdp-grad-op | 45 | flat_adapters, fully_shard_more, sharded_bits, sharded_units |
   gemma, gemma2, gpt2, llama, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
@@ -830,41 +893,46 @@ adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4
   qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
   opt, qwen3_vl, t5
-adapter: lora + precision: amp | 609 | adapted, adapters, adapters_more, block_kinds, compile_more, flat_adapters,
-  fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
-  sharded_activations, sharded_bits, sharded_units, tiled | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
-  under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama under
-  litgpt, llama4, llava, ministral3, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+adapter: lora + precision: amp | 635 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+  flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
+  quantized, sharded_activations, sharded_bits, sharded_units, tiled | apertus, arcee, bart, bert, bloom, chatglm,
+  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama4,
+  llava, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit
 adapter: lora + precision: fsdp | 73 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_units |
   bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, phi, phi3, qwen2_5_vl,
   qwen3_vl
 adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 488 | adapted, adapters, adapters_more, block_kinds, compile_more, flat_adapters,
-  fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
-  replicated, sharded_activations, sharded_bits, sharded_more, tiled, torchtune, torchtune_units | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llava, ministral3, mixtral, mpt, neox, neox
-  under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, starcoder2, t5, vit
+adapter: lora + precision: pure | 514 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+  flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
+  quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, tiled, torchtune,
+  torchtune_units | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llava, ministral3, mixtral, mpt, nemotron, neox,
+  neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
 adapter: lora + quantization: int8 | 95 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside,
   quantized | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3,
   mixtral, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 186 | adapters, block_kinds, flat_adapters, images, linear, litgpt, pairs,
-  pairs_beside, quantized, sharded_bits, sharded_more, tiled, zero | bart, bert, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, gpt2, llama, llama under litgpt, llava, ministral3, mixtral, mpt, neox, neox under
-  litgpt, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
+adapter: lora + quantization: nf4 | 199 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt,
+  pairs, pairs_beside, quantized, sharded_bits, sharded_more, tiled, zero | apertus, arcee, bart, bert, cohere,
+  ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
+  hunyuan_v1_dense, llama, llama under litgpt, llava, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt,
+  olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
 adapter: lora + quantization: nf4-double | 105 | adapters, flat_adapters, images, liger, litgpt, more_families,
   pairs, quantized, sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3,
   glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3,
   qwen3_vl, roberta, t5
-adapter: lora + weight_dtype: 16 bits | 233 | adapters, adapters_more, block_kinds, flat_adapters, fully_shard_more,
-  liger, linear, pairs, quantized, sharded_bits, sharded_more, sharded_units, tiled | bart, bert, bloom, deepseek,
-  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, llava, ministral3, mixtral, mpt, neox, opt, phi, phi3,
-  qwen3_5, qwen3_next, qwen_moe, roberta, t5
+adapter: lora + weight_dtype: 16 bits | 246 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+  fully_shard_more, liger, linear, pairs, quantized, sharded_bits, sharded_more, sharded_units, tiled | apertus,
+  arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
+  granite, helium, hunyuan_v1_dense, llama, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi, phi3,
+  qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: modules_to_save + checkpoint_reentrant: true | 4 | pairs | bert
 adapter: modules_to_save + eval_batch_size | 1 | pairs_beside | bert
@@ -935,9 +1003,10 @@ checkpoint_reentrant: true + parallel.sharding: fsdp | 2 | fully_shard_more | qw
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 2 | zero | qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 136 | block_kinds, checkpoints, images, liger, linear, pairs, tiled,
-  turns | bert, gemma, gemma2, gemma3, gemma4, glm4, gpt2, llama, ministral3, neox, olmo2, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
+checkpoint_reentrant: true + precision: amp | 149 | block_kinds, checkpoints, decoders, images, liger, linear, pairs,
+  tiled, turns | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm4, gpt2, granite,
+  helium, hunyuan_v1_dense, llama, ministral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 checkpoint_reentrant: true + precision: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen2_vl
 checkpoint_reentrant: true + precision: mixed | 35 | checkpoints, more_families, pairs, zero | bert, gemma, gemma2,
   gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
@@ -1026,21 +1095,23 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 12 | fully_shard_more, sharded
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 186 | adapters, block_kinds, frozen, fully_shard_more, images, liger, linear,
-  lora_parts, masks, more_families, pairs, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek,
-  falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  llava, ministral3, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, starcoder2, t5, vit
+frozen: parts + precision: amp | 199 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
+  linear, lora_parts, masks, more_families, pairs, quantized, tiled, turns | apertus, arcee, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt,
+  nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit
 frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
 frozen: parts + precision: mixed | 145 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
   zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe,
   resnet, roberta, t5, vit
-frozen: parts + precision: pure | 226 | adapters, block_kinds, frozen, fully_shard_more, images, liger, linear,
-  lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, tiled, turns | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama4, llava, ministral3, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts + precision: pure | 239 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
+  linear, lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, tiled, turns | apertus, arcee,
+  bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
+  ministral3, mixtral, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 frozen: parts + trained_blocks: badam | 11 | turns | gemma, llama, neox, phi, phi3
 frozen: parts + trained_blocks: lisa | 13 | turns | llama, mixtral, neox, olmo2, phi, phi3
 frozen: parts + weight_dtype: 16 bits | 13 | liger, more_families, pairs, turns | gpt2, gpt_oss, llama, llama4, neox,
@@ -1091,9 +1162,11 @@ label_smoothing + precision: fsdp | 3 | fully_shard_more | gemma, llama
 label_smoothing + precision: mixed | 97 | losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
   phi3, qwen_moe, roberta, t5, vit
-label_smoothing + precision: pure | 106 | block_kinds, evaluation, evaluation_more, fully_shard_more, liger, linear,
-  losses_more, pairs, smoothing | bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, gpt2, llama, ministral3, mixtral, mpt, neox, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
+label_smoothing + precision: pure | 119 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more,
+  liger, linear, losses_more, pairs, smoothing | apertus, arcee, bart, bert, bloom, chatglm, cohere, deepseek,
+  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, llama,
+  ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
+  t5, vit
 label_smoothing + weight_dtype: 16 bits | 23 | liger, losses_more, pairs | bert, deepseek, falcon, glm, glm4, gpt2,
   llama, mixtral, qwen_moe
 liger_kernels + loss: chunked | 5 | liger | glm4, gpt_oss, llama, olmo2
@@ -1138,18 +1211,20 @@ loss: chunked + parallel.sharding: fsdp | 116 | litgpt, litgpt_flat, sharded_mor
   falcon under litgpt, gpt2, llama, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt,
   phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
-loss: chunked + precision: amp | 174 | block_kinds, heads, images, liger, linear, litgpt, losses, losses_more,
-  more_families, sharded_more, turns | bloom, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, ministral3, mixtral, mpt, neox, neox under
-  litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe
+loss: chunked + precision: amp | 187 | block_kinds, decoders, heads, images, liger, linear, litgpt, losses,
+  losses_more, more_families, sharded_more, turns | apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4,
+  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  helium, hunyuan_v1_dense, llama, llama under litgpt, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt,
+  olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under litgpt, llama, llama under litgpt,
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 300 | block_kinds, heads, liger, linear, litgpt, litgpt_flat, losses, losses_more,
-  more_families, sharded_more, torchtune, torchtune_units | bloom, deepseek, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, ministral3,
-  mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen_moe
+loss: chunked + precision: pure | 313 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, losses,
+  losses_more, more_families, sharded_more, torchtune, torchtune_units | apertus, arcee, bloom, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_neo, granite,
+  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mpt, nemotron,
+  neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
 loss: chunked + quantization: int8 | 1 | liger | gpt_oss
 loss: chunked + quantization: nf4 | 11 | litgpt | falcon under litgpt, llama under litgpt, neox under litgpt, phi
   under litgpt
@@ -1185,9 +1260,10 @@ loss: fused + packing: true | 3 | losses_more | gpt2, llama
 loss: fused + padding: right | 16 | losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
 loss: fused + parallel.sharding: fsdp | 6 | fully_shard_more | gemma, llama
 loss: fused + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma, llama
-loss: fused + precision: amp | 79 | block_kinds, fully_shard_more, heads, liger, linear, losses, losses_more,
-  quantized | bloom, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, ministral3, mixtral,
-  mpt, neox, opt, phi3, qwen3_next, qwen_moe
+loss: fused + precision: amp | 89 | block_kinds, decoders, fully_shard_more, heads, liger, linear, losses,
+  losses_more, quantized | apertus, arcee, bloom, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4,
+  glm, glm4, gpt2, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi3,
+  qwen3_next, qwen_moe, seed_oss, stablelm
 loss: fused + precision: fsdp | 2 | fully_shard_more | llama
 loss: fused + precision: mixed | 53 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
@@ -1317,10 +1393,11 @@ offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_act
 offload: activations + precision: mixed | 142 | checkpoints, host_activations, hosted, images, more_families, pairs,
   selective_more | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama,
   llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
-offload: activations + precision: pure | 152 | block_kinds, checkpoints, flat_host, host_activations, hosted, images,
-  liger, linear, more_families, pairs, selective_more, sharded_activations, tiled | bert, bloom, deepseek, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox,
-  olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, vit
+offload: activations + precision: pure | 165 | block_kinds, checkpoints, decoders, flat_host, host_activations,
+  hosted, images, liger, linear, more_families, pairs, selective_more, sharded_activations, tiled | apertus, arcee,
+  bert, bloom, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo,
+  gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 offload: activations + quantization: int8 | 7 | liger, pairs | glm4, gpt2, llama
 offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
 offload: activations + quantization: nf4-double | 3 | liger | gemma2, glm4, olmo2
@@ -1564,8 +1641,9 @@ optimizer_state_dtype: fp32 + weight_dtype: 16 bits | 4 | precisions | gpt2, lla
 packing: true + padding: right | 9 | liger, masks | gpt2, llama, mixtral, neox, olmo2
 packing: true + precision: amp | 34 | liger, losses_more, masks | deepseek, gemma3, gpt2, llama, neox, olmo2, qwen_moe
 packing: true + precision: mixed | 18 | losses_more | gpt2, llama
-packing: true + precision: pure | 36 | block_kinds, liger, linear, losses_more, masks | deepseek, gemma2, gemma4,
-  gpt2, llama, llama4, ministral3, mixtral, olmo2, olmoe, qwen3_next, starcoder2
+packing: true + precision: pure | 62 | block_kinds, decoders, liger, linear, losses_more, masks | apertus, arcee,
+  cohere, deepseek, ernie4_5, exaone4, gemma2, gemma4, gpt2, granite, helium, hunyuan_v1_dense, llama, llama4,
+  ministral3, mixtral, nemotron, olmo, olmo2, olmoe, qwen3_next, seed_oss, stablelm, starcoder2
 packing: true + quantization: int8 | 1 | liger | gemma3
 packing: true + quantization: nf4-double | 1 | liger | mixtral
 packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
@@ -1573,17 +1651,19 @@ padding: right + parallel.sharding: ddp | 2 | replicated | glm4_moe, gpt_neo
 padding: right + parallel.sharding: fsdp | 7 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
-padding: right + precision: amp | 124 | block_kinds, fully_shard_more, images, liger, linear, losses_more, masks,
-  more_families, padding, pairs, preference, replicated | bert, deepseek, falcon, gemma2, gemma3_images, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, roberta
+padding: right + precision: amp | 137 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
+  masks, more_families, padding, pairs, preference, replicated | apertus, arcee, bert, cohere, deepseek, ernie4_5,
+  exaone4, falcon, gemma2, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, llama4, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 padding: right + precision: fsdp | 3 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
   deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
-padding: right + precision: pure | 129 | block_kinds, fully_shard_more, images, liger, linear, losses_more, masks,
-  padding, pairs, pairs_beside, preference | bart, bert, bloom, deepseek, falcon, gemma3, gemma3_images, gemma4, glm,
-  glm4, gpt2, llama, llama4, ministral3, mixtral, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta,
-  starcoder2, t5
+padding: right + precision: pure | 155 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
+  masks, padding, pairs, pairs_beside, preference | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5,
+  exaone4, falcon, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, llama, llama4,
+  ministral3, mixtral, nemotron, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss,
+  stablelm, starcoder2, t5
 padding: right + quantization: int8 | 4 | liger, pairs | gpt2, gpt_oss
 padding: right + quantization: nf4 | 6 | pairs | bert, llama
 padding: right + quantization: nf4-double | 1 | liger | mixtral
@@ -1632,21 +1712,24 @@ parallel.sharding: ddp + precision: pure | 47 | modded, modded_compiled, replica
 parallel.sharding: ddp + quantization: nf4 | 4 | sharded_bits | gemma, llama, opt
 parallel.sharding: ddp + quantization: nf4-double | 4 | sharded_bits | gpt2, llama, phi3
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 111 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom,
-  gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under
-  litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, vit
-parallel.sharding: fsdp + precision: fsdp | 325 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
-  fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more,
-  sharded_units, titan, titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt
-  under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
-  qwen_moe, roberta
-parallel.sharding: fsdp + precision: pure | 209 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more,
-  sharded_units, torchtune, torchtune_units | bert, bloom, falcon under litgpt, gemma, gemma2, glm4_moe, gpt2,
-  gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, neox, neox under litgpt, opt, phi, phi under
-  litgpt, phi3, qwen3_vl, qwen_moe, roberta, vit
+parallel.sharding: fsdp + precision: amp | 124 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units
+  | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2,
+  gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, mixtral, nemotron, neox, neox under litgpt,
+  olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
+parallel.sharding: fsdp + precision: fsdp | 338 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+  fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, ernie4_5,
+  exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
+  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under llm-foundry,
+  nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm
+parallel.sharding: fsdp + precision: pure | 222 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_units, torchtune, torchtune_units | apertus, arcee, bert, bloom, cohere,
+  ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense,
+  llama, llama under litgpt, llama under torchtune, mixtral, nemotron, neox, neox under litgpt, olmo, opt, phi, phi
+  under litgpt, phi3, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp + quantization: nf4 | 25 | flat_adapters, sharded_bits, sharded_more | bert, gemma, gemma2,
   gemma3, gpt2, llama, opt, phi3
 parallel.sharding: fsdp + quantization: nf4-double | 24 | flat_adapters, sharded_bits, sharded_more | bloom, gemma,
@@ -1684,19 +1767,21 @@ precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2
 precision: amp + quantization: int8 | 65 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside,
   quantized | bart, bert, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mixtral,
   mpt, opt, phi, qwen3_next, qwen3_vl, roberta, t5
-precision: amp + quantization: nf4 | 98 | adapters, block_kinds, flat_adapters, images, linear, pairs, pairs_beside,
-  quantized, sharded_bits | bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, llava, ministral3,
-  mixtral, mpt, neox, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
+precision: amp + quantization: nf4 | 111 | adapters, block_kinds, decoders, flat_adapters, images, linear, pairs,
+  pairs_beside, quantized, sharded_bits | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, llama, llava, ministral3, mixtral, mpt,
+  nemotron, neox, olmo, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
 precision: amp + quantization: nf4-double | 54 | adapters, flat_adapters, images, liger, more_families, pairs,
   quantized, sharded_bits, tiled | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, mixtral, neox, opt,
   phi, phi3, qwen3_vl, roberta, t5
 precision: amp + trained_blocks: badam | 5 | turns | gemma, llama, neox
 precision: amp + trained_blocks: lisa | 10 | turns | llama, mixtral, phi, phi3
-precision: amp + weight_dtype: 16 bits | 722 | adapters, adapters_more, block_kinds, flat_adapters, fully_shard_more,
-  galore, halves, hosted, liger, linear, losses_more, more_families, pairs, pairs_beside, precisions, quantized,
-  sharded_bits, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, gpt2, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_5,
-  qwen3_next, qwen_moe, resnet, roberta, starcoder2, t5, vit
+precision: amp + weight_dtype: 16 bits | 748 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+  fully_shard_more, galore, halves, hosted, liger, linear, losses_more, more_families, pairs, pairs_beside,
+  precisions, quantized, sharded_bits, tiled, turns | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
+  phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
 precision: fsdp + weight_dtype: 16 bits | 48 | flat_adapters, fully_shard_more, sharded_bits, sharded_more,
@@ -1719,9 +1804,10 @@ quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma,
   llama, neox, opt, phi, phi3
 quantization: int8 + weight_dtype: 16 bits | 29 | adapters, block_kinds, liger, linear, quantized | bart, gemma,
   gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, llava, ministral3, mixtral, mpt, opt, qwen3_next, t5
-quantization: nf4 + weight_dtype: 16 bits | 46 | adapters, block_kinds, flat_adapters, linear, pairs, quantized,
-  sharded_bits, sharded_more | bert, gemma2, gemma3, gemma4, glm, gpt2, llama, ministral3, mixtral, neox, opt,
-  qwen3_5, qwen3_next, roberta
+quantization: nf4 + weight_dtype: 16 bits | 59 | adapters, block_kinds, decoders, flat_adapters, linear, pairs,
+  quantized, sharded_bits, sharded_more | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma2, gemma3, gemma4,
+  glm, gpt2, granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, neox, olmo, opt, qwen3_5,
+  qwen3_next, roberta, seed_oss, stablelm
 quantization: nf4-double + weight_dtype: 16 bits | 26 | adapters, flat_adapters, quantized, sharded_bits, tiled |
   bloom, gemma, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3
 trained_blocks: badam + weight_dtype: 16 bits | 2 | turns | neox

@@ -1,0 +1,84 @@
+"""What configurations of the decoders that differ little from Llama say in a way of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramplan.catalog.hf_config import read_hf_config
+from vramplan.catalog.models import find_model
+from vramplan.errors import InputError
+from vramplan.replay.models import scales_logits
+from vramplan.values.model import ModelShape
+
+pytestmark = pytest.mark.contract
+
+
+def of_config(folder: Path, model_type: str, **keys: Any) -> ModelShape:
+    (folder / "config.json").write_text(json.dumps({"model_type": model_type, **keys}))
+    return read_hf_config(folder)[0]
+
+
+def refused(folder: Path, model_type: str, **keys: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        of_config(folder, model_type, **keys)
+    return str(caught.value)
+
+
+def test_one_switch_is_of_all_biases_of_attention(tmp_path: Path) -> None:
+    for name in ("granite", "arcee", "apertus", "olmo", "hunyuan_v1_dense", "cohere", "cohere2", "nemotron"):
+        shape = of_config(tmp_path, name, attention_bias=True)
+        assert (shape.qkv_bias, shape.output_bias, shape.mlp_bias) == (True, True, False), name
+    both = of_config(tmp_path, "ernie4_5", use_bias=True)
+    assert (both.qkv_bias, both.output_bias, both.mlp_bias) == (True, True, True)
+    seed = of_config(tmp_path, "seed_oss", attention_out_bias=True, residual_dropout=0.0)
+    assert (seed.qkv_bias, seed.output_bias, seed.hidden_dropout) == (True, True, 0.0)
+    assert not of_config(tmp_path, "helium", attention_bias=True).output_bias
+
+
+def test_what_is_clipped_is_told_from_what_is_not(tmp_path: Path) -> None:
+    assert of_config(tmp_path, "olmo", clip_qkv=8.0).clipped_qkv
+    assert not of_config(tmp_path, "olmo", clip_qkv=None).clipped_qkv
+    assert not of_config(tmp_path, "olmo").clipped_qkv
+
+
+def test_rotary_positions_with_an_alpha_are_plain_ones(tmp_path: Path) -> None:
+    scaling = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}
+    assert of_config(tmp_path, "hunyuan_v1_dense", rope_scaling=scaling).rope_scaling is None
+    del scaling["alpha"]
+    assert "dynamic without alpha is not modelled" in refused(tmp_path, "hunyuan_v1_dense", rope_scaling=scaling)
+    assert of_config(tmp_path, "granite", rope_scaling=scaling).rope_scaling == "dynamic"
+
+
+def test_blocks_without_a_window_have_no_positions(tmp_path: Path) -> None:
+    kinds = ["sliding_attention", "full_attention"] * 2
+    for name in ("cohere2", "exaone4"):
+        shape = of_config(tmp_path, name, num_hidden_layers=4, layer_types=kinds)
+        assert (shape.sliding_window_pattern, shape.unrotated_layers) == (2, (1, 3)), name
+    assert of_config(tmp_path, "cohere2", num_hidden_layers=8).unrotated_layers == (3, 7)
+    assert of_config(tmp_path, "cohere", num_hidden_layers=8).unrotated_layers == ()
+    assert "null is not modelled" in refused(tmp_path, "cohere2", sliding_window=None)
+
+
+def test_a_pattern_may_be_in_letters(tmp_path: Path) -> None:
+    def unrotated(**keys: Any) -> tuple[int, ...]:
+        return of_config(tmp_path, "exaone4", num_hidden_layers=6, **keys).unrotated_layers
+
+    assert unrotated(sliding_window_pattern="LLG") == unrotated(sliding_window_pattern=3) == (2, 5)
+    assert unrotated(sliding_window=None, sliding_window_pattern=None) == ()
+    assert "with one G at the end" in refused(tmp_path, "exaone4", sliding_window_pattern="LGLG")
+    assert find_model("exaone-4.0-1.2b")[0].unrotated_layers == ()
+    assert len(find_model("exaone-4.0-32b")[0].unrotated_layers) == 16
+
+
+def test_what_is_not_modelled_is_refused(tmp_path: Path) -> None:
+    assert "qk_layernorm: true is not modelled" in refused(tmp_path, "stablelm", qk_layernorm=True)
+    assert "only xielu is modelled" in refused(tmp_path, "apertus", hidden_act="silu")
+    assert of_config(tmp_path, "apertus", hidden_act="xielu").activation == "xielu"
+
+
+def test_these_heads_scale_their_logits() -> None:
+    assert [name for name in ("llama", "granite", "cohere", "exaone4") if scales_logits(name)] == ["granite", "cohere"]
