@@ -77,6 +77,7 @@ FAMILY_OF = {
     "ministral3": "ministral3",
     "qwen3_5": "qwen3_5",
     "qwen3_5_moe": "qwen3_5",
+    "mistral3": "mistral3",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -120,6 +121,8 @@ NEUTRAL: dict[str, Any] = {
     "vision_full_layers": (),
     "vision_positions": None,
     "vision_deepstack_layers": (),
+    "vision_rotary": False,
+    "scaled_queries": False,
     "projection_size": None,
     "decoder_layers": None,
     "activation_dropout": 0.0,

@@ -6,6 +6,8 @@ operators, so they are agreement with the reading of a source, not with a measur
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramplan.replay.operators.views import (
     Grads,
     autocast_half,
@@ -120,7 +122,7 @@ def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return out
 
 
-def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+def efficient(q: Tensor, k: Tensor, v: Tensor, *bias: Tensor) -> Tensor:
     """The memory-efficient kernel: new, [B, S, a, d] in memory; the logsumexp (rows padded to 32), seed and offset.
 
     Saves `q`: the scores are made again from q and k.
@@ -131,6 +133,7 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
     Saves `lse`: it turns the scores back into probabilities.
     Saves `seed`: the dropout mask is drawn again from it.
     Saves `offset`: the dropout mask is drawn again from it.
+    Where all samples stand in one row, as the images of Pixtral, the batch is 1 and the row is as long as they are.
     Backward: dq, dk, dv; workspace: an fp32 accumulator of dq and delta.
     Source: aten/src/ATen/native/transformers/cuda/attention.cu and attention_backward.cu; arXiv:2112.05682.
     """
@@ -138,13 +141,18 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
     batch, heads, length, width = q.shape
     kv_length = k.shape[2]
     value_width = v.shape[3]  # values may be narrower or wider than queries and keys
-    per_sample = batch // tape.batch
+    row = length // tape.batch if q.batched and batch < tape.batch else None  # of one sample, where all are in one
+    per_sample = 1 if row is not None else batch // tape.batch
 
-    parts = (heads * round_up(length, EFFICIENT_ROWS) * width * 4, heads * length * 4)
-    per_sample_bytes = per_sample * sum(parts)
+    def parts(length: int) -> tuple[int, int]:
+        return heads * round_up(length, EFFICIENT_ROWS) * width * 4, heads * length * 4
+
+    per_sample_bytes = per_sample * (heads * row * (width + 1) * 4 if row is not None else sum(parts(length)))
 
     def workspace_bytes(samples: int) -> int:
-        return sum(rounded(per_sample * samples * part) for part in parts)
+        if row is not None:
+            return sum(rounded(part) for part in parts(row * samples))
+        return sum(rounded(per_sample * samples * part) for part in parts(length))
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
@@ -154,8 +162,7 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
         tape.workspace("efficient_attention_backward", workspace_bytes, per_sample_bytes)
         return grads
 
-    saves = (q, k, v) if bias is None else (q, k, v, bias)
-    node = tape.record("efficient_attention", (q, k, v), backward, saves)
+    node = tape.record("efficient_attention", (q, k, v), backward, (q, k, v, *bias))
     kept = tape.recall() if tape.selective else None
     if kept is not None:
         return _again(node, kept)
@@ -163,12 +170,21 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
     out = _stored_by_position(tape, "efficient_attention", q, node, value_width)
     rows = 0 if tape.no_grad else round_up(length, EFFICIENT_LSE)  # nobody will ask for it where nothing is recorded
     lse = tape.new("efficient_attention", (batch, heads, rows), FP32, q.batched)
+    if row is not None and rows:
+        assert lse.storage is not None
+        _resize_row(tape, lse.storage.index, lambda samples: heads * round_up(row * samples, EFFICIENT_LSE) * 4)
     seed = tape.new("efficient_attention", (1,), INT64, False)
     offset = tape.new("efficient_attention", (1,), INT64, False)
     if tape.selective:
         tape.keep(False, out, lse, seed, offset)
     tape.save(node, out, lse, seed, offset)
     return out
+
+
+def _resize_row(tape: Tape, index: int, size: Callable[[int], int]) -> None:
+    """Give a storage the bytes that a row of so many samples has, which are not as many times those of one."""
+    if not tape.direct:
+        tape.resize(index, 0, size(tape.batch) // tape.batch, lambda samples: rounded(size(samples)))
 
 
 def _again(node: object, kept: tuple[Tensor, ...]) -> Tensor:

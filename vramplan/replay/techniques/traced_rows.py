@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4954 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4982 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe, more_families,
@@ -15,14 +15,14 @@ activation_checkpointing: full | 4954 | adapted, adapters, adapters_more, attent
   titan_replicas, titan_units, torchtune, torchtune_units, turns, vision, zero, zero_adapters, zero_offload | bart,
   bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3,
   gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mixtral, mpt, mpt under llm-foundry,
-  neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, smollm3,
-  starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4, llava, ministral3, mixtral, mpt, mpt under llm-foundry, neox, neox under
-  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, starcoder2, t5, vit
+  torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, mpt under
+  llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta,
+  smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama
+  under torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mpt, mpt under llm-foundry,
+  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: selective | 293 | fully_shard_more, linear, losses, more_families, replicated, selective,
   selective_more, seq2seq, sharded_more | bart, bert, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4,
   glm4_moe, gpt2, gpt_neox, llama, ministral3, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
@@ -56,18 +56,18 @@ adapter: ia3 | 179 | adapted, adapters, adapters_more, fully_shard_more, images,
   bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss,
   llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe,
   roberta, starcoder2, t5, vit
-adapter: lora | 1320 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
+adapter: lora | 1330 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
   liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_activations,
   sharded_bits, sharded_more, sharded_units, tiled, torchtune, torchtune_units, zero, zero_adapters | bart, bert,
   bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text,
   glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune,
-  llama4_text, llava, ministral3, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mixtral, mpt,
-  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
+  mistral3, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text,
   gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta,
@@ -75,11 +75,12 @@ adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_m
   opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 321 | checkpoints, fully_shard_more, images, liger, linear, more_families, pairs,
+checkpoint_reentrant: true | 325 | checkpoints, fully_shard_more, images, liger, linear, more_families, pairs,
   replicated, tiled, turns, zero | bert, gemma, gemma2, gemma3, gemma3_text, glm4, glm4_moe, gpt2, gpt_neox, llama,
-  ministral3, mistral, mixtral, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_5_moe_text,
+  ministral3, mistral, mistral3, mixtral, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_5_moe_text,
   qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, smollm3 | bert, gemma, gemma2, gemma3, gemma3_images, glm4, glm4_moe,
-  gpt2, llama, ministral3, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
+  gpt2, llama, ministral3, mistral3, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
@@ -90,15 +91,15 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 669 | adapters, frozen, fully_shard_more, hosted, images, liger, linear, lora_parts, masks,
+frozen: parts | 674 | adapters, frozen, fully_shard_more, hosted, images, liger, linear, lora_parts, masks,
   more_families, pairs, pairs_beside, quantized, replicated, sharded_units, tiled, turns, zero_adapters | bart, bert,
   bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, olmo2, olmo3, olmoe,
-  opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, olmo2,
+  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -143,21 +144,21 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 299 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images, liger, linear,
+max_gradient_norm | 344 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images, liger, linear,
   master, more_families, optimizers, precisions, sharded_bits, sharded_more, sharded_units, tiled, titan,
   titan_replicas, titan_units, turns, zero | bert, bloom, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under torchtitan, ministral3, mistral, olmo2, olmo3, phi,
-  qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, smollm3, vit | bert, bloom, deepseek,
-  gemma, gemma2, gemma3, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under torchtitan,
-  ministral3, neox, olmo2, phi, qwen3_next, qwen3_vl, qwen_moe, vit
-offload: activations | 500 | checkpoints, flat_adapters, flat_host, host_activations, hosted, images, liger, linear,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under torchtitan, ministral3, mistral, mistral3, olmo2,
+  olmo3, phi, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, smollm3, vit | bert,
+  bloom, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
+  torchtitan, ministral3, mistral3, neox, olmo2, phi, qwen3_next, qwen3_vl, qwen_moe, vit
+offload: activations | 502 | checkpoints, flat_adapters, flat_host, host_activations, hosted, images, liger, linear,
   more_families, pairs, selective_more, sharded_activations, tiled | bert, bloom, deepseek_v2, deepseek_v3, falcon,
   gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text,
-  ministral3, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, smollm3, vit, xlm-roberta | bert, bloom,
-  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, vit
+  ministral3, mistral, mistral3, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, smollm3, vit, xlm-roberta | bert,
+  bloom, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
+  llama4, ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -169,18 +170,18 @@ offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_m
 offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more, zero_adapters, zero_offload |
   bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta,
   t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adafactor | 150 | adapted, adapters_more, checkpoints, frozen, halves, images, linear, moe, more_families,
+optimizer: adafactor | 151 | adapted, adapters_more, checkpoints, frozen, halves, images, linear, moe, more_families,
   optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, glm4_moe, gpt2,
-  gpt_neo, llama, llava, ministral3, mistral, mixtral, qwen2, qwen2_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, vit | bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, llama, llava, ministral3, mixtral,
-  qwen3_next, qwen3_vl, qwen_moe, vit
+  gpt_neo, llama, llava, ministral3, mistral, mistral3, mixtral, qwen2, qwen2_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, vit | bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, llama, llava, ministral3,
+  mistral3, mixtral, qwen3_next, qwen3_vl, qwen_moe, vit
 optimizer: adam | 126 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
   more_families, optimizers, precisions, random, tiled, turns, vision | bert, clip, gemma2, gemma3, glm4_moe, gpt2,
   gpt_neo, gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3,
   qwen3_vl, smollm3, starcoder2, vit | bert, clip, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
   llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
-optimizer: adamw-8bit | 30 | flat_parameter, images, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama,
-  mistral, opt, qwen2, qwen3_vl | bert, gpt2, gpt_oss, llama, opt, qwen3_vl
+optimizer: adamw-8bit | 31 | flat_parameter, images, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama,
+  mistral, mistral3, opt, qwen2, qwen3_vl | bert, gpt2, gpt_oss, llama, mistral3, opt, qwen3_vl
 optimizer: adamw-8bit-paged | 18 | flat_parameter, liger, optimizers | bert, gpt2, llama, llama4_text, mistral,
   qwen2, qwen3 | bert, gpt2, llama, llama4
 optimizer: adamw-paged | 19 | flat_parameter, images, liger, optimizers | bert, gpt2, llama, mistral, olmo3, qwen2,
@@ -207,15 +208,15 @@ optimizer: rmsprop | 275 | adapted, adapters_more, checkpoints, families, frozen
   xlm-roberta | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo,
   gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
   qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 443 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
+optimizer: sgd | 444 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
   hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
   resnet, seq2seq, suite, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma,
   gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava,
-  mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  mistral, mistral3, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
   qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
-  starcoder2, t5, vit
+  llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
+  roberta, starcoder2, t5, vit
 optimizer: sgd-momentum | 514 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, resnet, seq2seq, suite, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
@@ -234,14 +235,14 @@ packing: true | 96 | liger, linear, losses_more, masks | deepseek_v2, deepseek_v
   gpt_neox, llama, llama4_text, ministral3, mistral, mixtral, olmo2, olmo3, olmoe, qwen2, qwen3, qwen3_5_moe_text,
   qwen3_5_text, qwen3_moe, qwen3_next, smollm3, starcoder2 | deepseek, gemma2, gemma3, gpt2, llama, llama4,
   ministral3, mixtral, neox, olmo2, olmoe, qwen3_next, qwen_moe, starcoder2
-padding: right | 377 | fully_shard_more, images, liger, linear, losses_more, masks, more_families, padding, pairs,
+padding: right | 379 | fully_shard_more, images, liger, linear, losses_more, masks, more_families, padding, pairs,
   pairs_beside, preference, replicated, zero | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma2, gemma3,
   gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, ministral3, mistral,
-  mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, smollm3, starcoder2, t5, xlm-roberta | bart, bert, bloom,
-  deepseek, falcon, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  ministral3, mixtral, mpt, neox, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2,
-  t5
+  mistral3, mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, smollm3, starcoder2, t5, xlm-roberta |
+  bart, bert, bloom, deepseek, falcon, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  llama, llama4, ministral3, mistral3, mixtral, mpt, neox, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, starcoder2, t5
 parallel.fsdp_units: ends | 88 | sharded_units, titan_units, torchtune_units | llama, llama under torchtitan, llama
   under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
 parallel.fsdp_version: 1 | 204 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
@@ -282,7 +283,7 @@ parallel.sharding: zero3 | 124 | host_activations, zero, zero_adapters, zero_off
   qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama,
   neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3176 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 3191 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear,
   litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs,
@@ -290,14 +291,14 @@ precision: amp | 3176 | adapted, adapters, adapters_more, attention, checkpoints
   selective_more, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled,
   turns, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma,
   gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, llama, llama
-  under litgpt, llama4_text, llava, ministral3, mistral, mixtral, mpt, mpt under llm-foundry, neox under litgpt,
-  olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3, starcoder2,
-  t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, llama, llama under litgpt,
-  llama4, llava, ministral3, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5,
-  vit
+  under litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, mpt under llm-foundry, neox under
+  litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3,
+  starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma,
+  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, llama, llama under
+  litgpt, llama4, llava, ministral3, mistral3, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -309,18 +310,18 @@ precision: fsdp | 385 | flat_adapters, flat_host, flat_parameter, foundry, fully
   qwen3_vl, roberta | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2,
   gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under llm-foundry, neox, neox under litgpt,
   opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
-precision: mixed | 1568 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
+precision: mixed | 1571 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
   generation, generation_more, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master,
   moe, more_families, padding, pairs, pairs_beside, preference, random, replicated, resnet, selective, selective_more,
   seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip,
   deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
-  falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava,
-  ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
-precision: pure | 2687 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+  gpt_oss, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  llama, llama4, llava, ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+precision: pure | 2704 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
   lora_parts, losses, losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs,
@@ -328,15 +329,15 @@ precision: pure | 2687 | adapted, adapters, adapters_more, attention, checkpoint
   selective_more, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled,
   torchtune, torchtune_units, turns, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon,
   falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mixtral, modded_nanogpt
-  under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mixtral,
-  modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2,
-  t5, vit
+  llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral,
+  modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
+  mistral3, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, starcoder2, t5, vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
 quantization: int8 | 96 | adapters, images, liger, linear, pairs, pairs_beside, quantized | bart, bert, bloom, gemma,
@@ -344,13 +345,13 @@ quantization: int8 | 96 | adapters, images, liger, linear, pairs, pairs_beside, 
   qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, t5, xlm-roberta | bart, bert, bloom, gemma,
   gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mixtral, mpt, opt, phi, phi3, qwen3_next,
   qwen3_vl, roberta, t5
-quantization: nf4 | 189 | adapters, flat_adapters, images, linear, litgpt, pairs, pairs_beside, quantized,
+quantization: nf4 | 191 | adapters, flat_adapters, images, linear, litgpt, pairs, pairs_beside, quantized,
   sharded_bits, sharded_more, tiled, zero | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm,
-  glm4, gpt2, gpt_neox, llama, llama under litgpt, llava, ministral3, mistral, mixtral, mpt, neox under litgpt, opt,
-  phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_next,
-  qwen3_vl, roberta, t5, xlm-roberta | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  llama, llama under litgpt, llava, ministral3, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt,
-  phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
+  glm4, gpt2, gpt_neox, llama, llama under litgpt, llava, ministral3, mistral, mistral3, mixtral, mpt, neox under
+  litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_next, qwen3_vl, roberta, t5, xlm-roberta | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm,
+  glm4, gpt2, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mpt, neox, neox under litgpt, opt, phi,
+  phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
 quantization: nf4-double | 115 | adapters, flat_adapters, images, liger, litgpt, more_families, pairs, quantized,
   sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4,
   gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3,
@@ -377,21 +378,21 @@ activation_checkpointing: full + adapter: ia3 | 111 | adapted, adapters, adapter
   linear, more_families, pairs, pairs_beside, quantized, sharded_units, zero_adapters | bart, bert, bloom, chatglm,
   clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
   ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 830 | adapted, adapters, adapters_more, flat_adapters,
+activation_checkpointing: full + adapter: lora | 837 | adapted, adapters, adapters_more, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   replicated, sharded_activations, sharded_bits, sharded_more, sharded_units, torchtune, torchtune_units, zero,
   zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3,
   gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, ministral3, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3,
+  llama4, llava, ministral3, mistral3, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 79 | adapted, adapters, adapters_more, fully_shard_more,
   pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3,
   gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 302 | checkpoints, fully_shard_more, images, liger,
+activation_checkpointing: full + checkpoint_reentrant: true | 306 | checkpoints, fully_shard_more, images, liger,
   linear, more_families, pairs, replicated, zero | bert, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, llama,
-  ministral3, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
+  ministral3, mistral3, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
 activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimizers, precisions | bert, gpt2, llama,
@@ -399,11 +400,11 @@ activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimiz
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 395 | adapters, frozen, fully_shard_more, hosted, images, liger,
+activation_checkpointing: full + frozen: parts | 398 | adapters, frozen, fully_shard_more, hosted, images, liger,
   linear, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_units, turns, zero_adapters |
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 18 | galore, precisions | bert, gpt2, llama
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 197 | evaluation, evaluation_more, images, losses_more,
@@ -431,24 +432,24 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 155 | flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + max_gradient_norm | 183 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, master, more_families, optimizers, precisions, sharded_bits, sharded_more,
   sharded_units, tiled, titan, titan_replicas, titan_units, turns, zero | bert, bloom, gemma, gemma2, gemma3_images,
-  glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, neox, olmo2, phi, qwen3_vl, vit
-activation_checkpointing: full + offload: activations | 260 | checkpoints, flat_adapters, flat_host,
+  glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mistral3, neox, olmo2, phi, qwen3_vl, vit
+activation_checkpointing: full + offload: activations | 261 | checkpoints, flat_adapters, flat_host,
   host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations | bert, bloom, deepseek,
   falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, vit
+  ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, vit
 activation_checkpointing: full + offload: gradients | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: optimizer | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
-activation_checkpointing: full + optimizer: adafactor | 98 | adapted, adapters_more, checkpoints, frozen, halves,
+activation_checkpointing: full + optimizer: adafactor | 99 | adapted, adapters_more, checkpoints, frozen, halves,
   images, moe, more_families, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek,
-  glm4_moe, gpt2, gpt_neo, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
+  glm4_moe, gpt2, gpt_neo, llama, llava, mistral3, mixtral, qwen3_vl, qwen_moe, vit
 activation_checkpointing: full + optimizer: adam | 80 | adapted, adapters_more, fully_shard_more, halves, images,
   liger, master, more_families, optimizers, precisions, random, turns, vision | bert, clip, gemma3_images, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
@@ -469,11 +470,11 @@ activation_checkpointing: full + optimizer: rmsprop | 140 | adapted, adapters_mo
   replicated, seq2seq, vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm4_moe, gpt2, gpt_neo,
   gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
   qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd | 297 | adapted, adapters_more, attention, checkpoints, families,
+activation_checkpointing: full + optimizer: sgd | 298 | adapted, adapters_more, attention, checkpoints, families,
   frozen, fully_shard_more, halves, hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, replicated, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
-  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt,
-  neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral,
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + optimizer: sgd-momentum | 313 | adapted, adapters, adapters_more, checkpoints,
   families, frozen, fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families,
   optimizers, precisions, quantized, random, seq2seq, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
@@ -484,10 +485,10 @@ activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints,
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 38 | liger, losses_more | gpt2, llama, qwen_moe
-activation_checkpointing: full + padding: right | 222 | fully_shard_more, images, linear, losses_more, masks,
+activation_checkpointing: full + padding: right | 223 | fully_shard_more, images, linear, losses_more, masks,
   more_families, padding, pairs, pairs_beside, preference, replicated, zero | bart, bert, deepseek, falcon,
-  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, qwen2_vl, qwen3_next, qwen_moe,
-  roberta, t5
+  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mistral3, mixtral, qwen2_vl, qwen3_next,
+  qwen_moe, roberta, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 47 | sharded_units, titan_units, torchtune_units |
   llama, llama under torchtitan, llama under torchtune
 activation_checkpointing: full + parallel.fsdp_version: 1 | 133 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -515,16 +516,16 @@ activation_checkpointing: full + parallel.sharding: zero3 | 69 | host_activation
   | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, qwen2_vl, qwen3_vl,
   roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1722 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: amp | 1731 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, images, liger,
   linear, litgpt, lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside,
   precisions, preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations,
   sharded_bits, sharded_more, sharded_units, smoothing, suite, turns, vision | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama under litgpt, llama4, llava, ministral3, mixtral, mpt, mpt under llm-foundry, neox, neox under
-  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, starcoder2, t5, vit
+  gpt_oss, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mpt, mpt under llm-foundry, neox,
+  neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 205 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -532,14 +533,14 @@ activation_checkpointing: full + precision: fsdp | 205 | flat_adapters, flat_hos
   sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2,
   gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under
   llm-foundry, neox, neox under litgpt, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
-activation_checkpointing: full + precision: mixed | 830 | adapters, attention, checkpoints, compile, evaluation,
+activation_checkpointing: full + precision: mixed | 832 | adapters, attention, checkpoints, compile, evaluation,
   evaluation_more, families, frozen, heads, host_activations, hosted, images, liger, linear, losses, losses_more,
   master, moe, more_families, padding, pairs, pairs_beside, preference, random, replicated, seq2seq, smoothing, suite,
   vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
-  gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt,
-  neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1416 | adapted, adapters, adapters_more, attention, checkpoints,
+  gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mistral3,
+  mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, starcoder2, t5, vit
+activation_checkpointing: full + precision: pure | 1428 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, linear, litgpt,
   litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside,
@@ -547,17 +548,17 @@ activation_checkpointing: full + precision: pure | 1416 | adapted, adapters, ada
   sharded_bits, sharded_more, sharded_units, smoothing, suite, tiled, torchtune, torchtune_units, turns, vision |
   bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm,
   glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
-  mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  mistral3, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 60 | adapters, images, linear, pairs, pairs_beside, quantized |
   bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, ministral3, mpt, opt, phi, phi3, qwen3_next,
   qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 128 | adapters, flat_adapters, images, linear, litgpt, pairs,
+activation_checkpointing: full + quantization: nf4 | 129 | adapters, flat_adapters, images, linear, litgpt, pairs,
   pairs_beside, quantized, sharded_bits, sharded_more, zero | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4,
-  gpt2, llama, ministral3, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_next,
-  qwen3_vl, roberta, t5
+  gpt2, llama, ministral3, mistral3, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
+  qwen3_next, qwen3_vl, roberta, t5
 activation_checkpointing: full + quantization: nf4-double | 68 | adapters, flat_adapters, images, liger, litgpt,
   more_families, pairs, quantized, sharded_bits, sharded_more, zero | bart, bloom, gemma, glm, glm4, gpt2, gpt_neo,
   llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, roberta
@@ -758,8 +759,9 @@ adapter: lora + adapter: modules_to_save | 104 | adapted, adapters, adapters_mor
   mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families |
   deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 82 | fully_shard_more, images, liger, more_families, pairs, replicated,
-  zero | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
+adapter: lora + checkpoint_reentrant: true | 84 | fully_shard_more, images, liger, more_families, pairs, replicated,
+  zero | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_vl
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
@@ -774,8 +776,8 @@ adapter: lora + loss: chunked | 212 | liger, litgpt, torchtune, torchtune_units 
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
 adapter: lora + loss: fused | 21 | liger, quantized | glm4, gpt2, llama
 adapter: lora + loss: tiled | 2 | tiled | llama, phi
-adapter: lora + max_gradient_norm | 68 | flat_adapters, fully_shard_more, liger, sharded_bits, sharded_units, zero |
-  deepseek, gemma, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, olmo2, phi, qwen3_vl
+adapter: lora + max_gradient_norm | 78 | flat_adapters, fully_shard_more, images, liger, sharded_bits, sharded_units,
+  zero | deepseek, gemma, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, mistral3, olmo2, phi, qwen3_vl
 adapter: lora + offload: activations | 41 | flat_adapters, images, liger, pairs, sharded_activations | bert, bloom,
   gemma2, gemma3_images, glm4, gpt2, llama, mpt, neox, olmo2, phi, phi3, qwen2_5_vl, qwen2_vl
 adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
@@ -816,33 +818,33 @@ adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4
   qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
   opt, qwen3_vl, t5
-adapter: lora + precision: amp | 588 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: amp | 591 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   sharded_activations, sharded_bits, sharded_units, tiled | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
   under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt,
-  llama4, llava, ministral3, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3,
+  llama4, llava, ministral3, mistral3, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + precision: fsdp | 73 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_units |
   bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, phi, phi3, qwen2_5_vl,
   qwen3_vl
 adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 482 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: pure | 487 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   replicated, sharded_activations, sharded_bits, sharded_more, tiled, torchtune, torchtune_units | bart, bert, bloom,
   chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama under litgpt, llama under torchtune, llava, ministral3, mixtral, mpt, neox, neox under litgpt,
-  olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  starcoder2, t5, vit
+  gpt_oss, llama, llama under litgpt, llama under torchtune, llava, ministral3, mistral3, mixtral, mpt, neox, neox
+  under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
 adapter: lora + quantization: int8 | 88 | adapters, images, liger, linear, pairs, pairs_beside, quantized | bart,
   bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mixtral, mpt, opt, phi,
   phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 178 | adapters, flat_adapters, images, linear, litgpt, pairs, pairs_beside,
+adapter: lora + quantization: nf4 | 180 | adapters, flat_adapters, images, linear, litgpt, pairs, pairs_beside,
   quantized, sharded_bits, sharded_more, tiled, zero | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm,
-  glm4, gpt2, llama, llama under litgpt, llava, ministral3, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under
-  litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
+  glm4, gpt2, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mpt, neox, neox under litgpt, opt, phi,
+  phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
 adapter: lora + quantization: nf4-double | 104 | adapters, flat_adapters, images, liger, litgpt, more_families,
   pairs, quantized, sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3,
   glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3,
@@ -902,7 +904,8 @@ checkpoint_reentrant: true + loss: chunked | 1 | turns | gemma
 checkpoint_reentrant: true + loss: dpo | 36 | pairs | gemma3, gpt2, llama, phi
 checkpoint_reentrant: true + loss: fused | 3 | liger, more_families | glm4, glm4_moe, llama
 checkpoint_reentrant: true + loss: tiled | 3 | tiled | gemma2, glm4, mixtral
-checkpoint_reentrant: true + max_gradient_norm | 5 | liger, zero | gemma2, glm4, glm4_moe, llama, qwen3_vl
+checkpoint_reentrant: true + max_gradient_norm | 9 | images, liger, zero | gemma2, glm4, glm4_moe, llama, mistral3,
+  qwen3_vl
 checkpoint_reentrant: true + offload: activations | 25 | checkpoints, liger, pairs, tiled | gemma, gemma2, gemma3,
   glm4, gpt2, llama, neox, opt, phi, phi3, qwen_moe
 checkpoint_reentrant: true + optimizer: adafactor | 19 | checkpoints, more_families | bert, glm4_moe, gpt2, llama
@@ -921,15 +924,15 @@ checkpoint_reentrant: true + parallel.sharding: fsdp | 2 | fully_shard_more | qw
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 2 | zero | qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 130 | checkpoints, images, liger, linear, pairs, tiled, turns | bert,
-  gemma, gemma2, gemma3, glm4, gpt2, llama, ministral3, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe
+checkpoint_reentrant: true + precision: amp | 132 | checkpoints, images, liger, linear, pairs, tiled, turns | bert,
+  gemma, gemma2, gemma3, glm4, gpt2, llama, ministral3, mistral3, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe
 checkpoint_reentrant: true + precision: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen2_vl
 checkpoint_reentrant: true + precision: mixed | 35 | checkpoints, more_families, pairs, zero | bert, gemma, gemma2,
   gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: pure | 110 | checkpoints, images, liger, linear, more_families, pairs,
-  replicated, tiled | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, ministral3, mixtral, neox, opt, phi,
-  phi3, qwen2_vl, qwen3_next, qwen3_vl
+checkpoint_reentrant: true + precision: pure | 112 | checkpoints, images, liger, linear, more_families, pairs,
+  replicated, tiled | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, ministral3, mistral3, mixtral, neox,
+  opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 14 | pairs, tiled | gpt2, llama, mixtral, opt, phi3
 checkpoint_reentrant: true + quantization: nf4-double | 3 | liger, pairs | llama
@@ -991,7 +994,8 @@ frozen: parts + loss: chunked | 1 | turns | gemma
 frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
 frozen: parts + loss: fused | 8 | quantized | gpt2, llama
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
-frozen: parts + max_gradient_norm | 12 | fully_shard_more, liger, turns | bert, gpt2, llama, neox, phi
+frozen: parts + max_gradient_norm | 17 | fully_shard_more, images, liger, turns | bert, gpt2, llama, mistral3, neox,
+  phi
 frozen: parts + offload: activations | 40 | hosted, images, liger, more_families, pairs, tiled | bert, bloom, gemma3,
   gpt2, gpt_neo, gpt_oss, llama, llama4, olmoe, opt, phi, phi3, qwen3_vl
 frozen: parts + optimizer: adafactor | 13 | frozen, more_families | clip, deepseek, gpt_neo, llava, mixtral,
@@ -1012,21 +1016,21 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 12 | fully_shard_more, sharded
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 179 | adapters, frozen, fully_shard_more, images, liger, linear, lora_parts, masks,
+frozen: parts + precision: amp | 181 | adapters, frozen, fully_shard_more, images, liger, linear, lora_parts, masks,
   more_families, pairs, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
-  gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mixtral, mpt,
-  neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5,
-  vit
+  gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mistral3,
+  mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  starcoder2, t5, vit
 frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
 frozen: parts + precision: mixed | 144 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
   zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe,
   resnet, roberta, t5, vit
-frozen: parts + precision: pure | 219 | adapters, frozen, fully_shard_more, images, liger, linear, lora_parts, masks,
+frozen: parts + precision: pure | 221 | adapters, frozen, fully_shard_more, images, liger, linear, lora_parts, masks,
   more_families, pairs, pairs_beside, quantized, replicated, tiled, turns | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  llava, ministral3, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
+  llava, ministral3, mistral3, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 frozen: parts + trained_blocks: badam | 11 | turns | gemma, llama, neox, phi, phi3
 frozen: parts + trained_blocks: lisa | 13 | turns | llama, mixtral, neox, olmo2, phi, phi3
 frozen: parts + weight_dtype: 16 bits | 13 | liger, more_families, pairs, turns | gpt2, gpt_oss, llama, llama4, neox,
@@ -1207,26 +1211,28 @@ loss: vocab-parallel + parallel.replicas | 21 | titan_replicas, titan_units | ll
 loss: vocab-parallel + parallel.sharding: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + parallel.tensor | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + precision: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + offload: activations | 8 | flat_adapters, flat_host, liger, more_families | bloom, glm4, gpt2,
-  gpt_neo, llama, olmo2
+max_gradient_norm + offload: activations | 10 | flat_adapters, flat_host, images, liger, more_families | bloom, glm4,
+  gpt2, gpt_neo, llama, mistral3, olmo2
 max_gradient_norm + offload: gradients | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + offload: optimizer | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + offload: parameters | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
-max_gradient_norm + optimizer: adafactor | 5 | precisions | bert, llama
+max_gradient_norm + optimizer: adafactor | 6 | images, precisions | bert, llama, mistral3
 max_gradient_norm + optimizer: adam | 4 | images, master | bert, llama, qwen3_vl
-max_gradient_norm + optimizer: adamw-8bit | 6 | precisions | bert, llama
+max_gradient_norm + optimizer: adamw-8bit | 7 | images, precisions | bert, llama, mistral3
 max_gradient_norm + optimizer: galore-adamw | 13 | galore | bert, gpt2, llama
 max_gradient_norm + optimizer: lion | 1 | precisions | llama
 max_gradient_norm + optimizer: muon | 1 | precisions | gpt2
 max_gradient_norm + optimizer: rmsprop | 4 | master, precisions | bert, gpt2, llama
-max_gradient_norm + optimizer: sgd | 13 | images, master, optimizers, precisions | bert, gpt2, llama, qwen3_vl
+max_gradient_norm + optimizer: sgd | 14 | images, master, optimizers, precisions | bert, gpt2, llama, mistral3,
+  qwen3_vl
 max_gradient_norm + optimizer: sgd-momentum | 6 | master, precisions | bert, gpt2, llama
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
 max_gradient_norm + packing: true | 1 | liger | llama
-max_gradient_norm + padding: right | 8 | fully_shard_more, liger | bert, gpt2, gpt_oss, llama, olmo2
+max_gradient_norm + padding: right | 10 | fully_shard_more, images, liger | bert, gpt2, gpt_oss, llama, mistral3,
+  olmo2
 max_gradient_norm + parallel.fsdp_units: ends | 23 | sharded_units, titan_units | llama, llama under torchtitan
 max_gradient_norm + parallel.fsdp_version: 1 | 39 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
   gpt2, llama
@@ -1240,17 +1246,19 @@ max_gradient_norm + parallel.sharding: fsdp-grad-op | 53 | flat_adapters, flat_h
 max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwen3_vl
 max_gradient_norm + parallel.sharding: zero3 | 7 | zero | gemma3_images, glm4_moe, gpt_neo, qwen3_vl
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 75 | flat_adapters, fully_shard_more, galore, liger, optimizers, precisions,
-  sharded_bits, sharded_units, tiled, turns | bert, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama, olmo2, vit
+max_gradient_norm + precision: amp | 90 | flat_adapters, fully_shard_more, galore, images, liger, optimizers,
+  precisions, sharded_bits, sharded_units, tiled, turns | bert, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama,
+  mistral3, olmo2, vit
 max_gradient_norm + precision: fsdp | 97 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
   sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, gemma, gemma2, gpt2, llama, llama under
   torchtitan, neox, phi, qwen3_vl
-max_gradient_norm + precision: mixed | 36 | master, more_families, zero | bert, gemma3_images, glm4_moe, gpt2,
-  gpt_neo, llama, qwen3_vl
-max_gradient_norm + precision: pure | 64 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore,
+max_gradient_norm + precision: mixed | 39 | images, master, more_families, zero | bert, gemma3_images, glm4_moe,
+  gpt2, gpt_neo, llama, mistral3, qwen3_vl
+max_gradient_norm + precision: pure | 81 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore,
   images, liger, linear, optimizers, sharded_bits, tiled, turns | bert, bloom, gemma, gemma2, gpt2, llama, ministral3,
-  neox, phi, qwen3_next, qwen3_vl, qwen_moe
-max_gradient_norm + quantization: nf4 | 8 | flat_adapters, sharded_bits, zero | gemma2, gpt2, llama, qwen3_vl
+  mistral3, neox, phi, qwen3_next, qwen3_vl, qwen_moe
+max_gradient_norm + quantization: nf4 | 10 | flat_adapters, images, sharded_bits, zero | gemma2, gpt2, llama,
+  mistral3, qwen3_vl
 max_gradient_norm + quantization: nf4-double | 11 | flat_adapters, liger, sharded_bits, zero | glm4, gpt_neo, llama,
   phi
 max_gradient_norm + trained_blocks: badam | 1 | turns | phi
@@ -1302,10 +1310,10 @@ offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_act
 offload: activations + precision: mixed | 140 | checkpoints, host_activations, hosted, images, more_families, pairs,
   selective_more | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama,
   llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
-offload: activations + precision: pure | 149 | checkpoints, flat_host, host_activations, hosted, images, liger,
+offload: activations + precision: pure | 150 | checkpoints, flat_host, host_activations, hosted, images, liger,
   linear, more_families, pairs, selective_more, sharded_activations, tiled | bert, bloom, deepseek, gemma, gemma2,
-  gemma3, gemma3_images, glm4, gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe,
-  opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, vit
+  gemma3, gemma3_images, glm4, gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mistral3, mixtral, mpt, neox, olmo2,
+  olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, vit
 offload: activations + quantization: int8 | 7 | liger, pairs | glm4, gpt2, llama
 offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
 offload: activations + quantization: nf4-double | 3 | liger | gemma2, glm4, olmo2
@@ -1389,9 +1397,9 @@ optimizer: adafactor + optimizer_in_backward: true | 8 | checkpoints, optimizers
 optimizer: adafactor + precision: amp | 59 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
   optimizers, precisions, random, suite, vision | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen3_vl,
   qwen_moe, vit
-optimizer: adafactor + precision: pure | 69 | adapters_more, checkpoints, frozen, images, linear, moe, more_families,
-  quantized, random, suite, vision | bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, llama, llava, ministral3, mixtral,
-  qwen3_next, qwen3_vl, qwen_moe, vit
+optimizer: adafactor + precision: pure | 70 | adapters_more, checkpoints, frozen, images, linear, moe, more_families,
+  quantized, random, suite, vision | bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, llama, llava, ministral3,
+  mistral3, mixtral, qwen3_next, qwen3_vl, qwen_moe, vit
 optimizer: adafactor + quantization: int8 | 1 | quantized | llava
 optimizer: adafactor + quantization: nf4 | 2 | quantized | llava
 optimizer: adafactor + quantization: nf4-double | 1 | quantized | mixtral
@@ -1421,8 +1429,8 @@ optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 1 | flat_parameter | opt
 optimizer: adamw-8bit + precision: amp | 18 | images, liger, optimizers, precisions | bert, llama, qwen3_vl
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
-optimizer: adamw-8bit + precision: pure | 7 | flat_parameter, images, liger, optimizers | gpt2, gpt_oss, llama,
-  qwen3_vl
+optimizer: adamw-8bit + precision: pure | 8 | flat_parameter, images, liger, optimizers | gpt2, gpt_oss, llama,
+  mistral3, qwen3_vl
 optimizer: adamw-8bit + quantization: int8 | 1 | images | qwen3_vl
 optimizer: adamw-8bit + quantization: nf4 | 1 | images | qwen3_vl
 optimizer: adamw-8bit + quantization: nf4-double | 2 | images, liger | qwen3_vl
@@ -1491,11 +1499,11 @@ optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | ber
 optimizer: sgd + padding: right | 2 | images | gemma3_images
 optimizer: sgd + parallel.sharding: ddp | 1 | replicated | gpt_neo
 optimizer: sgd + parallel.sharding: fsdp | 6 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
-optimizer: sgd + precision: amp | 212 | adapted, adapters_more, attention, checkpoints, families, frozen,
+optimizer: sgd + precision: amp | 213 | adapted, adapters_more, attention, checkpoints, families, frozen,
   fully_shard_more, halves, images, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
   resnet, seq2seq, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt,
-  phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
+  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, mistral3, mixtral, mpt, neox, olmo2,
+  olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + precision: fsdp | 4 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: sgd + precision: mixed | 7 | master | llama
 optimizer: sgd + precision: pure | 134 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
@@ -1558,16 +1566,16 @@ padding: right + parallel.sharding: ddp | 2 | replicated | glm4_moe, gpt_neo
 padding: right + parallel.sharding: fsdp | 7 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
-padding: right + precision: amp | 117 | fully_shard_more, images, liger, linear, losses_more, masks, more_families,
+padding: right + precision: amp | 118 | fully_shard_more, images, liger, linear, losses_more, masks, more_families,
   padding, pairs, preference, replicated | bert, deepseek, falcon, gemma2, gemma3_images, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  roberta
+  gpt_neo, gpt_oss, llama, llama4, ministral3, mistral3, mixtral, mpt, neox, olmo2, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, roberta
 padding: right + precision: fsdp | 3 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
   deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
-padding: right + precision: pure | 123 | fully_shard_more, images, liger, linear, losses_more, masks, padding, pairs,
+padding: right + precision: pure | 124 | fully_shard_more, images, liger, linear, losses_more, masks, padding, pairs,
   pairs_beside, preference | bart, bert, bloom, deepseek, falcon, gemma3, gemma3_images, glm, glm4, gpt2, llama,
-  llama4, ministral3, mixtral, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, starcoder2, t5
+  llama4, ministral3, mistral3, mixtral, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, starcoder2, t5
 padding: right + quantization: int8 | 4 | liger, pairs | gpt2, gpt_oss
 padding: right + quantization: nf4 | 6 | pairs | bert, llama
 padding: right + quantization: nf4-double | 1 | liger | mixtral
@@ -1690,9 +1698,9 @@ precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma
   phi, phi3
 precision: pure + quantization: int8 | 30 | adapters, images, liger, pairs, quantized | bart, bert, bloom, gemma2,
   gemma3, glm, glm4, gpt2, llama, llava, mpt, phi, phi3, qwen3_vl, t5
-precision: pure + quantization: nf4 | 66 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized,
+precision: pure + quantization: nf4 | 68 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized,
   sharded_bits, tiled | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under
-  litgpt, llava, mixtral, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
+  litgpt, llava, mistral3, mixtral, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
 precision: pure + quantization: nf4-double | 43 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
   sharded_bits, sharded_more | bart, bloom, falcon under litgpt, gemma, gemma2, glm4, gpt2, llama, llama under litgpt,
   mixtral, mpt, neox under litgpt, olmo2, opt, phi, roberta, t5
