@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4982 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 4995 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe, more_families,
@@ -56,7 +56,7 @@ adapter: ia3 | 179 | adapted, adapters, adapters_more, fully_shard_more, images,
   bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss,
   llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe,
   roberta, starcoder2, t5, vit
-adapter: lora | 1330 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
+adapter: lora | 1332 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
   liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_activations,
   sharded_bits, sharded_more, sharded_units, tiled, torchtune, torchtune_units, zero, zero_adapters | bart, bert,
   bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text,
@@ -91,15 +91,15 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 674 | adapters, frozen, fully_shard_more, hosted, images, liger, linear, lora_parts, masks,
-  more_families, pairs, pairs_beside, quantized, replicated, sharded_units, tiled, turns, zero_adapters | bart, bert,
-  bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, olmo2,
-  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+frozen: parts | 677 | adapters, frozen, fully_shard_more, hosted, images, liger, linear, lora_parts, masks,
+  more_families, pairs, pairs_beside, quantized, replicated, sharded_units, tiled, turns, zero, zero_adapters | bart,
+  bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt,
+  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -144,8 +144,8 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 344 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images, liger, linear,
-  master, more_families, optimizers, precisions, sharded_bits, sharded_more, sharded_units, tiled, titan,
+max_gradient_norm | 360 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images, liger, linear,
+  master, more_families, optimizers, precisions, replicated, sharded_bits, sharded_more, sharded_units, tiled, titan,
   titan_replicas, titan_units, turns, zero | bert, bloom, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under torchtitan, ministral3, mistral, mistral3, olmo2,
   olmo3, phi, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, smollm3, vit | bert,
@@ -235,7 +235,7 @@ packing: true | 96 | liger, linear, losses_more, masks | deepseek_v2, deepseek_v
   gpt_neox, llama, llama4_text, ministral3, mistral, mixtral, olmo2, olmo3, olmoe, qwen2, qwen3, qwen3_5_moe_text,
   qwen3_5_text, qwen3_moe, qwen3_next, smollm3, starcoder2 | deepseek, gemma2, gemma3, gpt2, llama, llama4,
   ministral3, mixtral, neox, olmo2, olmoe, qwen3_next, qwen_moe, starcoder2
-padding: right | 379 | fully_shard_more, images, liger, linear, losses_more, masks, more_families, padding, pairs,
+padding: right | 380 | fully_shard_more, images, liger, linear, losses_more, masks, more_families, padding, pairs,
   pairs_beside, preference, replicated, zero | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma2, gemma3,
   gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, ministral3, mistral,
   mistral3, mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
@@ -253,18 +253,19 @@ parallel.fsdp_version: 1 | 204 | flat_adapters, flat_host, flat_parameter, found
 parallel.replicas | 52 | flat_adapters, flat_host, flat_parameter, replicas, sharded_activations, sharded_more,
   sharded_units, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under torchtitan, mistral, opt,
   phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
-parallel.sharding: ddp | 78 | modded, modded_compiled, replicated, sharded_activations, sharded_bits | bert, gemma,
-  glm4_moe, gpt2, gpt_neo, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl |
-  bert, gemma, glm4_moe, gpt2, gpt_neo, llama, modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 707 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+parallel.sharding: ddp | 82 | modded, modded_compiled, replicated, sharded_activations, sharded_bits | bert, gemma,
+  glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3,
+  qwen3_vl | bert, gemma, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3,
+  qwen3_vl
+parallel.sharding: fsdp | 715 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units,
   titan, titan_replicas, titan_units, torchtune, torchtune_units | bert, bloom, falcon under litgpt, gemma, gemma2,
   gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, llama under torchtitan,
-  llama under torchtune, mistral, mixtral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
+  llama under torchtune, mistral, mistral3, mixtral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, falcon
+  under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama
+  under torchtitan, llama under torchtune, mistral3, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
 parallel.sharding: fsdp-grad-op | 223 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom, gemma,
   gemma2, gemma3, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_5_vl,
@@ -274,16 +275,16 @@ parallel.sharding: zero1 | 49 | host_activations, zero, zero_adapters | bert, bl
   glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
   qwen3_vl, roberta, vit | bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox,
   opt, phi, phi3, qwen3_vl, qwen_moe, roberta, vit
-parallel.sharding: zero2 | 53 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma3_text, glm,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, qwen3_vl, roberta, t5, vit | bert, bloom, gemma, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt,
-  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, t5, vit
-parallel.sharding: zero3 | 124 | host_activations, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3,
-  gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl,
-  qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama,
-  neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
+parallel.sharding: zero2 | 55 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma3_text, glm,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mistral3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_moe, qwen3_vl, roberta, t5, vit | bert, bloom, gemma, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama,
+  mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, t5, vit
+parallel.sharding: zero3 | 126 | host_activations, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3,
+  gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mistral3, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2,
+  gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3191 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 3194 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear,
   litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs,
@@ -302,15 +303,16 @@ precision: amp | 3191 | adapted, adapters, adapters_more, attention, checkpoints
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 385 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+precision: fsdp | 390 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units, titan,
   titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe,
-  gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, llama under torchtitan, mistral, mixtral, mpt under llm-foundry,
-  neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
-  qwen3_vl, roberta | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2,
-  gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under llm-foundry, neox, neox under litgpt,
-  opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
-precision: mixed | 1571 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
+  gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, llama under torchtitan, mistral, mistral3, mixtral, mpt under
+  llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, qwen3_vl, roberta | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm,
+  glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mpt under
+  llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta
+precision: mixed | 1575 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
   generation, generation_more, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master,
   moe, more_families, padding, pairs, pairs_beside, preference, random, replicated, resnet, selective, selective_more,
   seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip,
@@ -321,7 +323,7 @@ precision: mixed | 1571 | adapters, attention, checkpoints, compile, evaluation,
   chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
   llama, llama4, llava, ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-precision: pure | 2704 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: pure | 2706 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
   lora_parts, losses, losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs,
@@ -378,7 +380,7 @@ activation_checkpointing: full + adapter: ia3 | 111 | adapted, adapters, adapter
   linear, more_families, pairs, pairs_beside, quantized, sharded_units, zero_adapters | bart, bert, bloom, chatglm,
   clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
   ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 837 | adapted, adapters, adapters_more, flat_adapters,
+activation_checkpointing: full + adapter: lora | 839 | adapted, adapters, adapters_more, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   replicated, sharded_activations, sharded_bits, sharded_more, sharded_units, torchtune, torchtune_units, zero,
   zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3,
@@ -400,11 +402,11 @@ activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimiz
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 398 | adapters, frozen, fully_shard_more, hosted, images, liger,
-  linear, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_units, turns, zero_adapters |
-  bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + frozen: parts | 401 | adapters, frozen, fully_shard_more, hosted, images, liger,
+  linear, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_units, turns, zero,
+  zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 18 | galore, precisions | bert, gpt2, llama
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 197 | evaluation, evaluation_more, images, losses_more,
@@ -432,10 +434,10 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 183 | flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, galore, images, liger, master, more_families, optimizers, precisions, sharded_bits, sharded_more,
-  sharded_units, tiled, titan, titan_replicas, titan_units, turns, zero | bert, bloom, gemma, gemma2, gemma3_images,
-  glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mistral3, neox, olmo2, phi, qwen3_vl, vit
+activation_checkpointing: full + max_gradient_norm | 196 | flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, galore, images, liger, master, more_families, optimizers, precisions, replicated, sharded_bits,
+  sharded_more, sharded_units, tiled, titan, titan_replicas, titan_units, turns, zero | bert, bloom, gemma, gemma2,
+  gemma3_images, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mistral3, neox, olmo2, phi, qwen3_vl, vit
 activation_checkpointing: full + offload: activations | 261 | checkpoints, flat_adapters, flat_host,
   host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations | bert, bloom, deepseek,
   falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
@@ -485,7 +487,7 @@ activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints,
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 38 | liger, losses_more | gpt2, llama, qwen_moe
-activation_checkpointing: full + padding: right | 223 | fully_shard_more, images, linear, losses_more, masks,
+activation_checkpointing: full + padding: right | 224 | fully_shard_more, images, linear, losses_more, masks,
   more_families, padding, pairs, pairs_beside, preference, replicated, zero | bart, bert, deepseek, falcon,
   gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mistral3, mixtral, qwen2_vl, qwen3_next,
   qwen_moe, roberta, t5
@@ -497,26 +499,26 @@ activation_checkpointing: full + parallel.fsdp_version: 1 | 133 | flat_adapters,
 activation_checkpointing: full + parallel.replicas | 32 | flat_adapters, flat_host, flat_parameter, replicas,
   sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama under
   torchtitan, opt
-activation_checkpointing: full + parallel.sharding: ddp | 22 | replicated, sharded_activations, sharded_bits | bert,
-  glm4_moe, gpt2, gpt_neo, llama, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 388 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.sharding: ddp | 25 | replicated, sharded_activations, sharded_bits | bert,
+  glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3, qwen3_vl
+activation_checkpointing: full + parallel.sharding: fsdp | 395 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
   sharded_more, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units | bert, bloom, falcon
   under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
+  torchtitan, llama under torchtune, mistral3, mixtral, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 108 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more,
   sharded_units | bert, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
 activation_checkpointing: full + parallel.sharding: zero1 | 33 | host_activations, zero, zero_adapters | bert, gemma,
   gemma2, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, opt, phi3, qwen3_vl, qwen_moe, roberta, vit
-activation_checkpointing: full + parallel.sharding: zero2 | 31 | host_activations, zero, zero_adapters | bert, bloom,
-  gemma3, glm4_moe, gpt2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5
-activation_checkpointing: full + parallel.sharding: zero3 | 69 | host_activations, zero, zero_adapters, zero_offload
-  | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, qwen2_vl, qwen3_vl,
-  roberta, t5
+activation_checkpointing: full + parallel.sharding: zero2 | 33 | host_activations, zero, zero_adapters | bert, bloom,
+  gemma3, glm4_moe, gpt2, llama, mistral3, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5
+activation_checkpointing: full + parallel.sharding: zero3 | 70 | host_activations, zero, zero_adapters, zero_offload
+  | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, qwen2_vl,
+  qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1731 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: amp | 1733 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, images, liger,
   linear, litgpt, lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside,
@@ -528,19 +530,19 @@ activation_checkpointing: full + precision: amp | 1731 | adapted, adapters, adap
   qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 205 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + precision: fsdp | 209 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits,
   sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2,
-  gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under
-  llm-foundry, neox, neox under litgpt, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
-activation_checkpointing: full + precision: mixed | 832 | adapters, attention, checkpoints, compile, evaluation,
+  gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mpt
+  under llm-foundry, neox, neox under litgpt, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
+activation_checkpointing: full + precision: mixed | 835 | adapters, attention, checkpoints, compile, evaluation,
   evaluation_more, families, frozen, heads, host_activations, hosted, images, liger, linear, losses, losses_more,
   master, moe, more_families, padding, pairs, pairs_beside, preference, random, replicated, seq2seq, smoothing, suite,
   vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
   gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mistral3,
   mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
   roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1428 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: pure | 1430 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, linear, litgpt,
   litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside,
@@ -776,8 +778,9 @@ adapter: lora + loss: chunked | 212 | liger, litgpt, torchtune, torchtune_units 
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
 adapter: lora + loss: fused | 21 | liger, quantized | glm4, gpt2, llama
 adapter: lora + loss: tiled | 2 | tiled | llama, phi
-adapter: lora + max_gradient_norm | 78 | flat_adapters, fully_shard_more, images, liger, sharded_bits, sharded_units,
-  zero | deepseek, gemma, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, mistral3, olmo2, phi, qwen3_vl
+adapter: lora + max_gradient_norm | 80 | flat_adapters, fully_shard_more, images, liger, replicated, sharded_bits,
+  sharded_units, zero | deepseek, gemma, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, mistral3, olmo2, phi,
+  qwen3_vl
 adapter: lora + offload: activations | 41 | flat_adapters, images, liger, pairs, sharded_activations | bert, bloom,
   gemma2, gemma3_images, glm4, gpt2, llama, mpt, neox, olmo2, phi, phi3, qwen2_5_vl, qwen2_vl
 adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
@@ -805,12 +808,12 @@ adapter: lora + padding: right | 32 | liger, pairs | bert, gpt2, gpt_oss, llama,
 adapter: lora + parallel.fsdp_units: ends | 24 | sharded_units, torchtune_units | llama, llama under torchtune
 adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
-adapter: lora + parallel.sharding: ddp | 10 | replicated, sharded_bits | gemma, glm4_moe, gpt2, gpt_neo, llama, opt,
-  phi3
-adapter: lora + parallel.sharding: fsdp | 191 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
+adapter: lora + parallel.sharding: ddp | 11 | replicated, sharded_bits | gemma, glm4_moe, gpt2, gpt_neo, llama,
+  mistral3, opt, phi3
+adapter: lora + parallel.sharding: fsdp | 192 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
   sharded_bits, sharded_more, sharded_units, torchtune, torchtune_units | bert, bloom, falcon under litgpt, gemma,
-  gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, neox, neox
-  under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta
+  gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, mistral3, mixtral,
+  neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta
 adapter: lora + parallel.sharding: fsdp-grad-op | 45 | flat_adapters, fully_shard_more, sharded_bits, sharded_units |
   gemma, gemma2, gpt2, llama, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
@@ -818,15 +821,15 @@ adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4
   qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
   opt, qwen3_vl, t5
-adapter: lora + precision: amp | 591 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: amp | 592 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
-  sharded_activations, sharded_bits, sharded_units, tiled | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
-  under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt,
-  llama4, llava, ministral3, mistral3, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-adapter: lora + precision: fsdp | 73 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_units |
-  bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, phi, phi3, qwen2_5_vl,
-  qwen3_vl
+  replicated, sharded_activations, sharded_bits, sharded_units, tiled | bart, bert, bloom, chatglm, clip, deepseek,
+  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama
+  under litgpt, llama4, llava, ministral3, mistral3, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+adapter: lora + precision: fsdp | 74 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_units |
+  bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, neox, phi, phi3,
+  qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl, t5
 adapter: lora + precision: pure | 487 | adapted, adapters, adapters_more, compile_more, flat_adapters,
@@ -994,8 +997,8 @@ frozen: parts + loss: chunked | 1 | turns | gemma
 frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
 frozen: parts + loss: fused | 8 | quantized | gpt2, llama
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
-frozen: parts + max_gradient_norm | 17 | fully_shard_more, images, liger, turns | bert, gpt2, llama, mistral3, neox,
-  phi
+frozen: parts + max_gradient_norm | 20 | fully_shard_more, images, liger, replicated, turns, zero | bert, gpt2,
+  llama, mistral3, neox, phi
 frozen: parts + offload: activations | 40 | hosted, images, liger, more_families, pairs, tiled | bert, bloom, gemma3,
   gpt2, gpt_neo, gpt_oss, llama, llama4, olmoe, opt, phi, phi3, qwen3_vl
 frozen: parts + optimizer: adafactor | 13 | frozen, more_families | clip, deepseek, gpt_neo, llava, mixtral,
@@ -1010,23 +1013,24 @@ frozen: parts + optimizer: sgd-momentum | 40 | adapters, frozen, images, more_fa
   deepseek, gemma2, gemma3, gpt_oss, llama, mixtral, olmo2, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2
 frozen: parts + padding: right | 24 | pairs | bert, gpt2, llama
 frozen: parts + parallel.fsdp_units: ends | 1 | sharded_units | llama
-frozen: parts + parallel.sharding: ddp | 1 | replicated | qwen3_vl
-frozen: parts + parallel.sharding: fsdp | 28 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, neox, qwen3_vl
+frozen: parts + parallel.sharding: ddp | 2 | replicated | mistral3, qwen3_vl
+frozen: parts + parallel.sharding: fsdp | 29 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, mistral3,
+  neox, qwen3_vl
 frozen: parts + parallel.sharding: fsdp-grad-op | 12 | fully_shard_more, sharded_units | llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
-frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
+frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
 frozen: parts + precision: amp | 181 | adapters, frozen, fully_shard_more, images, liger, linear, lora_parts, masks,
   more_families, pairs, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
   gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mistral3,
   mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
-frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
-frozen: parts + precision: mixed | 144 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
-  zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe,
-  resnet, roberta, t5, vit
-frozen: parts + precision: pure | 221 | adapters, frozen, fully_shard_more, images, liger, linear, lora_parts, masks,
+frozen: parts + precision: fsdp | 10 | fully_shard_more | bert, gpt2, llama, mistral3, neox
+frozen: parts + precision: mixed | 145 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
+  zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen3_vl, qwen_moe, resnet, roberta, t5, vit
+frozen: parts + precision: pure | 222 | adapters, frozen, fully_shard_more, images, liger, linear, lora_parts, masks,
   more_families, pairs, pairs_beside, quantized, replicated, tiled, turns | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
   llava, ministral3, mistral3, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
@@ -1231,32 +1235,34 @@ max_gradient_norm + optimizer: sgd | 14 | images, master, optimizers, precisions
 max_gradient_norm + optimizer: sgd-momentum | 6 | master, precisions | bert, gpt2, llama
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
 max_gradient_norm + packing: true | 1 | liger | llama
-max_gradient_norm + padding: right | 10 | fully_shard_more, images, liger | bert, gpt2, gpt_oss, llama, mistral3,
+max_gradient_norm + padding: right | 11 | fully_shard_more, images, liger | bert, gpt2, gpt_oss, llama, mistral3,
   olmo2
 max_gradient_norm + parallel.fsdp_units: ends | 23 | sharded_units, titan_units | llama, llama under torchtitan
 max_gradient_norm + parallel.fsdp_version: 1 | 39 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
   gpt2, llama
 max_gradient_norm + parallel.replicas | 14 | flat_adapters, flat_host, flat_parameter, titan_replicas, titan_units |
   llama, llama under torchtitan
-max_gradient_norm + parallel.sharding: fsdp | 116 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm + parallel.sharding: ddp | 4 | replicated | mistral3
+max_gradient_norm + parallel.sharding: fsdp | 124 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   sharded_bits, sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, bloom, gemma, gpt2, llama,
-  llama under torchtitan, neox, phi, qwen3_vl
+  llama under torchtitan, mistral3, neox, phi, qwen3_vl
 max_gradient_norm + parallel.sharding: fsdp-grad-op | 53 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, sharded_bits, sharded_units | gemma, gemma2, gpt2, llama, neox, vit
 max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwen3_vl
-max_gradient_norm + parallel.sharding: zero3 | 7 | zero | gemma3_images, glm4_moe, gpt_neo, qwen3_vl
+max_gradient_norm + parallel.sharding: zero2 | 2 | zero | mistral3
+max_gradient_norm + parallel.sharding: zero3 | 9 | zero | gemma3_images, glm4_moe, gpt_neo, mistral3, qwen3_vl
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 90 | flat_adapters, fully_shard_more, galore, images, liger, optimizers,
-  precisions, sharded_bits, sharded_units, tiled, turns | bert, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama,
-  mistral3, olmo2, vit
-max_gradient_norm + precision: fsdp | 97 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
+max_gradient_norm + precision: amp | 93 | flat_adapters, fully_shard_more, galore, images, liger, optimizers,
+  precisions, replicated, sharded_bits, sharded_units, tiled, turns | bert, gemma, gemma2, gemma3, glm4, gpt2,
+  gpt_oss, llama, mistral3, olmo2, vit
+max_gradient_norm + precision: fsdp | 102 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
   sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, gemma, gemma2, gpt2, llama, llama under
-  torchtitan, neox, phi, qwen3_vl
-max_gradient_norm + precision: mixed | 39 | images, master, more_families, zero | bert, gemma3_images, glm4_moe,
+  torchtitan, mistral3, neox, phi, qwen3_vl
+max_gradient_norm + precision: mixed | 43 | images, master, more_families, zero | bert, gemma3_images, glm4_moe,
   gpt2, gpt_neo, llama, mistral3, qwen3_vl
-max_gradient_norm + precision: pure | 81 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore,
-  images, liger, linear, optimizers, sharded_bits, tiled, turns | bert, bloom, gemma, gemma2, gpt2, llama, ministral3,
-  mistral3, neox, phi, qwen3_next, qwen3_vl, qwen_moe
+max_gradient_norm + precision: pure | 83 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore,
+  images, liger, linear, optimizers, replicated, sharded_bits, tiled, turns | bert, bloom, gemma, gemma2, gpt2, llama,
+  ministral3, mistral3, neox, phi, qwen3_next, qwen3_vl, qwen_moe
 max_gradient_norm + quantization: nf4 | 10 | flat_adapters, images, sharded_bits, zero | gemma2, gpt2, llama,
   mistral3, qwen3_vl
 max_gradient_norm + quantization: nf4-double | 11 | flat_adapters, liger, sharded_bits, zero | glm4, gpt_neo, llama,
@@ -1563,14 +1569,14 @@ packing: true + quantization: int8 | 1 | liger | gemma3
 packing: true + quantization: nf4-double | 1 | liger | mixtral
 packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
 padding: right + parallel.sharding: ddp | 2 | replicated | glm4_moe, gpt_neo
-padding: right + parallel.sharding: fsdp | 7 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama
+padding: right + parallel.sharding: fsdp | 8 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, mistral3
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
 padding: right + precision: amp | 118 | fully_shard_more, images, liger, linear, losses_more, masks, more_families,
   padding, pairs, preference, replicated | bert, deepseek, falcon, gemma2, gemma3_images, glm, glm4, glm4_moe, gpt2,
   gpt_neo, gpt_oss, llama, llama4, ministral3, mistral3, mixtral, mpt, neox, olmo2, qwen2_vl, qwen3_next, qwen3_vl,
   qwen_moe, roberta
-padding: right + precision: fsdp | 3 | fully_shard_more | gemma3_images, gpt2, llama
+padding: right + precision: fsdp | 4 | fully_shard_more | gemma3_images, gpt2, llama, mistral3
 padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
   deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
 padding: right + precision: pure | 124 | fully_shard_more, images, liger, linear, losses_more, masks, padding, pairs,
@@ -1616,29 +1622,29 @@ parallel.replicas + precision: fsdp | 35 | flat_adapters, flat_host, flat_parame
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
-parallel.sharding: ddp + precision: amp | 18 | replicated, sharded_activations, sharded_bits | bert, gemma, glm4_moe,
-  gpt2, gpt_neo, llama, phi3, qwen3_vl
+parallel.sharding: ddp + precision: amp | 20 | replicated, sharded_activations, sharded_bits | bert, gemma, glm4_moe,
+  gpt2, gpt_neo, llama, mistral3, phi3, qwen3_vl
 parallel.sharding: ddp + precision: mixed | 4 | replicated | glm4_moe, gpt_neo, qwen3_vl
-parallel.sharding: ddp + precision: pure | 45 | modded, modded_compiled, replicated, sharded_activations,
-  sharded_bits | bert, glm4_moe, gpt2, gpt_neo, llama, modded_nanogpt under modded-nanogpt, opt, qwen3_vl
+parallel.sharding: ddp + precision: pure | 46 | modded, modded_compiled, replicated, sharded_activations,
+  sharded_bits | bert, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under modded-nanogpt, opt, qwen3_vl
 parallel.sharding: ddp + quantization: nf4 | 4 | sharded_bits | gemma, llama, opt
 parallel.sharding: ddp + quantization: nf4-double | 4 | sharded_bits | gpt2, llama, phi3
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 109 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp + precision: amp | 110 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom,
-  gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt,
-  opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, vit
-parallel.sharding: fsdp + precision: fsdp | 323 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+  gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, mistral3, mixtral, neox, neox under
+  litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, vit
+parallel.sharding: fsdp + precision: fsdp | 328 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more,
   sharded_units, titan, titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under
-  llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  roberta
-parallel.sharding: fsdp + precision: pure | 209 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral,
+  mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, roberta
+parallel.sharding: fsdp + precision: pure | 210 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_more,
   sharded_units, torchtune, torchtune_units | bert, bloom, falcon under litgpt, gemma, gemma2, glm4_moe, gpt2,
-  gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, neox, neox under litgpt, opt, phi, phi under
-  litgpt, phi3, qwen3_vl, qwen_moe, roberta, vit
+  gpt_neo, llama, llama under litgpt, llama under torchtune, mistral3, mixtral, neox, neox under litgpt, opt, phi, phi
+  under litgpt, phi3, qwen3_vl, qwen_moe, roberta, vit
 parallel.sharding: fsdp + quantization: nf4 | 25 | flat_adapters, sharded_bits, sharded_more | bert, gemma, gemma2,
   gemma3, gpt2, llama, opt, phi3
 parallel.sharding: fsdp + quantization: nf4-double | 24 | flat_adapters, sharded_bits, sharded_more | bloom, gemma,
@@ -1660,13 +1666,13 @@ parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 10 | flat_adapters, fu
   llama
 parallel.sharding: zero1 + precision: mixed | 49 | host_activations, zero, zero_adapters | bert, bloom, gemma,
   gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, vit
-parallel.sharding: zero2 + precision: mixed | 53 | host_activations, zero, zero_adapters | bert, bloom, gemma,
-  gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  roberta, t5, vit
+parallel.sharding: zero2 + precision: mixed | 55 | host_activations, zero, zero_adapters | bert, bloom, gemma,
+  gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, roberta, t5, vit
 parallel.sharding: zero2 + quantization: nf4 | 1 | zero | qwen3_vl
-parallel.sharding: zero3 + precision: mixed | 124 | host_activations, zero, zero_adapters, zero_offload | bert,
-  bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_vl, roberta, t5, vit
+parallel.sharding: zero3 + precision: mixed | 126 | host_activations, zero, zero_adapters, zero_offload | bert,
+  bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.sharding: zero3 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
