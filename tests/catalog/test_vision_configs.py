@@ -141,6 +141,10 @@ def test_mistral_3_has_the_text_that_its_configuration_names(tmp_path: Path) -> 
     plain = read(tmp_path, {"model_type": "mistral3", "text_config": {"model_type": "mistral", "num_hidden_layers": 8}})
     assert (plain.scaled_queries, plain.layers, plain.hidden_size, plain.head_size) == (False, 8, 4096, 128)
     assert (plain.vocabulary_size, plain.sliding_window) == (32000, 4096)  # what MistralConfig has by default
+    assert not plain.tied_embeddings  # what the text says, as a checkpoint with a head of its own is not tied
+    tied = {**MISTRAL3, "text_config": {"model_type": "ministral3", "tie_word_embeddings": True}}
+    assert read(tmp_path, tied).tied_embeddings
+    assert not read(tmp_path, {**tied, "tie_word_embeddings": False}).tied_embeddings
     bare = read(tmp_path, {"model_type": "mistral3", "tie_word_embeddings": False})
     assert (bare.hidden_size, bare.vocabulary_size, bare.patch_size, bare.tied_embeddings) == (5120, 131072, 14, False)
 

@@ -69,6 +69,10 @@ def _read_text(fields: Fields, values: dict[str, Any]) -> None:
     values["scaled_queries"] = text == TEXTS[1]
     if inside is None:
         return
+    if not fields.given("tie_word_embeddings"):
+        # the class would tie them, but from_pretrained does not where the checkpoint's head is not its table, which the
+        # text's configuration says: those of the hub have the key there or nowhere
+        values["tied_embeddings"] = inside.boolean("tie_word_embeddings") is True
     kind = MODEL_TYPES[text]
     if kind.adjust is not None:
         kind.adjust(inside, values)
