@@ -78,3 +78,36 @@ def test_a_file_with_the_words_of_a_model_profile_is_still_a_program_s(tmp_path:
     path = tmp_path / "own.yaml"
     path.write_text(TEXT.replace("wandb_project: own", "model_type: LlamaForCausalLM"))
     assert run("fit", str(path), "--gpu", "a100-80gb").code == 0
+
+
+SHARED = (
+    "base_model: gpt2\nsequence_len: 64\nmicro_batch_size: 1\nbf16: true\n"
+    "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n"
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--gpu", "8xa100-80gb"), ("8xa100-80gb",), ("--gpu", "a100-80gb", "--gpus", "8"), ("a100-80gb", "--gpus", "8")],
+)
+def test_the_devices_that_a_file_leaves_open_are_those_that_are_typed(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """A count before the GPU is one, and a word behind a file that is a GPU is the GPU."""
+    path = tmp_path / "axolotl.yaml"
+    path.write_text(SHARED)
+    left = run("fit", str(path), "--gpu", "a100-80gb")
+    assert left.code == 2
+    assert "--gpus 8" in left.err
+    answer = run("fit", str(path), *words, "--format", "json").document
+    assert answer["job"]["parallel"]["data"] == 8
+    before = run("fit", *words, str(path), "--format", "json").document
+    assert before == answer
+
+
+def test_a_count_before_the_gpu_goes_before_the_count_of_a_file(tmp_path: Path) -> None:
+    accelerate = tmp_path / "accelerate.yaml"
+    accelerate.write_text("distributed_type: MULTI_GPU\nnum_processes: 4\nmixed_precision: bf16\n")
+    path = tmp_path / "axolotl.yaml"
+    path.write_text(SHARED.split("fsdp")[0])
+    files = (str(accelerate), str(path))
+    assert run("fit", *files, "--gpu", "a100-80gb", "--format", "json").document["job"]["parallel"]["data"] == 4
+    assert run("fit", *files, "--gpu", "2xa100-80gb", "--format", "json").document["job"]["parallel"]["data"] == 2

@@ -47,6 +47,17 @@ IMAGES_IN_A_ROW = plain(
 )
 AGAIN = {"segments": (Segment(1, 1, True), Segment(1, 1, True)), "accumulating": True, "hold_outputs": True}
 IMAGES_TWICE = plain(model("qwen2_5_vl", **SMALL, **TOWER, **WINDOWS), sequence_length=45, image_size=16, **AGAIN)
+# embeddings of texts that are turned round: which number is that of the samples cannot be told from [16, 3]
+TWO_TOWERS = {key: value for key, value in TOWER.items() if key not in ("vision_merge", "vision_frames")}
+TURNED_ROUND = plain(
+    model("clip", **SMALL, **TWO_TOWERS, projection_size=16),
+    precision="amp-fp16",
+    sequence_length=1,
+    image_size=16,
+    optimizer_implementation="foreach",
+    optimizer_in_backward=True,
+    half_weights=True,
+)
 SIZES = {
     "float32": 4,
     "float16": 2,
@@ -132,6 +143,11 @@ def test_a_life_is_the_same_in_the_replay_of_every_block(setup: Setup, batch: in
     quick, direct = Trace(setup, batch), Trace(setup, batch, direct=True)
     known = [full_name(birth.blocks, birth.label) for birth in direct.heads()]
     lives_are_the_same(quick, direct, chance.sample(known, min(6, len(known))))
+
+
+def test_embeddings_that_are_turned_round_have_the_shape_of_their_samples() -> None:
+    quick, direct = Trace(TURNED_ROUND, 3), Trace(TURNED_ROUND, 3, direct=True)
+    lives_are_the_same(quick, direct, [full_name(birth.blocks, birth.label) for birth in direct.heads()])
 
 
 def test_the_gradient_of_an_encoder_ends_in_the_decoder_block_before() -> None:

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from tests.traces.drawn import SHARDINGS
-from tests.traces.rigs import RIGS, check, nightly, set_up, trace_rows
+from tests.traces.rigs import RIGS, check, nightly, set_up, trace_rows, write_sources
 
 
 def main(arguments: list[str]) -> int:
@@ -35,17 +35,23 @@ def main(arguments: list[str]) -> int:
     every.add_argument("--seed", type=int, default=0, help="which ones; the day of the year, for example")
     anew = commands.add_parser("answer", help="answer the jobs of a file anew, and compare with their traces")
     anew.add_argument("file", help="of JSON, as `compose --output` writes it")
+    commands.add_parser("sources", help="name in every file of rows the rig, its versions and its command")
     commands.add_parser("page", help="write the page of the composed jobs that are kept")
     given = parser.parse_args(arguments)
     if given.command == "setup":
         return set_up(RIGS[given.rig], given.source)
     if given.command == "check":
-        return check(RIGS[given.rig], given.rows, given.seed)
+        return check(RIGS[given.rig], given.rows, given.seed, given.files)
     if given.command == "nightly":
         return nightly(given.rows, given.seed)
     if given.command == "rows":
         return trace_rows(RIGS[given.rig], given.rows, given.seed, given.files)
+    from tests.oracle.compare import FILES
     from tests.traces import composed, composed_page
+
+    if given.command == "sources":
+        write_sources(FILES)
+        return 0
 
     if given.command == "page":
         composed_page.PAGE.write_text(composed_page.page(), "utf-8")

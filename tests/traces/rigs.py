@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -97,6 +98,32 @@ WITHOUT = {
 """What no rig makes again yet, and where its rows are."""
 
 
+def source_of(file: str) -> str:
+    """What makes the rows of a file: the rig, its versions and its command, and which rows it does not make."""
+    rest = [what for what, where in WITHOUT.items() if f"{file}.json" in where.replace(",", " ").split()]
+    elsewhere = f"a program that is not in this repository ({', '.join(rest) or 'it has no rig'})"
+    rig = next((one for one in RIGS.values() if file in one.files), None)
+    if rig is None:
+        return f"traced by {elsewhere}"
+    lines = rig.requirements.read_text("utf-8").splitlines()
+    versions = ", ".join(line.replace("==", " ") for line in lines if line[:1].isalpha())
+    made = f"rig {rig.name}: {versions}; python -m tests.traces check {rig.name} --files {file}"
+    return f"{made}; the others by {elsewhere}" if rest else made
+
+
+def write_sources(files: Sequence[str]) -> None:
+    """Name in each file of rows what makes them."""
+    from tests.oracle.compare import path_of
+
+    for file in files:
+        path = path_of(file)
+        text = path.read_text("utf-8")
+        head, jobs = text.split('"jobs":', 1)
+        defaults = json.loads(head.rstrip().rstrip(",") + "}").get("defaults", {})
+        defaults["source"] = source_of(file)
+        path.write_text(f'{{"version": 1, "defaults": {json.dumps(defaults)}, "jobs":{jobs}', "utf-8")
+
+
 def folder_of(rig: Rig) -> Path:
     """Where the environment of a rig lies: below VRAMPLAN_RIGS, or in the user's cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vramplan" / "rigs"
@@ -136,7 +163,7 @@ def set_up(rig: Rig, source: str | None = None) -> int:
     return 0
 
 
-def check(rig: Rig, rows: int, seed: int) -> int:
+def check(rig: Rig, rows: int, seed: int, files: Sequence[str] = ()) -> int:
     """Trace rows of each file again in the environment; the exit code is 1 if one comes out otherwise, 2 without it."""
     python = python_of(rig)
     if python is None:
@@ -154,6 +181,7 @@ def check(rig: Rig, rows: int, seed: int) -> int:
         str(rows),
         "--seed",
         str(seed),
+        *(("--files", *files) if files else ()),
     ]
     return subprocess.run(words, check=False, cwd=HERE.parents[1]).returncode
 

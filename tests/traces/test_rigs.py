@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from tests.oracle.compare import FILES
+from tests.oracle.compare import FILES, path_of
 from tests.traces import composed, composed_page
 from tests.traces.drawn import NOT_DRAWN, OPTIONS, job
-from tests.traces.rigs import RIGS, WITHOUT, python_of
+from tests.traces.rigs import RIGS, WITHOUT, python_of, source_of
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.options import table
@@ -36,6 +36,16 @@ def test_every_file_of_rows_has_a_rig_or_is_named_as_without() -> None:
         pinned = [line for line in rig.requirements.read_text("utf-8").splitlines() if line[:1].isalpha()]
         assert all("==" in line for line in pinned), rig.name
         assert f"tests/traces/requirements/{rig.name}.txt" in page
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_of_rows_names_the_rig_its_versions_and_its_command(file: str) -> None:
+    with path_of(file).open(encoding="utf-8") as opened:
+        head = opened.read(4000).split('"jobs":', 1)[0]
+    assert json.loads(head.rstrip().rstrip(",") + "}")["defaults"]["source"] == source_of(file), (
+        "stale: run python -m tests.traces sources"
+    )
 
 
 @pytest.mark.contract

@@ -112,10 +112,11 @@ class _Reader:
             elif self.takes_model and (file := self._file(word)) is not None:
                 found.append(file)
             elif self.takes_model:
-                if any(one.parameter is not None and one.parameter.name == "model" for one in found):
-                    if self._is_gpu(word, found):
-                        found.append(Typed(self.declared["--gpu"], "--gpu", word))
-                        continue
+                given = {one.parameter.name for one in found if one.parameter is not None}
+                if self._is_gpu(word, found, behind=bool(given & {"model", "config", "job"})):
+                    found.append(Typed(self.declared["--gpu"], "--gpu", word))
+                    continue
+                if "model" in given:
                     named_first = next(one.value for one in found if one.parameter and one.parameter.name == "model")
                     raise UsageError(f"what is {word!r}?", hint=self._meant(str(named_first), word))
                 found.append(Typed(self.declared["--model"], "--model", word))
@@ -131,14 +132,16 @@ class _Reader:
         option = {"config": "--config", "job": "--job"}.get(kind)
         return None if option is None else Typed(self.declared[option], option, word)
 
-    def _is_gpu(self, word: str, found: list[Typed]) -> bool:
-        """Whether a second word without an option is the GPU: `fit gpt2-xl 8xa100`."""
+    def _is_gpu(self, word: str, found: list[Typed], *, behind: bool) -> bool:
+        """Whether a word without an option is the GPU, behind the model or a file or before: `fit gpt2-xl 8xa100`."""
         gpu = self.declared.get("--gpu")
         if gpu is None or any(one.parameter is gpu for one in found):
             return False
         counted = named("vramplan.job.spelled:counted")(word)
-        name = word if counted is None else counted[1]
-        return named("vramplan.catalog.locate:shipped_called")("gpus", name) is not None
+        called = named("vramplan.catalog.locate:shipped_called")
+        if not behind and called("models", word) is not None:
+            return False
+        return called("gpus", word if counted is None else counted[1]) is not None
 
     def _meant(self, model: str, word: str) -> str:
         """What a second word without an option may be: more of the model's name, or a GPU."""

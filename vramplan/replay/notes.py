@@ -72,12 +72,12 @@ KEPT = "kept"  # the role of a result that a selective checkpoint keeps
 class Keep:
     """A tensor that an operator keeps for its backward."""
 
-    __slots__ = ("batched", "dtype", "owner", "recomputed", "ref", "roles", "shape")
+    __slots__ = ("dtype", "owner", "recomputed", "ref", "roles", "shape")
 
     def __init__(self, ref: Ref, roles: Sequence[str], tensor: Tensor, recomputed: bool, owner: Step) -> None:
         self.ref = ref
         self.roles = tuple(roles)  # what the running rule calls it; a tensor may have several names there
-        self.shape, self.dtype, self.batched = tensor.shape, tensor.dtype, tensor.batched
+        self.shape, self.dtype = tensor.shape, tensor.dtype
         self.recomputed = recomputed  # kept by running the segment again, not from forward on
         self.owner = owner  # the forward operator whose backward wants it
 
@@ -86,7 +86,6 @@ class Birth:
     """What is known of one storage."""
 
     __slots__ = (
-        "batched",
         "blocks",
         "born_at",
         "continues",
@@ -120,7 +119,6 @@ class Birth:
         self.rules: tuple[str, ...] = ()
         self.shape: Shape | None = None
         self.dtype: DType | None = None
-        self.batched: int = False
         self.copies = 1  # identical tensors that are one storage here (foreach kernels)
         self.continues: int | None = None  # the same memory, counted under another component from here on
         self.gradient_of: Ref | None = None

@@ -64,7 +64,7 @@ class TracedTape(Tape):
         self.weights: dict[int, Weight] = {}
         self.inputs: list[tuple[str, Shape, DType]] = []  # of the micro-batch
         self._named: dict[int, str] = {}
-        self._pending: tuple[Shape | None, DType | None, int, str] = (None, None, False, "")
+        self._pending: tuple[Shape | None, DType | None, str] = (None, None, "")
         self._relabels: int | None = None
         self._now: Step | None = None  # the last operator that began
         self._running: Step | None = None  # the node that backward runs
@@ -85,7 +85,7 @@ class TracedTape(Tape):
         category: str | None = None,
     ) -> Tensor:
         """Allocate a tensor."""
-        self._pending = (shape, dtype, batched, operator)
+        self._pending = (shape, dtype, operator)
         return super().new(operator, shape, dtype, batched, strides, node, category)
 
     def several(self, operator: str, shape: Shape, dtype: DType, copies: int, category: str | None = None) -> Tensor:
@@ -96,7 +96,7 @@ class TracedTape(Tape):
 
     def scratch_of(self, operator: str, size: Callable[[int], int], per_sample: int | None = None) -> Storage:
         """Scratch of one kernel."""
-        self._pending = (None, None, True, operator)
+        self._pending = (None, None, operator)
         return super().scratch_of(operator, size, per_sample)
 
     def resize(
@@ -138,10 +138,10 @@ class TracedTape(Tape):
             old = self.births[self._relabels]
             birth = Birth(index, old.operator, old.step, position, self.path)
             birth.continues, birth.rules, birth.gradient_of = old.index, old.rules, old.gradient_of
-            birth.shape, birth.dtype, birth.batched, birth.blocks = old.shape, old.dtype, old.batched, old.blocks
+            birth.shape, birth.dtype, birth.blocks = old.shape, old.dtype, old.blocks
             self.births.append(birth)
             return
-        shape, dtype, batched, operator = self._pending
+        shape, dtype, operator = self._pending
         frames = running()
         rules, parts, frame = self._place(frames)
         if not rules:
@@ -157,7 +157,7 @@ class TracedTape(Tape):
                 step = self._begin(operator, direction)
                 step.rules, step.parts, step.frame = rules, parts, frame
         birth = Birth(index, operator, step, position, self.path)
-        birth.shape, birth.dtype, birth.batched = shape, dtype, batched
+        birth.shape, birth.dtype = shape, dtype
         birth.rules = rules or (step.rules if direction == "backward" else ())
         if direction == "backward":
             if not step.rules:

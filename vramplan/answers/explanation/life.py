@@ -100,7 +100,7 @@ def _of_storage(trace: Trace, rules: Callable[[str], Rule], birth: Birth, block:
     moments.sort(key=lambda moment: moment[0])
     return Life(
         name=trace.name_of(birth, block),
-        shape=None if birth.shape is None else trace.shape_at(birth.shape, birth.batched),
+        shape=birth.shape,
         dtype=birth.dtype.name if birth.dtype else None,
         bytes=size,
         copies=copies,

@@ -119,7 +119,7 @@ class _Maker:
         return Made(
             name=trace.name_of(birth, self.block),
             operator=birth.operator,
-            shape=None if birth.shape is None else trace.shape_at(birth.shape, birth.batched),
+            shape=birth.shape,
             dtype=birth.dtype.name if birth.dtype else None,
             bytes=trace.bytes_of(birth),
             copies=1,
@@ -138,7 +138,7 @@ class _Maker:
         return Saved(
             tensor=trace.ref_name(keep.ref, self.block, step.blocks),
             role=role,
-            shape=trace.shape_at(keep.shape, keep.batched),
+            shape=keep.shape,
             dtype=keep.dtype.name,
             bytes=trace.bytes_of(trace.births[keep.ref]) if stored else 0,  # type: ignore[index]
             why=why,

@@ -158,7 +158,7 @@ def _inputs(trace: Trace) -> State:
     rows = []
     sizes = [state.at(trace.batch) for state in trace.record.states if state.category == "inputs"]
     for (name, shape, dtype), size in zip(trace.tape.inputs, sizes, strict=False):
-        rows.append(StateTensor(name, trace.shape_at(shape, True), dtype.name, 1, size, size))
+        rows.append(StateTensor(name, shape, dtype.name, 1, size, size))
     for size in sizes[len(rows) :]:  # whose mask is counted beside the replay
         shape = (trace.batch, trace.setup.sequence_length)
         rows.append(StateTensor("attention_mask", shape, INT64.name, 1, size, size))

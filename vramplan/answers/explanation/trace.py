@@ -8,15 +8,14 @@ from functools import cached_property
 
 from vramplan.answers.explanation.copies import Copies, neighbour_of
 from vramplan.replay.models.part_names import EMBEDDINGS
-from vramplan.replay.models.parts import is_sequence_first, takes_samples_apart
+from vramplan.replay.models.parts import takes_samples_apart
 from vramplan.replay.notes import Birth, Ref, Step, Weight
 from vramplan.replay.observers import Accumulation
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
-from vramplan.replay.tensors import SQUARED
 from vramplan.replay.traced import TracedTape
-from vramplan.results.explain import Blocks, Shape
+from vramplan.results.explain import Blocks
 
 BLOCK = "block"
 
@@ -29,9 +28,8 @@ class Trace:
 
     def __init__(self, setup: Setup, batch: int, *, direct: bool = False) -> None:
         self.setup, self.batch = setup, batch
-        self.sequence_first = is_sequence_first(setup.model.family)
         direct = direct or takes_samples_apart(setup.model.family)
-        self.tape = TracedTape(batch if direct else min(batch, 2), direct=direct)
+        self.tape = TracedTape(batch, direct=direct)  # sizes follow from 2, shapes are asked for
         self.record: Record = replay(setup, tape=self.tape)
         self.sizes = self.record.sizes(self.batch)
         self.births: list[Birth] = self.tape.births
@@ -46,21 +44,6 @@ class Trace:
     def bytes_of(self, birth: Birth) -> int:
         """Bytes of one copy, in allocator blocks."""
         return self.sizes[birth.index] // birth.copies
-
-    def shape_at(self, shape: Shape, batched: int) -> Shape:
-        """A shape of the representative batch at the real one: the first dimension scales, or the second, or all do."""
-        if not batched or not shape:
-            return shape
-        if batched == SQUARED:
-            return tuple(n * self.batch // self.tape.batch for n in shape)
-        experts, tokens = self.setup.model.experts, self.tape.batch * self.setup.sequence_length
-        if experts is not None and shape[:2] == (experts.routed, tokens):  # all tokens for each expert
-            return (shape[0], self.batch * self.setup.sequence_length, *shape[2:])
-        if self.sequence_first and shape[:2] == (self.setup.sequence_length, self.tape.batch):
-            return (shape[0], self.batch, *shape[2:])
-        if len(shape) > 1 and shape[0] % self.tape.batch:  # no number of samples: queries, keys and values, for example
-            return (shape[0], shape[1] * self.batch // self.tape.batch, *shape[2:])
-        return (shape[0] * self.batch // self.tape.batch, *shape[1:])
 
     def component(self, birth: Birth) -> str:
         """The component that a storage counts under."""

@@ -21,6 +21,7 @@ from vramplan.errors import InputError, Problem, UsageError
 from vramplan.job import JobEntry, build_any_job, build_job
 from vramplan.job.keyed import root_of
 from vramplan.job.lookup import Catalog
+from vramplan.job.spelled import counted
 from vramplan.options import table
 from vramplan.results import FitResult
 from vramplan.results.reading import ReadJob
@@ -213,13 +214,20 @@ def _flat(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(over: dict[str, Any], folders: Sequence[Path], asked: Asked) -> ReadJob:
     beside = {key: value for key, value in _flat(over).items() if value is not None}
-    devices = None
+    devices = _counted(over)
     with suppress(ValueError, TypeError):
-        devices = int(beside["parallel.data"]) if "parallel.data" in beside else None
+        devices = int(beside["parallel.data"]) if "parallel.data" in beside else devices
         for key in ("parallel.tensor", "parallel.pipeline", "parallel.context"):
-            devices = devices * int(beside.get(key, 1)) if devices is not None else None
+            if "parallel.data" in beside and devices is not None:
+                devices *= int(beside.get(key, 1))
     wanted = Wanted(asked.program, asked.version, devices, asked.ignore_unknown, folders, beside)
     return read_files(asked.files, wanted)
+
+
+def _counted(over: Mapping[str, Any]) -> int | None:
+    """How many devices the GPU that is typed counts: `--gpu 8xh100`."""
+    found = counted(over["gpu"]) if isinstance(over.get("gpu"), str) else None
+    return None if found is None else found[0]
 
 
 def _tell(read: ReadJob, asked: Asked) -> None:
@@ -247,6 +255,10 @@ def _keys(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
         else:
             _put(keys, key, value)
     given = _flat(keys)
+    if _counted(over) is not None and "parallel.data" not in _flat(over):  # as typed, and not as the file has it
+        given["parallel.data"] = None
+        if _is_group("parallel", keys.get("parallel")):
+            keys["parallel"].pop("data", None)
     missing: list[Problem] = []
     file = read.files[-1]
     for key, reason in read.open.items():

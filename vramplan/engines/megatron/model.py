@@ -214,7 +214,6 @@ class Megatron:
     iteration = iteration_of_stage = "vramplan.engines.megatron.iteration:replay_megatron"
     reads_slice = True
     shares_by_itself = True
-    sequence_first = True
     own_core = True
     drops_tokens = True
     splits: tuple[str, ...] = ("tensor", "sequence_parallel", "pipeline", "context", "expert")

@@ -135,7 +135,6 @@ class ChatGLM:
     no_all_linear = "whose own code does not say which layer is its head, so PEFT makes a target of that too"
     block_returns = 2  # with its cache; source: THUDM/chatglm2-6b, modeling_chatglm.py, GLMTransformer.forward
     bounded_positions = True
-    sequence_first = True
     no_head_losses = "its code copies the logits into another order before its own loss"
     own_loss = CAUSAL_LM_FP32  # it copies the logits in fp32 for it, and returns them in their own type
     no_generation = "it has a cache of its own"

@@ -8,11 +8,6 @@ from vramplan.replay.models import family, module_of, own
 from vramplan.values.model import ModelShape
 
 
-def is_sequence_first(name: str) -> bool:
-    """Whether the family's hidden states are [S, B, H] instead of [B, S, H]: `sequence_first = True`."""
-    return getattr(family(name), "sequence_first", False) is True
-
-
 def shards_by_blocks(name: str) -> bool:
     """Whether a training program's own code makes units of FSDP of the blocks: `shards_by_blocks = True`."""
     return own(name, "shards_by_blocks", False) is True
