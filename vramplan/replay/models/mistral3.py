@@ -127,7 +127,8 @@ class Mistral3:
         with tape.building("vision_encoder"):
             _last = self.vision_tower(pixel_values, vision)
         with tape.building("projector"):
-            _projected = Projector(tape, recipe)(view(_last, _last.shape[1:]))
+            self.projector = Projector(tape, recipe)
+            _projected = self.projector(view(_last, _last.shape[1:]))
         images = to(rejoined_rows(_projected), embeds.dtype)
         _mask = tokens_of_images(input_ids)
         embeds = masked_scatter(embeds, _mask, images)

@@ -122,18 +122,19 @@ def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return out
 
 
-def efficient(q: Tensor, k: Tensor, v: Tensor, *bias: Tensor) -> Tensor:
+def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, wider: Tensor | None = None) -> Tensor:
     """The memory-efficient kernel: new, [B, S, a, d] in memory; the logsumexp (rows padded to 32), seed and offset.
 
+    Where all samples stand in one row, as the images of Pixtral, the batch is 1 and the row is as long as they are.
     Saves `q`: the scores are made again from q and k.
     Saves `k`: the scores are made again from q and k.
     Saves `v`: the gradient of the probabilities is the incoming one times v.
     Saves `bias`: a mask, where there is one, is added to the scores again.
+    Saves `wider`: the copy of the mask of a row that is kept in its place, where its rows were too short.
     Saves `out`: the row sums of the softmax's gradient are those of the incoming one times the output.
     Saves `lse`: it turns the scores back into probabilities.
     Saves `seed`: the dropout mask is drawn again from it.
     Saves `offset`: the dropout mask is drawn again from it.
-    Where all samples stand in one row, as the images of Pixtral, the batch is 1 and the row is as long as they are.
     Backward: dq, dk, dv; workspace: an fp32 accumulator of dq and delta.
     Source: aten/src/ATen/native/transformers/cuda/attention.cu and attention_backward.cu; arXiv:2112.05682.
     """
@@ -162,7 +163,8 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, *bias: Tensor) -> Tensor:
         tape.workspace("efficient_attention_backward", workspace_bytes, per_sample_bytes)
         return grads
 
-    node = tape.record("efficient_attention", (q, k, v), backward, (q, k, v, *bias))
+    saves = [one for one in (q, k, v, bias, wider) if one is not None]
+    node = tape.record("efficient_attention", (q, k, v), backward, saves)
     kept = tape.recall() if tape.selective else None
     if kept is not None:
         return _again(node, kept)

@@ -147,7 +147,11 @@ def join_images(x: Tensor) -> Tensor:
 
 
 def for_each(tape: Tape, operator: str, shape: tuple[int, ...], dtype: DType, each_bytes: int) -> Tensor:
-    """A tensor of so many bytes for each image, seen as one of the shape of all."""
+    """A tensor of so many bytes for each image, seen as one of the shape of all: new.
+
+    Source: transformers 5.23, models/mistral3/modeling_mistral3.py, Mistral3PatchMerger.forward;
+    models/pixtral/modeling_pixtral.py, PixtralVisionModel.forward.
+    """
     made = tape.new(operator, shape, dtype, True)
     assert made.storage is not None
     each = rounded(each_bytes)
