@@ -155,7 +155,7 @@ def for_each(tape: Tape, operator: str, shape: tuple[int, ...], dtype: DType, ea
     made = tape.new(operator, shape, dtype, True)
     assert made.storage is not None
     each = rounded(each_bytes)
-    tape.resize(made.storage.index, each * tape.batch if tape.direct else 0, each)
+    tape.resize(made.storage.index, *((each * tape.batch, 0) if tape.direct else (0, each)))
     return made
 
 
