@@ -66,6 +66,14 @@ MISTRAL3: dict[str, Any] = {
     "text_config": {"model_type": "ministral3", "hidden_size": 3072, "num_hidden_layers": 26},
     "vision_config": {"model_type": "pixtral", "num_hidden_layers": 12, "patch_size": 14, "hidden_act": "silu"},
 }
+QWEN3_VL_MOE: dict[str, Any] = {
+    "architectures": ["Qwen3VLMoeForConditionalGeneration"],
+    "model_type": "qwen3_vl_moe",
+    "text_config": {"hidden_size": 2048, "num_hidden_layers": 48, "head_dim": 128, "model_type": "qwen3_vl_moe_text"}
+    | {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "mlp_only_layers": [3]}
+    | {"norm_topk_prob": True, "decoder_sparse_step": 1},
+    "vision_config": {"depth": 27, "hidden_size": 1152, "out_hidden_size": 2048, "model_type": "qwen3_vl_moe"},
+}
 GEMMA3: dict[str, Any] = {
     "architectures": ["Gemma3ForConditionalGeneration"],
     "model_type": "gemma3",
@@ -154,6 +162,14 @@ def test_mistral_3_fills_the_last_square_of_an_image_up(image_size: int, tokens:
     assert read(tmp_path, MISTRAL3)._replace(image_size=image_size).image_tokens == tokens
 
 
+def test_qwen3_vl_has_experts_in_all_blocks_but_those_that_are_named(tmp_path: Path) -> None:
+    shape = read(tmp_path, QWEN3_VL_MOE)
+    assert shape.experts is not None
+    assert (shape.family, shape.stacks) == ("qwen3_vl", (9, 8, 8, 2, 1, 1, 1, 45))
+    assert (shape.experts.routed, shape.experts.active, shape.experts.intermediate_size) == (128, 8, 768)
+    assert (shape.experts.normalized, shape.experts.dense_layers) == (True, (3,))
+
+
 def test_gemma_3_pools_its_patches_to_tokens_and_bounds_no_logits(tmp_path: Path) -> None:
     shape = read(tmp_path, GEMMA3)
     assert (shape.family, shape.vision_merge, shape.image_tokens) == ("gemma3_images", 4, 64)
@@ -175,6 +191,7 @@ def test_gemma_3_pools_its_patches_to_tokens_and_bounds_no_logits(tmp_path: Path
         ({**MISTRAL3, "text_config": {"model_type": "mistral4"}}, "text_config.model_type: 'mistral4' is not modelled"),
         ({**MISTRAL3, "vision_config": {"model_type": "clip_vision_model"}}, "model_type: 'clip_vision_model'"),
         ({**MISTRAL3, "vision_config": {"hidden_size": 96}}, "heads of 6 elements have no quarters"),
+        ({**QWEN3_VL_MOE, "text_config": {"output_router_logits": True}}, "the load-balancing loss of the router"),
         ({**GEMMA3, "vision_config": {"image_size": 448}}, "vision_use_head: a head that pools"),
         ({**GEMMA3, "vision_config": {"model_type": "clip_vision_model"}}, "vision_config.model_type"),
     ],

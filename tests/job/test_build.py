@@ -93,6 +93,23 @@ def test_precisions(given: str | None, resolved: str) -> None:
     assert job(precision=given).precision == resolved
 
 
+@pytest.mark.parametrize("half", ["bf16", "fp16"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        *({"parallel": {"data": 2, "sharding": f"zero{stage}"}} for stage in (1, 2, 3)),
+        {"parallel": {"data": 2, "sharding": "zero3"}, "adapter": {"kind": "lora"}},
+        {"runtime": "megatron"},
+        {"runtime": "deepspeed"},
+    ],
+)
+def test_a_half_is_over_a_master_copy_where_the_program_has_one(keys: dict[str, Any], half: str) -> None:
+    """The word of a DeepSpeed file, and of Megatron's --bf16."""
+    built = job(precision=half, **keys)
+    assert built.precision == f"mixed-{half}"
+    assert job(precision=None, **keys).precision == "mixed-bf16"
+
+
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [

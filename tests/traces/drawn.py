@@ -47,7 +47,10 @@ OPTIONS = tuple(one for one in table.TABLE if one.key not in NOT_DRAWN and one.g
 """The options that are drawn, each on its own."""
 
 PROBABILITY = 0.16  # of each, which lets two to five meet
-IMAGES_AND_TEXT = ("clip", "llava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "qwen3_5", "qwen3_5_moe")
+IMAGES_AND_TEXT = (
+    *("clip", "llava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"),
+    *("gemma3", "qwen3_5", "qwen3_5_moe"),
+)
 IMAGES = ("vit", "resnet")
 TYPES = tuple(name for name in CONFIGS if name not in IMAGES_AND_TEXT)
 LOSSES = ("standard", "chunked:1", "chunked:3", "fused", "classification")

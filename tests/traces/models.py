@@ -62,6 +62,7 @@ EXPERTS = (
     "qwen3_next",
     "qwen3_5_moe_text",
     "qwen3_5_moe",
+    "qwen3_vl_moe",
 )
 """The types with mixtures of experts."""
 
@@ -144,6 +145,21 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3_vl": {
         "image_token_id": 1002,
         "text_config": {"model_type": "qwen3_vl_text", **GROUPED, "head_dim": 16, "rope_parameters": AXES},
+        "vision_config": {**FILM, "hidden_size": 64, "out_hidden_size": 96, "intermediate_size": 144}
+        | {"num_position_embeddings": 36, "deepstack_visual_indexes": [1, 4]},
+    },
+    "qwen3_vl_moe": {
+        "image_token_id": 1002,
+        "text_config": {
+            "model_type": "qwen3_vl_moe_text",
+            **GROUPED,
+            "head_dim": 16,
+            "rope_parameters": AXES,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 48,
+            "mlp_only_layers": [1],
+        },
         "vision_config": {**FILM, "hidden_size": 64, "out_hidden_size": 96, "intermediate_size": 144}
         | {"num_position_embeddings": 36, "deepstack_visual_indexes": [1, 4]},
     },

@@ -69,6 +69,7 @@ FAMILY_OF = {
     "qwen2_5_vl": "qwen2_5_vl",
     "gemma3": "gemma3_images",
     "qwen3_vl": "qwen3_vl",
+    "qwen3_vl_moe": "qwen3_vl",
     "glm4_moe": "glm4_moe",
     "gpt_neo": "gpt_neo",
     "qwen3_next": "qwen3_next",

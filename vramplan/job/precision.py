@@ -27,6 +27,9 @@ def precision_of(resolver: Resolver, gpu: Gpu | None) -> str:
         resolver.fields.refuse("precision", f"{given} is not modelled (modelled: {', '.join(words.PRECISIONS)})")
         return given
     precision = words.PRECISIONS[given]
+    if given in words.HALVES and _has_master_copy(resolver):
+        precision = f"mixed-{given}"
+        resolver.assume("precision", precision, f"what {given} means to programs that keep an fp32 copy of the weights")
     if precision == FSDP_PRECISION and resolver.raw.cells.get("compute_dtype") == "fp16":
         precision = precision.replace("bf16", "fp16")
         resolver.assume("precision", precision, "what the element types amount to")
@@ -49,10 +52,15 @@ def _default_precision(resolver: Resolver, gpu: Gpu | None) -> str:
         return own[0]
     if gpu is not None and gpu.bf16 is None:
         why = f"whether {gpu.name} has bf16 is unknown; assumed yes"
-    name = "mixed" if under(resolver.runtime).keeps_master_copy or raw.sharding in ZERO_STAGES else "amp"
+    name = "mixed" if _has_master_copy(resolver) else "amp"
     precision = f"{name}-bf16" if able else f"{name}-fp16"
     resolver.assume("precision", precision, why)
     return precision
+
+
+def _has_master_copy(resolver: Resolver) -> bool:
+    """Whether training in 16 bits is over an fp32 copy of the weights, as Megatron's and DeepSpeed's optimizers have."""
+    return under(resolver.runtime).keeps_master_copy or resolver.raw.sharding in ZERO_STAGES
 
 
 def over_fp32(precision: str) -> bool:

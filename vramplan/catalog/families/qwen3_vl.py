@@ -9,7 +9,9 @@ from typing import Any
 
 from vramplan.catalog.config_classes import BLOCKS, COUNT, FLAG, Keys, ModelType
 from vramplan.catalog.families import qwen2_vl
+from vramplan.catalog.families.mixtral import EXPERT_KEYS, router_losses
 from vramplan.catalog.families.qwen2_vl import BESIDE_IMAGES, IMAGE_SIZE, TEXT_DEFAULTS, Parts
+from vramplan.catalog.families.qwen_moe import dense_layers
 from vramplan.catalog.fields import Fields
 from vramplan.values.model import ModelShape
 
@@ -25,12 +27,38 @@ VISION_KEYS: Keys = {
     "num_position_embeddings": ("vision_positions", COUNT),
     "deepstack_visual_indexes": ("vision_deepstack_layers", BLOCKS),
 }
+MOE_TEXT_KEYS: Keys = {
+    **TEXT_KEYS,
+    **EXPERT_KEYS,
+    "num_local_experts": ("experts.count", COUNT),
+    "moe_intermediate_size": ("experts.intermediate_size", COUNT),
+}
 PARTS = Parts("qwen3_vl", TEXT_KEYS, VISION_KEYS, "out_hidden_size")
+MOE_PARTS = Parts("qwen3_vl_moe", MOE_TEXT_KEYS, VISION_KEYS, "out_hidden_size")
 
 
 def _qwen3_vl(fields: Fields, values: dict[str, Any]) -> None:
     PARTS.read(fields, values)
     values["output_bias"] = values.get("qkv_bias")  # attention_bias: of all four projections
+
+
+def _qwen3_vl_moe(fields: Fields, values: dict[str, Any]) -> None:
+    MOE_PARTS.read(fields, values)
+    values["output_bias"] = values.get("qkv_bias")
+    text = fields.fields("text_config") or fields
+    router_losses(text, values)
+    dense_layers(text, values, MOE_LAYERS)
+
+
+MOE_LAYERS = 24  # where nobody says how many
+
+
+def _written_moe(shape: ModelShape) -> dict[str, Any]:
+    assert shape.experts is not None
+    written = MOE_PARTS.written(shape, deepstack_visual_indexes=list(shape.vision_deepstack_layers))
+    dense = list(shape.experts.dense_layers)
+    written["text_config"] |= {"mlp_only_layers": dense, "decoder_sparse_step": 1}
+    return written
 
 
 def _written(shape: ModelShape) -> dict[str, Any]:
@@ -71,6 +99,10 @@ VISION_DEFAULTS = {
     "vision_activation": "gelu_pytorch_tanh",
 }
 
+FIXED = {
+    **{key: one for key, one in BESIDE_IMAGES.items() if key not in ("qkv_bias", "output_bias")},
+    "qk_norm": True,
+}
 TYPES = {
     "qwen3_vl": ModelType(
         config="Qwen3VLConfig",
@@ -92,10 +124,39 @@ TYPES = {
             "output_bias": False,
             "vision_deepstack_layers": three_of,
         },
-        fixed={**{key: one for key, one in BESIDE_IMAGES.items() if key not in ("qkv_bias", "output_bias")}}
-        | {"qk_norm": True},
+        fixed=FIXED,
         keys={"tie_word_embeddings": ("tied_embeddings", FLAG)},
         adjust=_qwen3_vl,
+        contradictions=contradictions,
+        grouped=True,
+        own_head_size=True,
+    ),
+    "qwen3_vl_moe": ModelType(
+        config="Qwen3VLMoeConfig",
+        family="qwen3_vl",
+        tasks=("lm",),
+        written=_written_moe,
+        defaults={
+            **VISION_DEFAULTS,
+            **TEXT_DEFAULTS,
+            "vocabulary_size": 151936,
+            "hidden_size": 2048,
+            "intermediate_size": 5632,
+            "layers": MOE_LAYERS,
+            "attention_heads": 16,
+            "key_value_heads": 16,
+            "max_positions": 128000,
+            "qkv_bias": False,
+            "output_bias": False,
+            "vision_deepstack_layers": three_of,
+            "experts.count": 60,
+            "experts.active": 4,
+            "experts.intermediate_size": 1408,
+            "experts.dense_layers": (),
+        },
+        fixed={**FIXED, "experts.shared": 0, "experts.normalized": True},
+        keys={"tie_word_embeddings": ("tied_embeddings", FLAG)},
+        adjust=_qwen3_vl_moe,
         contradictions=contradictions,
         grouped=True,
         own_head_size=True,

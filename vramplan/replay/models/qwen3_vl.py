@@ -1,5 +1,6 @@
-"""Qwen3-VL, as transformers 5.23 computes it (models/qwen3_vl/modeling_qwen3_vl.py): Qwen2-VL with learned positions
-that are interpolated to each image, a Qwen3 for the text, and DeepStack: what some vision blocks say is added to what
+"""Qwen3-VL, as transformers 5.23 computes it (models/qwen3_vl/modeling_qwen3_vl.py, and with experts
+models/qwen3_vl_moe/modeling_qwen3_vl_moe.py): Qwen2-VL with learned positions that are interpolated to each image, a
+Qwen3 for the text, and DeepStack: what some vision blocks say is added to what
 the first blocks of the text say of the image's tokens.
 
 Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
@@ -8,11 +9,14 @@ as they do there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from vramplan.replay.models.blocks import GivenRotary, run_blocks
+from vramplan.replay.models.experts import experts_of
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Block as TextBlock
+from vramplan.replay.models.llama import Rotary
 from vramplan.replay.models.modules import LayerNorm, Linear, Recipe, RMSNorm, Segment
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.qwen2_vl import (
@@ -24,6 +28,7 @@ from vramplan.replay.models.qwen2_vl import (
     rows_of,
     vision_width,
 )
+from vramplan.replay.models.qwen_moe import Block as BlockOfExperts
 from vramplan.replay.models.stacks import split_at
 from vramplan.replay.operators.elementwise import add, gelu, mul
 from vramplan.replay.operators.ends import embedding
@@ -135,7 +140,7 @@ class DeepStackVisionModel(VisionModel):
 
 
 class Qwen3VL(Qwen2VL):
-    """Qwen3VLForConditionalGeneration, with its loss."""
+    """Qwen3VLForConditionalGeneration and Qwen3VLMoeForConditionalGeneration, with their loss."""
 
     equal_blocks = False  # there are several stacks of them
     takes_padding = True
@@ -183,8 +188,9 @@ class Qwen3VL(Qwen2VL):
             hidden = run_blocks(
                 tape,
                 segments,
-                lambda i: TextBlock(tape, recipe, mask, None, rotary),
+                self.text_block(start, mask, rotary),
                 hidden,
+                make_up=None if shape.experts is None else self.is_dense(start),
                 start=images + start,
                 numbered_from=start,
             )
@@ -193,6 +199,19 @@ class Qwen3VL(Qwen2VL):
                 hidden = with_features(hidden, places, deepstack[i])
         hidden = RMSNorm(tape, "norm", shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
+
+    def text_block(self, start: int, mask: Tensor | None, rotary: Rotary) -> Callable[[int], Any]:
+        """Qwen3VLTextDecoderLayer; Qwen3VLMoeTextDecoderLayer where there are experts."""
+        tape, recipe = self.tape, self.recipe
+        if recipe.shape.experts is None:
+            return lambda i: TextBlock(tape, recipe, mask, None, rotary)
+        is_dense = self.is_dense(start)
+        return lambda i: BlockOfExperts(tape, recipe, is_dense(i), mask, None, rotary)
+
+    def is_dense(self, start: int) -> Callable[[int], bool]:
+        """Whether a block, counted from one on, has no experts."""
+        dense = frozenset(experts_of(self.recipe).dense_layers)
+        return lambda i: start + i in dense
 
     def recomposed(self, values: Tensor, size: int) -> Tensor:
         """recomposition_frequencies: the axes in turn, written in place, and all of it twice."""

@@ -79,7 +79,7 @@ class Block:
     mixture: type[SparseMoeBlock] = SparseMoeBlock
 
     def __init__(
-        self, tape: Tape, recipe: Recipe, dense: bool, mask: Tensor | None, position_ids: Tensor, rotary: Rotary
+        self, tape: Tape, recipe: Recipe, dense: bool, mask: Tensor | None, position_ids: Tensor | None, rotary: Rotary
     ) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.self_attn = self.attention(tape, recipe)

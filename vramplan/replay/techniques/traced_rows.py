@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 4995 | adapted, adapters, adapters_more, attention, checkpoints, compile,
+activation_checkpointing: full | 5014 | adapted, adapters, adapters_more, attention, checkpoints, compile,
   compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, fp8,
   fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe, more_families,
@@ -17,12 +17,12 @@ activation_checkpointing: full | 4995 | adapted, adapters, adapters_more, attent
   gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under
   torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, mpt under
   llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta,
-  smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama
-  under torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mpt, mpt under llm-foundry,
-  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek,
+  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3,
+  mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: selective | 293 | fully_shard_more, linear, losses, more_families, replicated, selective,
   selective_more, seq2seq, sharded_more | bart, bert, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4,
   glm4_moe, gpt2, gpt_neox, llama, ministral3, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
@@ -56,18 +56,18 @@ adapter: ia3 | 179 | adapted, adapters, adapters_more, fully_shard_more, images,
   bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss,
   llama, llama4, llava, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe,
   roberta, starcoder2, t5, vit
-adapter: lora | 1332 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
+adapter: lora | 1340 | adapted, adapters, adapters_more, compile_more, flat_adapters, fully_shard_more, images,
   liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_activations,
   sharded_bits, sharded_more, sharded_units, tiled, torchtune, torchtune_units, zero, zero_adapters | bart, bert,
   bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text,
   glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune,
   llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi,
   phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
-  mistral3, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune,
+  llama4, llava, ministral3, mistral3, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text,
   gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta,
@@ -75,12 +75,12 @@ adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_m
   opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 325 | checkpoints, fully_shard_more, images, liger, linear, more_families, pairs,
+checkpoint_reentrant: true | 329 | checkpoints, fully_shard_more, images, liger, linear, more_families, pairs,
   replicated, tiled, turns, zero | bert, gemma, gemma2, gemma3, gemma3_text, glm4, glm4_moe, gpt2, gpt_neox, llama,
   ministral3, mistral, mistral3, mixtral, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, smollm3 | bert, gemma, gemma2, gemma3, gemma3_images, glm4, glm4_moe,
-  gpt2, llama, ministral3, mistral3, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3 | bert, gemma, gemma2, gemma3, gemma3_images,
+  glm4, glm4_moe, gpt2, llama, ministral3, mistral3, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
@@ -91,15 +91,16 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 677 | adapters, frozen, fully_shard_more, hosted, images, liger, linear, lora_parts, masks,
+frozen: parts | 681 | adapters, frozen, fully_shard_more, hosted, images, liger, linear, lora_parts, masks,
   more_families, pairs, pairs_beside, quantized, replicated, sharded_units, tiled, turns, zero, zero_adapters | bart,
   bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt,
   olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit,
-  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt,
-  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2,
+  t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, neox, olmo2,
+  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2,
+  t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -131,11 +132,12 @@ loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, fal
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 loss: fp32-logits | 51 | losses, returned, titan, titan_replicas, titan_units | bert, llama, llama under torchtitan |
   bert, llama, llama under torchtitan
-loss: fused | 228 | fully_shard_more, heads, images, liger, linear, losses, losses_more, more_families, quantized |
+loss: fused | 229 | fully_shard_more, heads, images, liger, linear, losses, losses_more, more_families, quantized |
   bloom, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, llama,
   ministral3, mistral, mixtral, mpt, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, smollm3 | bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
-  glm4_moe, gpt2, llama, ministral3, mixtral, mpt, neox, opt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3 | bloom, deepseek, falcon, gemma, gemma2,
+  gemma3, glm, glm4, glm4_moe, gpt2, llama, ministral3, mixtral, mpt, neox, opt, phi3, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe
 loss: half-logits | 56 | half_logits | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mpt, opt,
   phi, phi3, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, neox, opt, phi, phi3
 loss: orpo | 1 | preference | llama | llama
@@ -144,21 +146,21 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 360 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images, liger, linear,
+max_gradient_norm | 361 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images, liger, linear,
   master, more_families, optimizers, precisions, replicated, sharded_bits, sharded_more, sharded_units, tiled, titan,
   titan_replicas, titan_units, turns, zero | bert, bloom, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under torchtitan, ministral3, mistral, mistral3, olmo2,
-  olmo3, phi, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, smollm3, vit | bert,
-  bloom, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
-  torchtitan, ministral3, mistral3, neox, olmo2, phi, qwen3_next, qwen3_vl, qwen_moe, vit
-offload: activations | 502 | checkpoints, flat_adapters, flat_host, host_activations, hosted, images, liger, linear,
+  olmo3, phi, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3,
+  vit | bert, bloom, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
+  llama under torchtitan, ministral3, mistral3, neox, olmo2, phi, qwen3_next, qwen3_vl, qwen_moe, vit
+offload: activations | 505 | checkpoints, flat_adapters, flat_host, host_activations, hosted, images, liger, linear,
   more_families, pairs, selective_more, sharded_activations, tiled | bert, bloom, deepseek_v2, deepseek_v3, falcon,
   gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text,
   ministral3, mistral, mistral3, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, smollm3, vit, xlm-roberta | bert,
-  bloom, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
-  llama4, ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, vit
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, vit,
+  xlm-roberta | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, llama4, ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -170,18 +172,18 @@ offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_m
 offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more, zero_adapters, zero_offload |
   bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta,
   t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adafactor | 151 | adapted, adapters_more, checkpoints, frozen, halves, images, linear, moe, more_families,
+optimizer: adafactor | 153 | adapted, adapters_more, checkpoints, frozen, halves, images, linear, moe, more_families,
   optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3, glm4_moe, gpt2,
   gpt_neo, llama, llava, ministral3, mistral, mistral3, mixtral, qwen2, qwen2_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, vit | bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, llama, llava, ministral3,
-  mistral3, mixtral, qwen3_next, qwen3_vl, qwen_moe, vit
-optimizer: adam | 126 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, vit | bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, llama, llava,
+  ministral3, mistral3, mixtral, qwen3_next, qwen3_vl, qwen_moe, vit
+optimizer: adam | 129 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
   more_families, optimizers, precisions, random, tiled, turns, vision | bert, clip, gemma2, gemma3, glm4_moe, gpt2,
   gpt_neo, gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3,
-  qwen3_vl, smollm3, starcoder2, vit | bert, clip, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
-  llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
-optimizer: adamw-8bit | 31 | flat_parameter, images, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama,
-  mistral, mistral3, opt, qwen2, qwen3_vl | bert, gpt2, gpt_oss, llama, mistral3, opt, qwen3_vl
+  qwen3_vl, qwen3_vl_moe, smollm3, starcoder2, vit | bert, clip, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
+optimizer: adamw-8bit | 34 | flat_parameter, images, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama,
+  mistral, mistral3, opt, qwen2, qwen3_vl, qwen3_vl_moe | bert, gpt2, gpt_oss, llama, mistral3, opt, qwen3_vl
 optimizer: adamw-8bit-paged | 18 | flat_parameter, liger, optimizers | bert, gpt2, llama, llama4_text, mistral,
   qwen2, qwen3 | bert, gpt2, llama, llama4
 optimizer: adamw-paged | 19 | flat_parameter, images, liger, optimizers | bert, gpt2, llama, mistral, olmo3, qwen2,
@@ -208,25 +210,26 @@ optimizer: rmsprop | 275 | adapted, adapters_more, checkpoints, families, frozen
   xlm-roberta | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo,
   gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
   qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 444 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
+optimizer: sgd | 447 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
   hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
   resnet, seq2seq, suite, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma,
   gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava,
   mistral, mistral3, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
-  roberta, starcoder2, t5, vit
-optimizer: sgd-momentum | 514 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
+  qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd-momentum | 515 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, resnet, seq2seq, suite, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
   deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo,
   gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox
   under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under
-  litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
+  clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5,
+  vit
 optimizer_in_backward: true | 109 | checkpoints, galore, liger, linear, optimizers, precisions, steps, tiled | bert,
   gemma2, gemma3_text, gpt2, gpt_oss, llama, ministral3, mistral, olmo2, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text,
   qwen3_next, smollm3 | bert, gemma2, gemma3, gpt2, gpt_oss, llama, ministral3, olmo2, qwen3_next
@@ -235,14 +238,14 @@ packing: true | 96 | liger, linear, losses_more, masks | deepseek_v2, deepseek_v
   gpt_neox, llama, llama4_text, ministral3, mistral, mixtral, olmo2, olmo3, olmoe, qwen2, qwen3, qwen3_5_moe_text,
   qwen3_5_text, qwen3_moe, qwen3_next, smollm3, starcoder2 | deepseek, gemma2, gemma3, gpt2, llama, llama4,
   ministral3, mixtral, neox, olmo2, olmoe, qwen3_next, qwen_moe, starcoder2
-padding: right | 380 | fully_shard_more, images, liger, linear, losses_more, masks, more_families, padding, pairs,
+padding: right | 381 | fully_shard_more, images, liger, linear, losses_more, masks, more_families, padding, pairs,
   pairs_beside, preference, replicated, zero | bart, bert, bloom, deepseek_v2, deepseek_v3, falcon, gemma2, gemma3,
   gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, ministral3, mistral,
   mistral3, mixtral, mpt, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, smollm3, starcoder2, t5, xlm-roberta |
-  bart, bert, bloom, deepseek, falcon, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  llama, llama4, ministral3, mistral3, mixtral, mpt, neox, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, starcoder2, t5
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5,
+  xlm-roberta | bart, bert, bloom, deepseek, falcon, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, llama4, ministral3, mistral3, mixtral, mpt, neox, olmo2, phi3, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
 parallel.fsdp_units: ends | 88 | sharded_units, titan_units, torchtune_units | llama, llama under torchtitan, llama
   under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
 parallel.fsdp_version: 1 | 204 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
@@ -284,7 +287,7 @@ parallel.sharding: zero3 | 126 | host_activations, zero, zero_adapters, zero_off
   qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2,
   gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3194 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+precision: amp | 3204 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation, generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear,
   litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt, optimizers, padding, pairs,
@@ -294,12 +297,12 @@ precision: amp | 3194 | adapted, adapters, adapters_more, attention, checkpoints
   gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, llama, llama
   under litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, mpt under llm-foundry, neox under
   litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3,
-  starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, llama, llama under
-  litgpt, llama4, llava, ministral3, mistral3, mixtral, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, starcoder2, t5, vit
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon
+  under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss,
+  llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mpt, mpt under llm-foundry, neox, neox
+  under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -312,18 +315,18 @@ precision: fsdp | 390 | flat_adapters, flat_host, flat_parameter, foundry, fully
   glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mpt under
   llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
   roberta
-precision: mixed | 1575 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
+precision: mixed | 1579 | adapters, attention, checkpoints, compile, evaluation, evaluation_more, families, frozen,
   generation, generation_more, heads, host_activations, hosted, images, liger, linear, losses, losses_more, master,
   moe, more_families, padding, pairs, pairs_beside, preference, random, replicated, resnet, selective, selective_more,
   seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip,
   deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
   gpt_oss, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi,
   phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  llama, llama4, llava, ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-precision: pure | 2706 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+precision: pure | 2712 | adapted, adapters, adapters_more, attention, checkpoints, compile, compile_more, evaluation,
   evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more,
   galore, generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
   lora_parts, losses, losses_more, masks, modded, modded_compiled, moe, more_families, optimizers, padding, pairs,
@@ -334,32 +337,32 @@ precision: pure | 2706 | adapted, adapters, adapters_more, attention, checkpoint
   llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral,
   modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox under litgpt, olmo2, olmo3, olmoe, opt, phi,
   phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
-  mistral3, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox, neox under litgpt, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, starcoder2, t5, vit
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune,
+  llama4, llava, ministral3, mistral3, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, neox,
+  neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 96 | adapters, images, liger, linear, pairs, pairs_beside, quantized | bart, bert, bloom, gemma,
+quantization: int8 | 97 | adapters, images, liger, linear, pairs, pairs_beside, quantized | bart, bert, bloom, gemma,
   gemma2, gemma3_text, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mistral, mixtral, mpt, opt, phi, phi3,
-  qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, t5, xlm-roberta | bart, bert, bloom, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mixtral, mpt, opt, phi, phi3, qwen3_next,
-  qwen3_vl, roberta, t5
-quantization: nf4 | 191 | adapters, flat_adapters, images, linear, litgpt, pairs, pairs_beside, quantized,
+  qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, xlm-roberta | bart, bert,
+  bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mixtral, mpt, opt, phi, phi3,
+  qwen3_next, qwen3_vl, roberta, t5
+quantization: nf4 | 193 | adapters, flat_adapters, images, linear, litgpt, pairs, pairs_beside, quantized,
   sharded_bits, sharded_more, tiled, zero | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, llama under litgpt, llava, ministral3, mistral, mistral3, mixtral, mpt, neox under
   litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_next, qwen3_vl, roberta, t5, xlm-roberta | bart, bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm,
-  glm4, gpt2, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mpt, neox, neox under litgpt, opt, phi,
-  phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
-quantization: nf4-double | 115 | adapters, flat_adapters, images, liger, litgpt, more_families, pairs, quantized,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, t5, xlm-roberta | bart, bert, bloom, falcon under litgpt, gemma,
+  gemma2, gemma3, glm, glm4, gpt2, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mpt, neox, neox
+  under litgpt, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
+quantization: nf4-double | 116 | adapters, flat_adapters, images, liger, litgpt, more_families, pairs, quantized,
   sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4,
   gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3,
-  qwen2, qwen3, qwen3_vl, roberta, t5 | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2,
-  gpt_neo, llama, llama under litgpt, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_vl, roberta,
-  t5
+  qwen2, qwen3, qwen3_vl, qwen3_vl_moe, roberta, t5 | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm,
+  glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi3,
+  qwen3_vl, roberta, t5
 trained_blocks: badam | 15 | turns | gemma, gpt_neox, mistral, opt, phi, phi3, qwen2, qwen3 | gemma, llama, neox,
   opt, phi, phi3
 trained_blocks: lisa | 20 | turns | gemma, gpt_neox, llama, mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma,
@@ -380,7 +383,7 @@ activation_checkpointing: full + adapter: ia3 | 111 | adapted, adapters, adapter
   linear, more_families, pairs, pairs_beside, quantized, sharded_units, zero_adapters | bart, bert, bloom, chatglm,
   clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
   ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 839 | adapted, adapters, adapters_more, flat_adapters,
+activation_checkpointing: full + adapter: lora | 847 | adapted, adapters, adapters_more, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   replicated, sharded_activations, sharded_bits, sharded_more, sharded_units, torchtune, torchtune_units, zero,
   zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3,
@@ -392,7 +395,7 @@ activation_checkpointing: full + adapter: modules_to_save | 79 | adapted, adapte
   gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 306 | checkpoints, fully_shard_more, images, liger,
+activation_checkpointing: full + checkpoint_reentrant: true | 310 | checkpoints, fully_shard_more, images, liger,
   linear, more_families, pairs, replicated, zero | bert, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, llama,
   ministral3, mistral3, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
@@ -402,7 +405,7 @@ activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimiz
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 401 | adapters, frozen, fully_shard_more, hosted, images, liger,
+activation_checkpointing: full + frozen: parts | 404 | adapters, frozen, fully_shard_more, hosted, images, liger,
   linear, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_units, turns, zero,
   zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt,
@@ -423,7 +426,7 @@ activation_checkpointing: full + loss: dpo | 181 | losses_more, pairs, preferenc
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 activation_checkpointing: full + loss: fp32-logits | 27 | losses, returned, titan, titan_units | bert, llama, llama
   under torchtitan
-activation_checkpointing: full + loss: fused | 125 | heads, images, losses, losses_more, more_families, quantized |
+activation_checkpointing: full + loss: fused | 126 | heads, images, losses, losses_more, more_families, quantized |
   bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral, mpt, neox, opt, phi3,
   qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: half-logits | 26 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4,
@@ -434,11 +437,11 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 196 | flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + max_gradient_norm | 197 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, master, more_families, optimizers, precisions, replicated, sharded_bits,
   sharded_more, sharded_units, tiled, titan, titan_replicas, titan_units, turns, zero | bert, bloom, gemma, gemma2,
   gemma3_images, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mistral3, neox, olmo2, phi, qwen3_vl, vit
-activation_checkpointing: full + offload: activations | 261 | checkpoints, flat_adapters, flat_host,
+activation_checkpointing: full + offload: activations | 264 | checkpoints, flat_adapters, flat_host,
   host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations | bert, bloom, deepseek,
   falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
   ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
@@ -449,13 +452,13 @@ activation_checkpointing: full + offload: optimizer | 83 | flat_adapters, flat_h
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
-activation_checkpointing: full + optimizer: adafactor | 99 | adapted, adapters_more, checkpoints, frozen, halves,
+activation_checkpointing: full + optimizer: adafactor | 101 | adapted, adapters_more, checkpoints, frozen, halves,
   images, moe, more_families, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek,
   glm4_moe, gpt2, gpt_neo, llama, llava, mistral3, mixtral, qwen3_vl, qwen_moe, vit
-activation_checkpointing: full + optimizer: adam | 80 | adapted, adapters_more, fully_shard_more, halves, images,
+activation_checkpointing: full + optimizer: adam | 82 | adapted, adapters_more, fully_shard_more, halves, images,
   liger, master, more_families, optimizers, precisions, random, turns, vision | bert, clip, gemma3_images, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
-activation_checkpointing: full + optimizer: adamw-8bit | 21 | flat_parameter, images, liger, optimizers, precisions |
+activation_checkpointing: full + optimizer: adamw-8bit | 24 | flat_parameter, images, liger, optimizers, precisions |
   gpt2, llama, qwen3_vl
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: adamw-paged | 10 | flat_parameter, images, liger, optimizers | bert,
@@ -472,7 +475,7 @@ activation_checkpointing: full + optimizer: rmsprop | 140 | adapted, adapters_mo
   replicated, seq2seq, vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm4_moe, gpt2, gpt_neo,
   gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
   qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd | 298 | adapted, adapters_more, attention, checkpoints, families,
+activation_checkpointing: full + optimizer: sgd | 301 | adapted, adapters_more, attention, checkpoints, families,
   frozen, fully_shard_more, halves, hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, replicated, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
   gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral,
@@ -518,7 +521,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 70 | host_activation
   | bert, bloom, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, qwen2_vl,
   qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1733 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: amp | 1742 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations, hosted, images, liger,
   linear, litgpt, lora_parts, losses, losses_more, moe, more_families, optimizers, padding, pairs, pairs_beside,
@@ -535,14 +538,14 @@ activation_checkpointing: full + precision: fsdp | 209 | flat_adapters, flat_hos
   sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, bloom, falcon under litgpt, gemma, gemma2,
   gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mpt
   under llm-foundry, neox, neox under litgpt, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta
-activation_checkpointing: full + precision: mixed | 835 | adapters, attention, checkpoints, compile, evaluation,
+activation_checkpointing: full + precision: mixed | 837 | adapters, attention, checkpoints, compile, evaluation,
   evaluation_more, families, frozen, heads, host_activations, hosted, images, liger, linear, losses, losses_more,
   master, moe, more_families, padding, pairs, pairs_beside, preference, random, replicated, seq2seq, smoothing, suite,
   vision, zero, zero_adapters, zero_offload | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
   gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mistral3,
   mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
   roberta, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1430 | adapted, adapters, adapters_more, attention, checkpoints,
+activation_checkpointing: full + precision: pure | 1436 | adapted, adapters, adapters_more, attention, checkpoints,
   compile, compile_more, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger, linear, litgpt,
   litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs, pairs_beside,
@@ -554,14 +557,14 @@ activation_checkpointing: full + precision: pure | 1430 | adapted, adapters, ada
   phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
-activation_checkpointing: full + quantization: int8 | 60 | adapters, images, linear, pairs, pairs_beside, quantized |
+activation_checkpointing: full + quantization: int8 | 61 | adapters, images, linear, pairs, pairs_beside, quantized |
   bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, ministral3, mpt, opt, phi, phi3, qwen3_next,
   qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 129 | adapters, flat_adapters, images, linear, litgpt, pairs,
+activation_checkpointing: full + quantization: nf4 | 131 | adapters, flat_adapters, images, linear, litgpt, pairs,
   pairs_beside, quantized, sharded_bits, sharded_more, zero | bart, bert, bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, ministral3, mistral3, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
   qwen3_next, qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4-double | 68 | adapters, flat_adapters, images, liger, litgpt,
+activation_checkpointing: full + quantization: nf4-double | 69 | adapters, flat_adapters, images, liger, litgpt,
   more_families, pairs, quantized, sharded_bits, sharded_more, zero | bart, bloom, gemma, glm, glm4, gpt2, gpt_neo,
   llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, roberta
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
@@ -761,7 +764,7 @@ adapter: lora + adapter: modules_to_save | 104 | adapted, adapters, adapters_mor
   mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families |
   deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 84 | fully_shard_more, images, liger, more_families, pairs, replicated,
+adapter: lora + checkpoint_reentrant: true | 87 | fully_shard_more, images, liger, more_families, pairs, replicated,
   zero | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_vl
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
@@ -790,13 +793,13 @@ adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adap
 adapter: lora + offload: parameters | 25 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, t5
 adapter: lora + optimizer: adafactor | 13 | adapters_more, images, quantized | clip, deepseek, llava, mixtral,
   qwen3_vl, qwen_moe
-adapter: lora + optimizer: adam | 15 | adapted, adapters_more, fully_shard_more, images, liger, more_families | clip,
+adapter: lora + optimizer: adam | 16 | adapted, adapters_more, fully_shard_more, images, liger, more_families | clip,
   gpt_oss, llama, llava, qwen2_5_vl, qwen2_vl, qwen3_vl
-adapter: lora + optimizer: adamw-8bit | 4 | images, liger | qwen3_vl
+adapter: lora + optimizer: adamw-8bit | 7 | images, liger | qwen3_vl
 adapter: lora + optimizer: adamw-paged | 4 | images, liger | olmo2, qwen3_vl
 adapter: lora + optimizer: rmsprop | 39 | adapted, adapters_more, fully_shard_more, more_families, quantized | bart,
   clip, deepseek, glm4_moe, gpt_neo, llava, mixtral, qwen_moe, resnet, roberta, starcoder2, t5, vit
-adapter: lora + optimizer: sgd | 49 | adapted, adapters_more, images, quantized | bart, chatglm, clip, deepseek,
+adapter: lora + optimizer: sgd | 50 | adapted, adapters_more, images, quantized | bart, chatglm, clip, deepseek,
   falcon, glm, glm4, llava, mixtral, qwen3_vl, qwen_moe, resnet, roberta, vit
 adapter: lora + optimizer: sgd-momentum | 152 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
   litgpt, more_families, quantized, torchtune, torchtune_units | bart, bert, bloom, clip, deepseek, falcon under
@@ -821,7 +824,7 @@ adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4
   qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
   opt, qwen3_vl, t5
-adapter: lora + precision: amp | 592 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: amp | 598 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   replicated, sharded_activations, sharded_bits, sharded_units, tiled | bart, bert, bloom, chatglm, clip, deepseek,
   falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llama
@@ -832,7 +835,7 @@ adapter: lora + precision: fsdp | 74 | flat_adapters, fully_shard_more, sharded_
   qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 487 | adapted, adapters, adapters_more, compile_more, flat_adapters,
+adapter: lora + precision: pure | 489 | adapted, adapters, adapters_more, compile_more, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   replicated, sharded_activations, sharded_bits, sharded_more, tiled, torchtune, torchtune_units | bart, bert, bloom,
   chatglm, clip, deepseek, falcon, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
@@ -841,14 +844,14 @@ adapter: lora + precision: pure | 487 | adapted, adapters, adapters_more, compil
   roberta, starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 88 | adapters, images, liger, linear, pairs, pairs_beside, quantized | bart,
+adapter: lora + quantization: int8 | 89 | adapters, images, liger, linear, pairs, pairs_beside, quantized | bart,
   bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mixtral, mpt, opt, phi,
   phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 180 | adapters, flat_adapters, images, linear, litgpt, pairs, pairs_beside,
+adapter: lora + quantization: nf4 | 182 | adapters, flat_adapters, images, linear, litgpt, pairs, pairs_beside,
   quantized, sharded_bits, sharded_more, tiled, zero | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm,
   glm4, gpt2, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mpt, neox, neox under litgpt, opt, phi,
   phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4-double | 104 | adapters, flat_adapters, images, liger, litgpt, more_families,
+adapter: lora + quantization: nf4-double | 105 | adapters, flat_adapters, images, liger, litgpt, more_families,
   pairs, quantized, sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3,
   glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3,
   qwen3_vl, roberta, t5
@@ -915,7 +918,7 @@ checkpoint_reentrant: true + optimizer: adafactor | 19 | checkpoints, more_famil
 checkpoint_reentrant: true + optimizer: adam | 4 | fully_shard_more, images, liger | llama, qwen2_5_vl
 checkpoint_reentrant: true + optimizer: adamw-paged | 1 | liger | llama
 checkpoint_reentrant: true + optimizer: rmsprop | 4 | checkpoints | gemma, llama, opt
-checkpoint_reentrant: true + optimizer: sgd | 21 | checkpoints, images | bert, gemma3, gpt2, llama, neox, phi,
+checkpoint_reentrant: true + optimizer: sgd | 22 | checkpoints, images | bert, gemma3, gpt2, llama, neox, phi,
   qwen3_vl
 checkpoint_reentrant: true + optimizer: sgd-momentum | 5 | checkpoints, images | gemma3, gemma3_images, llama, neox,
   phi3
@@ -927,13 +930,13 @@ checkpoint_reentrant: true + parallel.sharding: fsdp | 2 | fully_shard_more | qw
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 2 | zero | qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 132 | checkpoints, images, liger, linear, pairs, tiled, turns | bert,
+checkpoint_reentrant: true + precision: amp | 135 | checkpoints, images, liger, linear, pairs, tiled, turns | bert,
   gemma, gemma2, gemma3, glm4, gpt2, llama, ministral3, mistral3, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_next, qwen3_vl, qwen_moe
 checkpoint_reentrant: true + precision: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen2_vl
 checkpoint_reentrant: true + precision: mixed | 35 | checkpoints, more_families, pairs, zero | bert, gemma, gemma2,
   gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: pure | 112 | checkpoints, images, liger, linear, more_families, pairs,
+checkpoint_reentrant: true + precision: pure | 113 | checkpoints, images, liger, linear, more_families, pairs,
   replicated, tiled | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, ministral3, mistral3, mixtral, neox,
   opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
@@ -999,15 +1002,15 @@ frozen: parts + loss: fused | 8 | quantized | gpt2, llama
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
 frozen: parts + max_gradient_norm | 20 | fully_shard_more, images, liger, replicated, turns, zero | bert, gpt2,
   llama, mistral3, neox, phi
-frozen: parts + offload: activations | 40 | hosted, images, liger, more_families, pairs, tiled | bert, bloom, gemma3,
+frozen: parts + offload: activations | 41 | hosted, images, liger, more_families, pairs, tiled | bert, bloom, gemma3,
   gpt2, gpt_neo, gpt_oss, llama, llama4, olmoe, opt, phi, phi3, qwen3_vl
 frozen: parts + optimizer: adafactor | 13 | frozen, more_families | clip, deepseek, gpt_neo, llava, mixtral,
   qwen_moe, vit
-frozen: parts + optimizer: adam | 13 | frozen, fully_shard_more, images, more_families, turns | clip, gpt_neo,
+frozen: parts + optimizer: adam | 14 | frozen, fully_shard_more, images, more_families, turns | clip, gpt_neo,
   llama4, llava, olmo2, phi, qwen3_vl
 frozen: parts + optimizer: rmsprop | 34 | frozen, fully_shard_more, more_families | bart, clip, deepseek, glm4_moe,
   gpt_neo, mixtral, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + optimizer: sgd | 39 | frozen, fully_shard_more, images, liger, more_families, tiled | bart, chatglm,
+frozen: parts + optimizer: sgd | 40 | frozen, fully_shard_more, images, liger, more_families, tiled | bart, chatglm,
   deepseek, glm, glm4, glm4_moe, gpt_oss, llama, llava, mixtral, qwen3_vl, resnet, roberta, starcoder2, t5, vit
 frozen: parts + optimizer: sgd-momentum | 40 | adapters, frozen, images, more_families, quantized | bart, bert, clip,
   deepseek, gemma2, gemma3, gpt_oss, llama, mixtral, olmo2, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2
@@ -1020,17 +1023,17 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 12 | fully_shard_more, sharded
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 181 | adapters, frozen, fully_shard_more, images, liger, linear, lora_parts, masks,
+frozen: parts + precision: amp | 182 | adapters, frozen, fully_shard_more, images, liger, linear, lora_parts, masks,
   more_families, pairs, quantized, tiled, turns | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
   gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, ministral3, mistral3,
   mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
 frozen: parts + precision: fsdp | 10 | fully_shard_more | bert, gpt2, llama, mistral3, neox
-frozen: parts + precision: mixed | 145 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
+frozen: parts + precision: mixed | 146 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
   zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen3_vl, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 222 | adapters, frozen, fully_shard_more, images, liger, linear, lora_parts, masks,
+frozen: parts + precision: pure | 223 | adapters, frozen, fully_shard_more, images, liger, linear, lora_parts, masks,
   more_families, pairs, pairs_beside, quantized, replicated, tiled, turns | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
   llava, ministral3, mistral3, mixtral, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
@@ -1185,7 +1188,7 @@ loss: fused + precision: amp | 76 | fully_shard_more, heads, liger, linear, loss
 loss: fused + precision: fsdp | 2 | fully_shard_more | llama
 loss: fused + precision: mixed | 53 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
-loss: fused + precision: pure | 51 | fully_shard_more, heads, images, linear, losses, more_families, quantized |
+loss: fused + precision: pure | 52 | fully_shard_more, heads, images, linear, losses, more_families, quantized |
   bloom, gemma, gemma2, gemma3, glm4_moe, gpt2, llama, ministral3, mpt, neox, opt, phi3, qwen3_5, qwen3_next, qwen3_vl
 loss: fused + quantization: int8 | 4 | liger, quantized | glm4, llama
 loss: fused + quantization: nf4 | 9 | quantized | gpt2, llama
@@ -1260,7 +1263,7 @@ max_gradient_norm + precision: fsdp | 102 | flat_adapters, flat_host, flat_param
   torchtitan, mistral3, neox, phi, qwen3_vl
 max_gradient_norm + precision: mixed | 43 | images, master, more_families, zero | bert, gemma3_images, glm4_moe,
   gpt2, gpt_neo, llama, mistral3, qwen3_vl
-max_gradient_norm + precision: pure | 83 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore,
+max_gradient_norm + precision: pure | 84 | flat_adapters, flat_host, flat_parameter, fully_shard_more, galore,
   images, liger, linear, optimizers, replicated, sharded_bits, tiled, turns | bert, bloom, gemma, gemma2, gpt2, llama,
   ministral3, mistral3, neox, phi, qwen3_next, qwen3_vl, qwen_moe
 max_gradient_norm + quantization: nf4 | 10 | flat_adapters, images, sharded_bits, zero | gemma2, gpt2, llama,
@@ -1313,7 +1316,7 @@ offload: activations + precision: amp | 122 | checkpoints, flat_host, host_activ
   qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, vit
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
-offload: activations + precision: mixed | 140 | checkpoints, host_activations, hosted, images, more_families, pairs,
+offload: activations + precision: mixed | 142 | checkpoints, host_activations, hosted, images, more_families, pairs,
   selective_more | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama,
   llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
 offload: activations + precision: pure | 150 | checkpoints, flat_host, host_activations, hosted, images, liger,
@@ -1400,7 +1403,7 @@ offload: parameters + quantization: nf4 | 6 | flat_adapters, sharded_more | llam
 offload: parameters + quantization: nf4-double | 2 | flat_adapters, sharded_more | llama
 offload: parameters + weight_dtype: 16 bits | 13 | flat_adapters, sharded_more | llama
 optimizer: adafactor + optimizer_in_backward: true | 8 | checkpoints, optimizers | bert, gpt2, llama
-optimizer: adafactor + precision: amp | 59 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
+optimizer: adafactor + precision: amp | 60 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
   optimizers, precisions, random, suite, vision | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen3_vl,
   qwen_moe, vit
 optimizer: adafactor + precision: pure | 70 | adapters_more, checkpoints, frozen, images, linear, moe, more_families,
@@ -1413,15 +1416,15 @@ optimizer: adafactor + weight_dtype: 16 bits | 9 | adapters_more, halves, precis
   llama, mixtral, qwen_moe, vit
 optimizer: adam + optimizer_in_backward: true | 9 | optimizers, precisions, tiled | bert, gemma2, gpt2, llama
 optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
-optimizer: adam + padding: right | 3 | images, more_families | gpt_neo, qwen2_vl, qwen3_vl
+optimizer: adam + padding: right | 4 | images, more_families | gpt_neo, qwen2_vl, qwen3_vl
 optimizer: adam + parallel.sharding: fsdp | 3 | fully_shard_more | gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: adam + parallel.sharding: fsdp-grad-op | 1 | fully_shard_more | qwen3_vl
-optimizer: adam + precision: amp | 49 | adapted, adapters_more, frozen, fully_shard_more, halves, images, liger,
+optimizer: adam + precision: amp | 50 | adapted, adapters_more, frozen, fully_shard_more, halves, images, liger,
   more_families, optimizers, precisions, random, turns, vision | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
   llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
 optimizer: adam + precision: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen3_vl
 optimizer: adam + precision: mixed | 3 | master | bert, llama
-optimizer: adam + precision: pure | 46 | adapted, adapters_more, frozen, fully_shard_more, hosted, images, liger,
+optimizer: adam + precision: pure | 48 | adapted, adapters_more, frozen, fully_shard_more, hosted, images, liger,
   more_families, optimizers, precisions, random | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, olmo2,
   olmoe, qwen2_vl, qwen3_vl, starcoder2
 optimizer: adam + quantization: int8 | 1 | liger | llama
@@ -1433,13 +1436,13 @@ optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, lla
 optimizer: adamw-8bit + parallel.fsdp_version: 1 | 3 | flat_parameter | llama, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 1 | flat_parameter | opt
-optimizer: adamw-8bit + precision: amp | 18 | images, liger, optimizers, precisions | bert, llama, qwen3_vl
+optimizer: adamw-8bit + precision: amp | 20 | images, liger, optimizers, precisions | bert, llama, qwen3_vl
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
-optimizer: adamw-8bit + precision: pure | 8 | flat_parameter, images, liger, optimizers | gpt2, gpt_oss, llama,
+optimizer: adamw-8bit + precision: pure | 9 | flat_parameter, images, liger, optimizers | gpt2, gpt_oss, llama,
   mistral3, qwen3_vl
-optimizer: adamw-8bit + quantization: int8 | 1 | images | qwen3_vl
-optimizer: adamw-8bit + quantization: nf4 | 1 | images | qwen3_vl
-optimizer: adamw-8bit + quantization: nf4-double | 2 | images, liger | qwen3_vl
+optimizer: adamw-8bit + quantization: int8 | 2 | images | qwen3_vl
+optimizer: adamw-8bit + quantization: nf4 | 2 | images | qwen3_vl
+optimizer: adamw-8bit + quantization: nf4-double | 3 | images, liger | qwen3_vl
 optimizer: adamw-8bit + weight_dtype: 16 bits | 4 | precisions | bert, llama
 optimizer: adamw-8bit-paged + optimizer_in_backward: true | 2 | optimizers | llama
 optimizer: adamw-8bit-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | gpt2, llama
@@ -1505,7 +1508,7 @@ optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | ber
 optimizer: sgd + padding: right | 2 | images | gemma3_images
 optimizer: sgd + parallel.sharding: ddp | 1 | replicated | gpt_neo
 optimizer: sgd + parallel.sharding: fsdp | 6 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
-optimizer: sgd + precision: amp | 213 | adapted, adapters_more, attention, checkpoints, families, frozen,
+optimizer: sgd + precision: amp | 216 | adapted, adapters_more, attention, checkpoints, families, frozen,
   fully_shard_more, halves, images, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
   resnet, seq2seq, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
   gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, mistral3, mixtral, mpt, neox, olmo2,
@@ -1572,7 +1575,7 @@ padding: right + parallel.sharding: ddp | 2 | replicated | glm4_moe, gpt_neo
 padding: right + parallel.sharding: fsdp | 8 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, mistral3
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
-padding: right + precision: amp | 118 | fully_shard_more, images, liger, linear, losses_more, masks, more_families,
+padding: right + precision: amp | 119 | fully_shard_more, images, liger, linear, losses_more, masks, more_families,
   padding, pairs, preference, replicated | bert, deepseek, falcon, gemma2, gemma3_images, glm, glm4, glm4_moe, gpt2,
   gpt_neo, gpt_oss, llama, llama4, ministral3, mistral3, mixtral, mpt, neox, olmo2, qwen2_vl, qwen3_next, qwen3_vl,
   qwen_moe, roberta
@@ -1678,13 +1681,13 @@ parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 58 | adapters, images, liger, linear, pairs, pairs_beside, quantized | bart,
+precision: amp + quantization: int8 | 59 | adapters, images, liger, linear, pairs, pairs_beside, quantized | bart,
   bert, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mixtral, mpt, opt, phi, qwen3_next,
   qwen3_vl, roberta, t5
-precision: amp + quantization: nf4 | 91 | adapters, flat_adapters, images, linear, pairs, pairs_beside, quantized,
+precision: amp + quantization: nf4 | 92 | adapters, flat_adapters, images, linear, pairs, pairs_beside, quantized,
   sharded_bits | bert, bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llava, ministral3, mixtral, mpt, neox,
   opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, t5
-precision: amp + quantization: nf4-double | 53 | adapters, flat_adapters, images, liger, more_families, pairs,
+precision: amp + quantization: nf4-double | 54 | adapters, flat_adapters, images, liger, more_families, pairs,
   quantized, sharded_bits, tiled | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, mixtral, neox, opt,
   phi, phi3, qwen3_vl, roberta, t5
 precision: amp + trained_blocks: badam | 5 | turns | gemma, llama, neox
@@ -1704,7 +1707,7 @@ precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma
   phi, phi3
 precision: pure + quantization: int8 | 30 | adapters, images, liger, pairs, quantized | bart, bert, bloom, gemma2,
   gemma3, glm, glm4, gpt2, llama, llava, mpt, phi, phi3, qwen3_vl, t5
-precision: pure + quantization: nf4 | 68 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized,
+precision: pure + quantization: nf4 | 69 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized,
   sharded_bits, tiled | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under
   litgpt, llava, mistral3, mixtral, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
 precision: pure + quantization: nf4-double | 43 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
