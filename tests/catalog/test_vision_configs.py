@@ -60,6 +60,12 @@ QWEN3_VL: dict[str, Any] = {
     "vision_config": {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "out_hidden_size": 2560}
     | {"deepstack_visual_indexes": [5, 11, 17], "num_position_embeddings": 2304, "model_type": "qwen3_vl"},
 }
+MISTRAL3: dict[str, Any] = {
+    "model_type": "mistral3",
+    "spatial_merge_size": 2,
+    "text_config": {"model_type": "ministral3", "hidden_size": 3072, "num_hidden_layers": 26},
+    "vision_config": {"model_type": "pixtral", "num_hidden_layers": 12, "patch_size": 14, "hidden_act": "silu"},
+}
 QWEN3_VL_MOE: dict[str, Any] = {
     "architectures": ["Qwen3VLMoeForConditionalGeneration"],
     "model_type": "qwen3_vl_moe",
@@ -135,6 +141,27 @@ def test_qwen3_vl_gives_results_of_some_vision_blocks_to_the_first_blocks_of_the
     assert plain.stacks == (24, 36)
 
 
+def test_mistral_3_has_the_text_that_its_configuration_names(tmp_path: Path) -> None:
+    shape = read(tmp_path, MISTRAL3)
+    assert (shape.family, shape.scaled_queries, shape.vision_activation) == ("mistral3", True, "silu")
+    assert (shape.hidden_size, shape.layers, shape.head_size, shape.sliding_window) == (3072, 26, 128, None)
+    assert (shape.vision_layers, shape.patch_size, shape.vision_merge, shape.stacks) == (12, 14, 2, (12, 26))
+    plain = read(tmp_path, {"model_type": "mistral3", "text_config": {"model_type": "mistral", "num_hidden_layers": 8}})
+    assert (plain.scaled_queries, plain.layers, plain.hidden_size, plain.head_size) == (False, 8, 4096, 128)
+    assert (plain.vocabulary_size, plain.sliding_window) == (32000, 4096)  # what MistralConfig has by default
+    assert not plain.tied_embeddings  # what the text says, as a checkpoint with a head of its own is not tied
+    tied = {**MISTRAL3, "text_config": {"model_type": "ministral3", "tie_word_embeddings": True}}
+    assert read(tmp_path, tied).tied_embeddings
+    assert not read(tmp_path, {**tied, "tie_word_embeddings": False}).tied_embeddings
+    bare = read(tmp_path, {"model_type": "mistral3", "tie_word_embeddings": False})
+    assert (bare.hidden_size, bare.vocabulary_size, bare.patch_size, bare.tied_embeddings) == (5120, 131072, 14, False)
+
+
+@pytest.mark.parametrize(("image_size", "tokens"), [(28, 1), (29, 4), (448, 256), (1540, 3025)])
+def test_mistral_3_fills_the_last_square_of_an_image_up(image_size: int, tokens: int, tmp_path: Path) -> None:
+    assert read(tmp_path, MISTRAL3)._replace(image_size=image_size).image_tokens == tokens
+
+
 def test_qwen3_vl_has_experts_in_all_blocks_but_those_that_are_named(tmp_path: Path) -> None:
     shape = read(tmp_path, QWEN3_VL_MOE)
     assert shape.experts is not None
@@ -157,6 +184,13 @@ def test_gemma_3_pools_its_patches_to_tokens_and_bounds_no_logits(tmp_path: Path
         ({**QWEN25_VL, "vision_config": {"window_size": 14}}, "less than a square of 28"),
         ({**QWEN3_VL, "vision_config": {"deepstack_visual_indexes": [8, 27]}}, "there is no block 27 of 27"),
         ({**QWEN3_VL, "vision_config": {"num_position_embeddings": 2300}}, "2300 are no square"),
+        ({**MISTRAL3, "vision_feature_layer": -2}, "vision_feature_layer: only -1 is modelled"),
+        ({**MISTRAL3, "vision_feature_layer": [-1, -2]}, "vision_feature_layer: only -1 is modelled"),
+        ({**MISTRAL3, "multimodal_projector_bias": True}, "multimodal_projector_bias: true is not modelled"),
+        ({**MISTRAL3, "projector_hidden_act": "silu"}, "projector_hidden_act: 'silu' is not modelled"),
+        ({**MISTRAL3, "text_config": {"model_type": "mistral4"}}, "text_config.model_type: 'mistral4' is not modelled"),
+        ({**MISTRAL3, "vision_config": {"model_type": "clip_vision_model"}}, "model_type: 'clip_vision_model'"),
+        ({**MISTRAL3, "vision_config": {"hidden_size": 96}}, "heads of 6 elements have no quarters"),
         ({**QWEN3_VL_MOE, "text_config": {"output_router_logits": True}}, "the load-balancing loss of the router"),
         ({**GEMMA3, "vision_config": {"image_size": 448}}, "vision_use_head: a head that pools"),
         ({**GEMMA3, "vision_config": {"model_type": "clip_vision_model"}}, "vision_config.model_type"),

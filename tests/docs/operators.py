@@ -47,6 +47,7 @@ TITLES = {
     "vramplan.replay.operators.multimodal": "Images among tokens",
     "vramplan.replay.operators.patches": "Patches that a processor has cut",
     "vramplan.replay.operators.ragged": "Images of one row, one by one",
+    "vramplan.replay.operators.one_row": "Images of one row, all at once",
     "vramplan.replay.operators.biased": "Attention with a learned bias",
     "vramplan.replay.operators.fused_loss": "Fused loss",
     "vramplan.replay.operators.liger": "Liger's norms, gated activations and positions",

@@ -197,6 +197,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         },
         "vision_config": FILM_35,
     },
+    "mistral3": {
+        "image_token_index": 1002,
+        "tie_word_embeddings": False,
+        "text_config": {"model_type": "mistral", **GROUPED, "head_dim": 16, "sliding_window": None},
+        "vision_config": {"model_type": "pixtral", **TOWER},
+    },
     "gemma3": {
         "image_token_index": 1002,
         "mm_tokens_per_image": 4,

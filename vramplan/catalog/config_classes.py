@@ -92,6 +92,7 @@ FAMILY_OF = {
     "stablelm": "stablelm",
     "nemotron": "nemotron",
     "helium": "helium",
+    "mistral3": "mistral3",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -137,6 +138,8 @@ NEUTRAL: dict[str, Any] = {
     "vision_full_layers": (),
     "vision_positions": None,
     "vision_deepstack_layers": (),
+    "vision_rotary": False,
+    "scaled_queries": False,
     "projection_size": None,
     "decoder_layers": None,
     "activation_dropout": 0.0,

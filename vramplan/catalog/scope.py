@@ -41,8 +41,8 @@ UNIFIED = (
     "not modelled; Gemma 4 E2B, E4B, 26B-A4B and 31B are, without their towers"
 )
 VISION_LANGUAGE = (
-    "of models that take images and text together LLaVA, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen3.5 and Gemma 3 are "
-    "modelled; give the config.json of the text part, or the text model of the same size"
+    "of models that take images and text together LLaVA, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen3.5, Gemma 3 and "
+    "Mistral 3 are modelled; give the config.json of the text part, or the text model of the same size"
 )
 GGUF = "vramplan plans training only, and a GGUF file is for serving: try gguf-parser, or llama.cpp's llama-fit-params"
 CLOSED = "its weights are not public; models that can be trained are listed by `vramplan models`"

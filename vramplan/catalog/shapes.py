@@ -99,6 +99,8 @@ FIELDS: dict[str, str] = {
     "vision_full_layers": BLOCKS,
     "vision_positions": COUNT,
     "vision_deepstack_layers": BLOCKS,
+    "vision_rotary": FLAG,
+    "scaled_queries": FLAG,
     "projection_size": COUNT,
     "decoder_layers": COUNT,
     "activation_dropout": RATIO,

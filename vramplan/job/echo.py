@@ -274,6 +274,8 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "vision_full_layers": list(model.vision_full_layers),
         "vision_positions": model.vision_positions,
         "vision_deepstack_layers": list(model.vision_deepstack_layers),
+        "vision_rotary": model.vision_rotary,
+        "scaled_queries": model.scaled_queries,
         "projection_size": model.projection_size,
         "sliding_window_start": model.sliding_window_start,
         "new_decoder_architecture": model.new_decoder_architecture,

@@ -20,13 +20,8 @@ def batch_of(job: Job, model: Any, device: str) -> dict[str, Any]:
     size, shape = job.micro_batch_size, job.model
     assert size is not None
     given: dict[str, Any] = {}
-    if shape.vision_frames is not None:
-        given |= images_in_patches(job, model, device)
-    elif shape.takes_images:
-        assert shape.channels is not None
-        assert job.image_size is not None
-        images = (size, shape.channels, job.image_size, job.image_size)
-        given["pixel_values"] = torch.randn(*images, device=device, dtype=dtype_in(model))
+    if shape.takes_images:
+        given |= images(job, model, device)
     if shape.takes_text:
         if shape.any_image_size:  # the code asks which of them stand for images
             tokens = known([_of_images(job, model) for _ in range(size)], device)
@@ -35,7 +30,7 @@ def batch_of(job: Job, model: Any, device: str) -> dict[str, Any]:
             if shape.image_tokens:
                 tokens[:, : shape.image_tokens] = model.config.image_token_id
         given["input_ids"] = tokens
-        if shape.vision_merge is not None and shape.vision_frames is None:
+        if shape.vision_merge is not None and not shape.any_image_size:
             kinds = torch.zeros_like(tokens)
             kinds[:, : shape.image_tokens] = 1
             given["token_type_ids"] = kinds
@@ -47,6 +42,20 @@ def batch_of(job: Job, model: Any, device: str) -> dict[str, Any]:
     if job.packing:
         given["position_ids"] = positions(size, job.sequence_length, device)
     return given
+
+
+def images(job: Job, model: Any, device: str) -> dict[str, Any]:
+    """One image for each sample, as the processor of the model gives it."""
+    size, shape = job.micro_batch_size, job.model
+    if shape.vision_frames is not None:
+        return images_in_patches(job, model, device)
+    assert size is not None
+    assert shape.channels is not None
+    assert job.image_size is not None
+    edge = isqrt(shape.image_patches) * (shape.patch_size or 0) if shape.any_image_size else job.image_size
+    pixels = torch.randn(size, shape.channels, edge, edge, device=device, dtype=dtype_in(model))
+    sizes = {"image_sizes": known([[edge, edge]] * size, device)} if shape.any_image_size else {}
+    return {"pixel_values": pixels, **sizes}
 
 
 def images_in_patches(job: Job, model: Any, device: str) -> dict[str, Any]:

@@ -93,6 +93,8 @@ def scratch_rules() -> dict[Any, Callable[..., int]]:
         aten._foreach_norm.Scalar: foreach_norm,
         aten.index.Tensor: masked_places,
         aten._linalg_svd.default: copied_matrix,
+        aten.im2col.default: copied_image,
+        aten.col2im.default: copied_image,
         aten.convolution.default: copied_channels,
         aten.convolution_backward.default: lambda _, x, weight, *__: copied_channels(x, weight),
     }
@@ -107,6 +109,35 @@ def copied_channels(x: Any, weight: Any, *_: Any) -> int:
     if weight.dim() != one_dimension or x.is_contiguous():
         return 0
     copied: int = x.numel() * x.element_size()
+    return copied
+
+
+def unfolded(x: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
+    """`F.unfold` of images [B, C, h, w], which is a kernel of its own and no indexing.
+
+    Source: aten/src/ATen/native/cuda/Im2Col.cu.
+    """
+    places = 1
+    for i in range(2):
+        reach = x.shape[2 + i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1
+        places *= reach // stride[i] + 1
+    return x.new_empty(x.shape[0], x.shape[1] * kernel[0] * kernel[1], places)
+
+
+def folded(x: Any, size: Any, kernel: Any, *_: Any) -> Any:
+    """The gradient of what was unfolded.
+
+    Source: aten/src/ATen/native/cuda/Col2Im.cu.
+    """
+    return x.new_empty(x.shape[0], x.shape[1] // (kernel[0] * kernel[1]), *size)
+
+
+def copied_image(x: Any, *_: Any) -> int:
+    """Bytes: what is unfolded or folded is copied before, unless it is contiguous.
+
+    Source: aten/src/ATen/native/cuda/Im2Col.cu, im2col_out_cuda_template; Col2Im.cu, col2im_out_cuda_template.
+    """
+    copied: int = 0 if x.is_contiguous() else x.numel() * x.element_size()
     return copied
 
 

@@ -43,6 +43,8 @@ def stand_ins(truth: Truth) -> dict[Any, Callable[..., Any]]:
         aten._amp_update_scale_.default: lambda scale, *_: scale,
         aten._grouped_mm.default: _grouped,
         aten.constant_pad_nd.default: kernels.padded,
+        aten.im2col.default: kernels.unfolded,
+        aten.col2im.default: kernels.folded,
         aten._fused_rms_norm.default: kernels.normed,
         aten._fused_rms_norm_backward.default: kernels.of_normed,
         aten.index.Tensor: _indexed,

@@ -35,6 +35,7 @@ OWN = (
     "vramplan.replay.operators.multimodal",
     "vramplan.replay.operators.patches",
     "vramplan.replay.operators.ragged",
+    "vramplan.replay.operators.one_row",
     "vramplan.replay.operators.fused_loss",
     "vramplan.replay.operators.liger",
     "vramplan.replay.operators.experts",

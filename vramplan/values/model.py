@@ -134,6 +134,8 @@ class ModelShape(NamedTuple):
     vision_full_layers: tuple[int, ...] = ()  # Qwen2.5-VL: vision blocks that look at the whole image, from 0
     vision_positions: int | None = None  # Qwen3-VL: learned positions, interpolated to the patches of an image
     vision_deepstack_layers: tuple[int, ...] = ()  # Qwen3-VL: vision blocks whose results the first text blocks get too
+    vision_rotary: bool = False  # Pixtral: patches of whole images of any size, told apart by rotary positions alone
+    scaled_queries: bool = False  # Ministral 3: queries are scaled by their places
     projection_size: int | None = None  # CLIP: elements of the vectors that images and texts are compared by
     decoder_layers: int | None = None  # encoder-decoder models: `layers` is the encoder's
     activation_dropout: float = 0.0  # BART: inside the feed-forward layer
@@ -173,14 +175,18 @@ class ModelShape(NamedTuple):
     def image_patches(self) -> int:
         """Patches of an image; where squares of them make tokens, the image is brought to a whole number of squares.
 
-        Source: transformers 5.23, models/qwen2_vl/image_processing_qwen2_vl.py, smart_resize.
+        Pixtral's processor fills the last square up, that of Qwen2-VL takes the nearest number of squares.
+        Source: transformers 5.23, models/qwen2_vl/image_processing_qwen2_vl.py, smart_resize;
+        models/pixtral/image_processing_pixtral.py, _num_image_tokens.
         """
         if self.image_size is None or self.patch_size is None:
             return 0
         merge = self.vision_merge
         if merge is None or not self.any_image_size:
             return int((self.image_size // self.patch_size) ** 2)
-        return (max(1, round(self.image_size / (self.patch_size * merge))) * merge) ** 2
+        square = self.patch_size * merge
+        squares = -(-self.image_size // square) if self.vision_rotary else max(1, round(self.image_size / square))
+        return (squares * merge) ** 2
 
     @property
     def patch(self) -> tuple[int, ...]:
@@ -192,7 +198,7 @@ class ModelShape(NamedTuple):
     @property
     def any_image_size(self) -> bool:
         """Whether images keep about their size, whatever it is, and with it their number of tokens."""
-        return self.vision_frames is not None
+        return self.vision_frames is not None or self.vision_rotary
 
     @property
     def code(self) -> str:

@@ -19,7 +19,7 @@ TYPES = {
             "head_size": 128,
             "max_positions": 262144,
         },
-        fixed={**FIXED, "qkv_bias": False, "output_bias": False, "mlp_bias": False},
+        fixed={**FIXED, "qkv_bias": False, "output_bias": False, "mlp_bias": False, "scaled_queries": True},
         keys={**KEYS, "sliding_window": ("sliding_window", COUNT)},
         grouped=True,
         own_head_size=True,

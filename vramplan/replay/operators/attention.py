@@ -6,6 +6,8 @@ operators, so they are agreement with the reading of a source, not with a measur
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramplan.replay.operators.views import (
     Grads,
     autocast_half,
@@ -121,13 +123,15 @@ def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return out
 
 
-def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, wider: Tensor | None = None) -> Tensor:
     """The memory-efficient kernel: new, [B, S, a, d] in memory; the logsumexp (rows padded to 32), seed and offset.
 
+    Where all samples stand in one row, as the images of Pixtral, the batch is 1 and the row is as long as they are.
     Saves `q`: the scores are made again from q and k.
     Saves `k`: the scores are made again from q and k.
     Saves `v`: the gradient of the probabilities is the incoming one times v.
     Saves `bias`: a mask, where there is one, is added to the scores again.
+    Saves `wider`: the copy of the mask of a row that is kept in its place, where its rows were too short.
     Saves `out`: the row sums of the softmax's gradient are those of the incoming one times the output.
     Saves `lse`: it turns the scores back into probabilities.
     Saves `seed`: the dropout mask is drawn again from it.
@@ -139,13 +143,18 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
     batch, heads, length, width = q.shape
     kv_length = k.shape[2]
     value_width = v.shape[3]  # values may be narrower or wider than queries and keys
-    per_sample = batch // tape.batch
+    row = length // tape.batch if q.batched and batch < tape.batch else None  # of one sample, where all are in one
+    per_sample = 1 if row is not None else batch // tape.batch
 
-    parts = (heads * round_up(length, EFFICIENT_ROWS) * width * 4, heads * length * 4)
-    per_sample_bytes = per_sample * sum(parts)
+    def parts(length: int) -> tuple[int, int]:
+        return heads * round_up(length, EFFICIENT_ROWS) * width * 4, heads * length * 4
+
+    per_sample_bytes = per_sample * (heads * row * (width + 1) * 4 if row is not None else sum(parts(length)))
 
     def workspace_bytes(samples: int) -> int:
-        return sum(rounded(per_sample * samples * part) for part in parts)
+        if row is not None:
+            return sum(rounded(part) for part in parts(row * samples))
+        return sum(rounded(per_sample * samples * part) for part in parts(length))
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
@@ -155,7 +164,7 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
         tape.workspace("efficient_attention_backward", workspace_bytes, per_sample_bytes)
         return grads
 
-    saves = (q, k, v) if bias is None else (q, k, v, bias)
+    saves = [one for one in (q, k, v, bias, wider) if one is not None]
     node = tape.record("efficient_attention", (q, k, v), backward, saves)
     kept = tape.recall() if tape.selective else None
     if kept is not None:
@@ -164,12 +173,21 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
     out = _stored_by_position(tape, "efficient_attention", q, node, value_width)
     rows = 0 if tape.no_grad else round_up(length, EFFICIENT_LSE)  # nobody will ask for it where nothing is recorded
     lse = tape.new("efficient_attention", (batch, heads, rows), FP32, q.batched)
+    if row is not None and rows:
+        assert lse.storage is not None
+        _resize_row(tape, lse.storage.index, lambda samples: heads * round_up(row * samples, EFFICIENT_LSE) * 4)
     seed = tape.new("efficient_attention", (1,), INT64, False)
     offset = tape.new("efficient_attention", (1,), INT64, False)
     if tape.selective:
         tape.keep(False, out, lse, seed, offset)
     tape.save(node, out, lse, seed, offset)
     return out
+
+
+def _resize_row(tape: Tape, index: int, size: Callable[[int], int]) -> None:
+    """Give a storage the bytes that a row of so many samples has, which are not as many times those of one."""
+    if not tape.direct:
+        tape.resize(index, 0, size(tape.batch) // tape.batch, lambda samples: rounded(size(samples)))
 
 
 def _again(node: object, kept: tuple[Tensor, ...]) -> Tensor:

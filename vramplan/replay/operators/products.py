@@ -8,11 +8,7 @@ from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.elementwise import add_in_place
 from vramplan.replay.operators.views import Grads, autocast_half, reshape_gradient, view
 from vramplan.replay.recorder import Saved
-from vramplan.replay.tensors import (
-    Parameter,
-    Shape,
-    Tensor,
-)
+from vramplan.replay.tensors import SQUARED, Parameter, Shape, Tensor
 
 
 def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transposed: bool = False) -> Tensor:
@@ -92,9 +88,10 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
     return out
 
 
-def matmul(a: Tensor, b: Tensor) -> Tensor:
+def matmul(a: Tensor, b: Tensor, *, squares: bool = False) -> Tensor:
     """Batched product [B, a, m, k] x [B, a, k, n], or of tensors with more dimensions before these two: new.
 
+    `squares` says that m and n are each of all samples, which stand in one row.
     Operands that cannot be seen as [B*a, m, k] are copied, and the copies are what is saved.
     Saves `a3`: the gradient of the second operand is the first, transposed, times the incoming one.
     Saves `b3`: the gradient of the first operand is the incoming one times the second, transposed.
@@ -108,12 +105,13 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     tape = a3.tape
     need_a, need_b = a3.node is not None, b3.node is not None
     a_shape, b_shape, batched = a3.shape, b3.shape, a3.batched
+    of_b = b3.batched if batched == SQUARED else batched
     work = 2 * count * m * k * n
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
         tape.work(work * (need_a + need_b))
-        second = tape.new("bmm", b_shape, grad.dtype, batched) if need_b else None
+        second = tape.new("bmm", b_shape, grad.dtype, of_b) if need_b else None
         first = tape.new("bmm", a_shape, grad.dtype, batched) if need_a else None
         return (first, second)
 
@@ -123,7 +121,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     if kept is not None:
         return view(kept[0].alias(kept[0].shape, None, node), (*many, m, n))
     tape.work(work)
-    out = tape.new("bmm", (count, m, n), a3.dtype, batched, None, node)
+    out = tape.new("bmm", (count, m, n), a3.dtype, SQUARED if squares else of_b, None, node)
     if tape.selective:
         tape.keep(False, out)
     return view(out, (*many, m, n))

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5283 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5324 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
   foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe,
@@ -16,15 +16,16 @@ activation_checkpointing: full | 5283 | adapted, adapters, adapters_more, attent
   zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
   deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
   glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
-  llama under torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mixtral, mpt, mpt under
-  llm-foundry, nemotron, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
+  llama under torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, mpt
+  under llm-foundry, nemotron, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
   qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
   qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
   bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2,
   gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense,
-  llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, ministral3, mixtral, mpt,
-  mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3,
+  mixtral, mpt, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit
 activation_checkpointing: selective | 312 | block_kinds, decoders, fully_shard_more, linear, losses, more_families,
   replicated, selective, selective_more, seq2seq, sharded_more | apertus, arcee, bart, bert, cohere, cohere2,
   deepseek_v2, deepseek_v3, ernie4_5, exaone4, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
@@ -67,21 +68,21 @@ adapter: ia3 | 201 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
   gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo,
   olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1402 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
+adapter: lora | 1414 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units, tiled, torchtune,
   torchtune_units, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2,
   deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text,
   gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama
-  under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, neox under
-  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, nemotron, neox
+  under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
   roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm,
   clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
   gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
-  llama under torchtune, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit
+  llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo,
+  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text,
   gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta,
@@ -89,14 +90,14 @@ adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_m
   opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 344 | block_kinds, checkpoints, decoders, fully_shard_more, images, liger, linear,
+checkpoint_reentrant: true | 348 | block_kinds, checkpoints, decoders, fully_shard_more, images, liger, linear,
   more_families, pairs, replicated, tiled, turns, zero | apertus, arcee, bert, cohere, cohere2, ernie4_5, exaone4,
   gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neox, granite, helium, hunyuan_v1_dense,
-  llama, ministral3, mistral, mixtral, nemotron, olmo, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm |
+  llama, ministral3, mistral, mistral3, mixtral, nemotron, olmo, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl,
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm |
   apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2,
-  granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, neox, olmo, olmo2, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+  granite, helium, hunyuan_v1_dense, llama, ministral3, mistral3, mixtral, nemotron, neox, olmo, olmo2, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
@@ -107,18 +108,18 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 711 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
-  lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_units, tiled, turns,
+frozen: parts | 719 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
+  lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_units, tiled, turns, zero,
   zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
   ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt,
-  nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm, clip,
-  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron,
-  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit
+  gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mistral3,
+  mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm,
+  clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
+  mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -172,23 +173,25 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 301 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
-  liger, linear, master, more_families, optimizers, precisions, sharded_bits, sharded_more, sharded_units, tiled,
-  titan, titan_replicas, titan_units, turns, zero | bert, bloom, deepseek_v3, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under torchtitan, ministral3, mistral,
-  olmo2, olmo3, phi, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe,
-  smollm3, vit | bert, bloom, deepseek, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama under torchtitan, ministral3, neox, olmo2, phi, qwen3_next, qwen3_vl, qwen_moe, vit
-offload: activations | 522 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, host_activations, hosted,
+max_gradient_norm | 362 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
+  liger, linear, master, more_families, optimizers, precisions, replicated, sharded_bits, sharded_more, sharded_units,
+  tiled, titan, titan_replicas, titan_units, turns, zero | bert, bloom, deepseek_v3, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under torchtitan,
+  ministral3, mistral, mistral3, olmo2, olmo3, phi, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3, vit | bert, bloom, deepseek, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under torchtitan, ministral3, mistral3, neox, olmo2,
+  phi, qwen3_next, qwen3_vl, qwen_moe, vit
+offload: activations | 524 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, host_activations, hosted,
   images, liger, linear, more_families, pairs, selective_more, sharded_activations, tiled | apertus, arcee, bert,
   bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text,
   gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
-  llama4_text, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
-  seed_oss, smollm3, stablelm, vit, xlm-roberta | apertus, arcee, bert, bloom, cohere, deepseek, ernie4_5, exaone4,
-  falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
-  hunyuan_v1_dense, llama, llama4, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+  llama4_text, ministral3, mistral, mistral3, mixtral, mpt, nemotron, olmo, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, vit, xlm-roberta | apertus, arcee, bert, bloom, cohere,
+  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, ministral3, mistral3, mixtral, mpt, nemotron,
+  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -200,18 +203,18 @@ offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_m
 offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more, zero_adapters, zero_offload |
   bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta,
   t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adafactor | 153 | adapted, adapters_more, block_kinds, checkpoints, frozen, halves, images, linear, moe,
+optimizer: adafactor | 154 | adapted, adapters_more, block_kinds, checkpoints, frozen, halves, images, linear, moe,
   more_families, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3,
-  gemma4_text, glm4_moe, gpt2, gpt_neo, llama, llava, ministral3, mistral, mixtral, qwen2, qwen2_moe,
+  gemma4_text, glm4_moe, gpt2, gpt_neo, llama, llava, ministral3, mistral, mistral3, mixtral, qwen2, qwen2_moe,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, vit | bert, clip, deepseek, gemma4,
-  glm4_moe, gpt2, gpt_neo, llama, llava, ministral3, mixtral, qwen3_next, qwen3_vl, qwen_moe, vit
+  glm4_moe, gpt2, gpt_neo, llama, llava, ministral3, mistral3, mixtral, qwen3_next, qwen3_vl, qwen_moe, vit
 optimizer: adam | 129 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
   more_families, optimizers, precisions, random, tiled, turns, vision | bert, clip, gemma2, gemma3, glm4_moe, gpt2,
   gpt_neo, gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3,
   qwen3_vl, qwen3_vl_moe, smollm3, starcoder2, vit | bert, clip, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo,
   gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
-optimizer: adamw-8bit | 33 | flat_parameter, images, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama,
-  mistral, opt, qwen2, qwen3_vl, qwen3_vl_moe | bert, gpt2, gpt_oss, llama, opt, qwen3_vl
+optimizer: adamw-8bit | 34 | flat_parameter, images, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama,
+  mistral, mistral3, opt, qwen2, qwen3_vl, qwen3_vl_moe | bert, gpt2, gpt_oss, llama, mistral3, opt, qwen3_vl
 optimizer: adamw-8bit-paged | 18 | flat_parameter, liger, optimizers | bert, gpt2, llama, llama4_text, mistral,
   qwen2, qwen3 | bert, gpt2, llama, llama4
 optimizer: adamw-paged | 19 | flat_parameter, images, liger, optimizers | bert, gpt2, llama, mistral, olmo3, qwen2,
@@ -240,15 +243,15 @@ optimizer: rmsprop | 275 | adapted, adapters_more, checkpoints, families, frozen
   xlm-roberta | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo,
   gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
   qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 446 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
+optimizer: sgd | 447 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
   hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
   resnet, seq2seq, suite, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma,
   gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava,
-  mistral, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  mistral, mistral3, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
   qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
   chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  resnet, roberta, starcoder2, t5, vit
+  llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum | 515 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, resnet, seq2seq, suite, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
@@ -271,16 +274,16 @@ packing: true | 126 | block_kinds, decoders, liger, linear, losses_more, masks |
   qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus,
   arcee, cohere, deepseek, ernie4_5, exaone4, gemma2, gemma3, gemma4, gpt2, granite, helium, hunyuan_v1_dense, llama,
   llama4, ministral3, mixtral, nemotron, neox, olmo, olmo2, olmoe, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 429 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks,
+padding: right | 432 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks,
   more_families, padding, pairs, pairs_beside, preference, replicated, zero | apertus, arcee, bart, bert, bloom,
   cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma2, gemma3, gemma3_text, gemma4_text, glm,
   glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, ministral3,
-  mistral, mixtral, mpt, nemotron, olmo, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm,
-  starcoder2, t5, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
-  hunyuan_v1_dense, llama, llama4, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, phi3, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+  mistral, mistral3, mixtral, mpt, nemotron, olmo, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss,
+  smollm3, stablelm, starcoder2, t5, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5,
+  exaone4, falcon, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  helium, hunyuan_v1_dense, llama, llama4, ministral3, mistral3, mixtral, mpt, nemotron, neox, olmo, olmo2, phi3,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 88 | sharded_units, titan_units, torchtune_units | llama, llama under torchtitan, llama
   under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
 parallel.fsdp_version: 1 | 204 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
@@ -291,21 +294,22 @@ parallel.fsdp_version: 1 | 204 | flat_adapters, flat_host, flat_parameter, found
 parallel.replicas | 52 | flat_adapters, flat_host, flat_parameter, replicas, sharded_activations, sharded_more,
   sharded_units, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under torchtitan, mistral, opt,
   phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
-parallel.sharding: ddp | 84 | modded, modded_compiled, replicated, sharded_activations, sharded_bits | bert, gemma,
-  gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3,
-  qwen3_vl | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, modded_nanogpt under modded-nanogpt, opt, phi3,
-  qwen3_vl
-parallel.sharding: fsdp | 752 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+parallel.sharding: ddp | 88 | modded, modded_compiled, replicated, sharded_activations, sharded_bits | bert, gemma,
+  gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3,
+  qwen2, qwen3, qwen3_vl | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under
+  modded-nanogpt, opt, phi3, qwen3_vl
+parallel.sharding: fsdp | 760 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units | apertus, arcee, bert, bloom, cohere,
   cohere2, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe,
   gpt2, gpt_neo, gpt_neox, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, llama
-  under torchtune, mistral, mixtral, mpt under llm-foundry, nemotron, neox under litgpt, olmo, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm, vit |
-  apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, mixtral, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+  under torchtune, mistral, mistral3, mixtral, mpt under llm-foundry, nemotron, neox under litgpt, olmo, opt, phi, phi
+  under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm,
+  vit | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
+  llama under torchtitan, llama under torchtune, mistral3, mixtral, mpt under llm-foundry, nemotron, neox, neox under
+  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, vit
 parallel.sharding: fsdp-grad-op | 225 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom, gemma,
   gemma2, gemma3, gemma3_text, gemma4_text, glm, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2,
@@ -316,16 +320,16 @@ parallel.sharding: zero1 | 51 | host_activations, zero, zero_adapters | bert, bl
   gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe,
   qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo,
   llama, mixtral, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, vit
-parallel.sharding: zero2 | 55 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma3_text, gemma4_text,
-  glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_moe, qwen3_vl, roberta, t5, vit | bert, bloom, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo,
-  llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, t5, vit
-parallel.sharding: zero3 | 128 | host_activations, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen2_5_vl,
-  qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
-  gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
+parallel.sharding: zero2 | 57 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma3_text, gemma4_text,
+  glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mistral3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, t5, vit | bert, bloom, gemma, gemma3, gemma4, glm, glm4_moe, gpt2,
+  gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, t5, vit
+parallel.sharding: zero3 | 130 | host_activations, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mistral3, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
+  glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3443 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3461 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, galore, generation, generation_more, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt,
@@ -334,44 +338,45 @@ precision: amp | 3443 | adapted, adapters, adapters_more, attention, block_kinds
   sharded_units, smoothing, suite, tiled, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
   cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
   gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite,
-  helium, hunyuan_v1_dense, llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mixtral, mpt, mpt
-  under llm-foundry, nemotron, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus,
-  arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite,
-  helium, hunyuan_v1_dense, llama, llama under litgpt, llama4, llava, ministral3, mixtral, mpt, mpt under llm-foundry,
-  nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  helium, hunyuan_v1_dense, llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral,
+  mpt, mpt under llm-foundry, nemotron, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
+  xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon
+  under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo,
+  gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral,
+  mpt, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 402 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+precision: fsdp | 407 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, cohere2, ernie4_5, exaone4,
   falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral, mixtral, mpt under
-  llm-foundry, nemotron, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm | apertus, arcee, bert, bloom, cohere, ernie4_5,
-  exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
-  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under llm-foundry,
-  nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm
-precision: mixed | 1631 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
+  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral, mistral3, mixtral,
+  mpt under llm-foundry, nemotron, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm | apertus, arcee, bert, bloom, cohere,
+  ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
+  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mpt under
+  llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+precision: mixed | 1638 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
   evaluation_more, families, frozen, generation, generation_more, heads, host_activations, hosted, images, liger,
   linear, losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random,
   replicated, resnet, selective, selective_more, seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload
   | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
   falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, olmo,
-  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, nemotron,
+  olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
   stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek,
   ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo,
-  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 2974 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+  gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron,
+  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
+precision: pure | 2993 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, modded, modded_compiled, moe,
@@ -381,15 +386,16 @@ precision: pure | 2974 | adapted, adapters, adapters_more, attention, block_kind
   apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
   falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
   gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4_text,
-  llava, ministral3, mistral, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, neox
-  under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm,
-  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
-  llama under torchtune, llama4, llava, ministral3, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under
-  llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  llava, ministral3, mistral, mistral3, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry,
+  nemotron, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart,
+  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama
+  under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, modded_nanogpt under
+  modded-nanogpt, mpt, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
 quantization: int8 | 103 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside, quantized | bart, bert,
@@ -397,15 +403,16 @@ quantization: int8 | 103 | adapters, block_kinds, images, liger, linear, pairs, 
   mixtral, mpt, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, t5,
   xlm-roberta | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3,
   mixtral, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-quantization: nf4 | 210 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt, pairs,
+quantization: nf4 | 212 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt, pairs,
   pairs_beside, quantized, sharded_bits, sharded_more, tiled, zero | apertus, arcee, bart, bert, bloom, cohere,
   cohere2, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox,
-  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llava, ministral3, mistral, mixtral, mpt, nemotron,
-  neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta | apertus, arcee,
-  bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
-  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llava, ministral3, mixtral, mpt, nemotron, neox, neox
-  under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
+  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llava, ministral3, mistral, mistral3, mixtral, mpt,
+  nemotron, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta |
+  apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4,
+  glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llava, ministral3, mistral3, mixtral,
+  mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl,
+  roberta, seed_oss, stablelm, t5
 quantization: nf4-double | 116 | adapters, flat_adapters, images, liger, litgpt, more_families, pairs, quantized,
   sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4,
   gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3,
@@ -436,24 +443,25 @@ activation_checkpointing: full + adapter: ia3 | 114 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 886 | adapted, adapters, adapters_more, block_kinds, decoders,
+activation_checkpointing: full + adapter: lora | 895 | adapted, adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
   quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units, torchtune,
   torchtune_units, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
   exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
   gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4,
-  llava, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  llava, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 79 | adapted, adapters, adapters_more, fully_shard_more,
   pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3,
   gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 325 | block_kinds, checkpoints, decoders,
+activation_checkpointing: full + checkpoint_reentrant: true | 329 | block_kinds, checkpoints, decoders,
   fully_shard_more, images, liger, linear, more_families, pairs, replicated, zero | apertus, arcee, bert, cohere,
   ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense,
-  llama, ministral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, seed_oss, stablelm
+  llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, seed_oss, stablelm
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
 activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimizers, precisions | bert, gpt2, llama,
@@ -461,12 +469,12 @@ activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimiz
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 430 | adapters, block_kinds, decoders, frozen, fully_shard_more,
+activation_checkpointing: full + frozen: parts | 436 | adapters, block_kinds, decoders, frozen, fully_shard_more,
   hosted, images, liger, linear, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_units,
-  turns, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
+  turns, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
   falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
-  hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 18 | galore, precisions | bert, gpt2, llama
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
 activation_checkpointing: full + label_smoothing | 197 | evaluation, evaluation_more, images, losses_more,
@@ -494,24 +502,24 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 156 | flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, galore, images, liger, master, more_families, optimizers, precisions, sharded_bits, sharded_more,
-  sharded_units, tiled, titan, titan_replicas, titan_units, turns, zero | bert, bloom, gemma, gemma2, gemma3_images,
-  glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, neox, olmo2, phi, qwen3_vl, vit
-activation_checkpointing: full + offload: activations | 266 | block_kinds, checkpoints, flat_adapters, flat_host,
+activation_checkpointing: full + max_gradient_norm | 197 | flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, galore, images, liger, master, more_families, optimizers, precisions, replicated, sharded_bits,
+  sharded_more, sharded_units, tiled, titan, titan_replicas, titan_units, turns, zero | bert, bloom, gemma, gemma2,
+  gemma3_images, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mistral3, neox, olmo2, phi, qwen3_vl, vit
+activation_checkpointing: full + offload: activations | 267 | block_kinds, checkpoints, flat_adapters, flat_host,
   host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations | bert, bloom, deepseek,
   falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, vit
+  ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, vit
 activation_checkpointing: full + offload: gradients | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: optimizer | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
-activation_checkpointing: full + optimizer: adafactor | 100 | adapted, adapters_more, checkpoints, frozen, halves,
+activation_checkpointing: full + optimizer: adafactor | 101 | adapted, adapters_more, checkpoints, frozen, halves,
   images, moe, more_families, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek,
-  glm4_moe, gpt2, gpt_neo, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
+  glm4_moe, gpt2, gpt_neo, llama, llava, mistral3, mixtral, qwen3_vl, qwen_moe, vit
 activation_checkpointing: full + optimizer: adam | 82 | adapted, adapters_more, fully_shard_more, halves, images,
   liger, master, more_families, optimizers, precisions, random, turns, vision | bert, clip, gemma3_images, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
@@ -532,11 +540,11 @@ activation_checkpointing: full + optimizer: rmsprop | 140 | adapted, adapters_mo
   replicated, seq2seq, vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm4_moe, gpt2, gpt_neo,
   gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
   qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd | 300 | adapted, adapters_more, attention, checkpoints, families,
+activation_checkpointing: full + optimizer: sgd | 301 | adapted, adapters_more, attention, checkpoints, families,
   frozen, fully_shard_more, halves, hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, replicated, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
-  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt,
-  neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral,
+  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + optimizer: sgd-momentum | 313 | adapted, adapters, adapters_more, checkpoints,
   families, frozen, fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families,
   optimizers, precisions, quantized, random, seq2seq, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
@@ -547,11 +555,11 @@ activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints,
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 38 | liger, losses_more | gpt2, llama, qwen_moe
-activation_checkpointing: full + padding: right | 254 | block_kinds, decoders, fully_shard_more, images, linear,
+activation_checkpointing: full + padding: right | 256 | block_kinds, decoders, fully_shard_more, images, linear,
   losses_more, masks, more_families, padding, pairs, pairs_beside, preference, replicated, zero | apertus, arcee,
   bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, olmo, qwen2_vl, qwen3_next, qwen_moe,
-  roberta, seed_oss, stablelm, t5
+  granite, helium, hunyuan_v1_dense, llama, ministral3, mistral3, mixtral, nemotron, olmo, qwen2_vl, qwen3_next,
+  qwen_moe, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 47 | sharded_units, titan_units, torchtune_units |
   llama, llama under torchtitan, llama under torchtune
 activation_checkpointing: full + parallel.fsdp_version: 1 | 133 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -560,27 +568,27 @@ activation_checkpointing: full + parallel.fsdp_version: 1 | 133 | flat_adapters,
 activation_checkpointing: full + parallel.replicas | 32 | flat_adapters, flat_host, flat_parameter, replicas,
   sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama under
   torchtitan, opt
-activation_checkpointing: full + parallel.sharding: ddp | 26 | replicated, sharded_activations, sharded_bits | bert,
-  gemma4, glm4_moe, gpt2, gpt_neo, llama, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 418 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.sharding: ddp | 29 | replicated, sharded_activations, sharded_bits | bert,
+  gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3, qwen3_vl
+activation_checkpointing: full + parallel.sharding: fsdp | 425 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units |
   apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, llama
-  under torchtune, mixtral, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+  under torchtune, mistral3, mixtral, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 108 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more,
   sharded_units | bert, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
 activation_checkpointing: full + parallel.sharding: zero1 | 33 | host_activations, zero, zero_adapters | bert, gemma,
   gemma2, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, opt, phi3, qwen3_vl, qwen_moe, roberta, vit
-activation_checkpointing: full + parallel.sharding: zero2 | 33 | host_activations, zero, zero_adapters | bert, bloom,
-  gemma3, gemma4, glm4_moe, gpt2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5
-activation_checkpointing: full + parallel.sharding: zero3 | 71 | host_activations, zero, zero_adapters, zero_offload
-  | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, qwen2_vl,
-  qwen3_vl, roberta, t5
+activation_checkpointing: full + parallel.sharding: zero2 | 35 | host_activations, zero, zero_adapters | bert, bloom,
+  gemma3, gemma4, glm4_moe, gpt2, llama, mistral3, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5
+activation_checkpointing: full + parallel.sharding: zero3 | 72 | host_activations, zero, zero_adapters, zero_offload
+  | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt,
+  qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1871 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 1882 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads,
   host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, moe, more_families,
@@ -588,27 +596,27 @@ activation_checkpointing: full + precision: amp | 1871 | adapted, adapters, adap
   seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, turns, vision | apertus,
   arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma,
   gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
-  hunyuan_v1_dense, llama, llama under litgpt, llama4, llava, ministral3, mixtral, mpt, mpt under llm-foundry,
-  nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  hunyuan_v1_dense, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mpt, mpt under
+  llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 220 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + precision: fsdp | 224 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom,
   cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo,
-  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under
+  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mpt under
   llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
   roberta, seed_oss, stablelm
-activation_checkpointing: full + precision: mixed | 861 | adapters, attention, block_kinds, checkpoints, compile,
+activation_checkpointing: full + precision: mixed | 866 | adapters, attention, block_kinds, checkpoints, compile,
   decoders, evaluation, evaluation_more, families, frozen, heads, host_activations, hosted, images, liger, linear,
   losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random, replicated,
   seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom, chatglm,
   clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt,
-  nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1513 | adapted, adapters, adapters_more, attention, block_kinds,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
+  mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: full + precision: pure | 1527 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
   linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs,
@@ -617,19 +625,19 @@ activation_checkpointing: full + precision: pure | 1513 | adapted, adapters, ada
   torchtune, torchtune_units, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek,
   ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
   gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4,
-  llava, ministral3, mixtral, mpt, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, starcoder2, t5, vit
+  llava, ministral3, mistral3, mixtral, mpt, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 64 | adapters, block_kinds, images, linear, pairs,
   pairs_beside, quantized | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, ministral3, mpt,
   opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 146 | adapters, block_kinds, decoders, flat_adapters, images,
+activation_checkpointing: full + quantization: nf4 | 147 | adapters, block_kinds, decoders, flat_adapters, images,
   linear, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more, zero | apertus, arcee, bart, bert,
   bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense,
-  llama, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
-  qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
+  llama, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt,
+  phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + quantization: nf4-double | 69 | adapters, flat_adapters, images, liger, litgpt,
   more_families, pairs, quantized, sharded_bits, sharded_more, zero | bart, bloom, gemma, glm, glm4, gpt2, gpt_neo,
   llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, roberta
@@ -834,8 +842,9 @@ adapter: lora + adapter: modules_to_save | 104 | adapted, adapters, adapters_mor
   mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families |
   deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 85 | fully_shard_more, images, liger, more_families, pairs, replicated,
-  zero | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
+adapter: lora + checkpoint_reentrant: true | 87 | fully_shard_more, images, liger, more_families, pairs, replicated,
+  zero | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_vl
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
@@ -850,8 +859,9 @@ adapter: lora + loss: chunked | 212 | liger, litgpt, torchtune, torchtune_units 
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
 adapter: lora + loss: fused | 21 | liger, quantized | glm4, gpt2, llama
 adapter: lora + loss: tiled | 2 | tiled | llama, phi
-adapter: lora + max_gradient_norm | 68 | flat_adapters, fully_shard_more, liger, sharded_bits, sharded_units, zero |
-  deepseek, gemma, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, olmo2, phi, qwen3_vl
+adapter: lora + max_gradient_norm | 80 | flat_adapters, fully_shard_more, images, liger, replicated, sharded_bits,
+  sharded_units, zero | deepseek, gemma, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, mistral3, olmo2, phi,
+  qwen3_vl
 adapter: lora + offload: activations | 41 | flat_adapters, images, liger, pairs, sharded_activations | bert, bloom,
   gemma2, gemma3_images, glm4, gpt2, llama, mpt, neox, olmo2, phi, phi3, qwen2_5_vl, qwen2_vl
 adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
@@ -879,13 +889,13 @@ adapter: lora + padding: right | 32 | liger, pairs | bert, gpt2, gpt_oss, llama,
 adapter: lora + parallel.fsdp_units: ends | 24 | sharded_units, torchtune_units | llama, llama under torchtune
 adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
-adapter: lora + parallel.sharding: ddp | 10 | replicated, sharded_bits | gemma, glm4_moe, gpt2, gpt_neo, llama, opt,
-  phi3
-adapter: lora + parallel.sharding: fsdp | 204 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
+adapter: lora + parallel.sharding: ddp | 11 | replicated, sharded_bits | gemma, glm4_moe, gpt2, gpt_neo, llama,
+  mistral3, opt, phi3
+adapter: lora + parallel.sharding: fsdp | 205 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_units, torchtune, torchtune_units | apertus, arcee, bert,
   bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, granite,
-  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, mixtral, nemotron, neox, neox under
-  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
+  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, mistral3, mixtral, nemotron, neox, neox
+  under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
 adapter: lora + parallel.sharding: fsdp-grad-op | 45 | flat_adapters, fully_shard_more, sharded_bits, sharded_units |
   gemma, gemma2, gpt2, llama, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
@@ -893,37 +903,37 @@ adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4
   qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
   opt, qwen3_vl, t5
-adapter: lora + precision: amp | 635 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+adapter: lora + precision: amp | 639 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
   flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
-  quantized, sharded_activations, sharded_bits, sharded_units, tiled | apertus, arcee, bart, bert, bloom, chatglm,
-  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama4,
-  llava, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
-  vit
-adapter: lora + precision: fsdp | 73 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_units |
-  bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, phi, phi3, qwen2_5_vl,
-  qwen3_vl
+  quantized, replicated, sharded_activations, sharded_bits, sharded_units, tiled | apertus, arcee, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under
+  litgpt, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi,
+  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit
+adapter: lora + precision: fsdp | 74 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_units |
+  bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, neox, phi, phi3,
+  qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 514 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+adapter: lora + precision: pure | 519 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
   flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
   quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, tiled, torchtune,
   torchtune_units | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
   falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
-  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llava, ministral3, mixtral, mpt, nemotron, neox,
-  neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llava, ministral3, mistral3, mixtral, mpt,
+  nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
 adapter: lora + quantization: int8 | 95 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside,
   quantized | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3,
   mixtral, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 199 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt,
+adapter: lora + quantization: nf4 | 201 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt,
   pairs, pairs_beside, quantized, sharded_bits, sharded_more, tiled, zero | apertus, arcee, bart, bert, cohere,
   ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
-  hunyuan_v1_dense, llama, llama under litgpt, llava, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt,
-  olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
+  hunyuan_v1_dense, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox under
+  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
 adapter: lora + quantization: nf4-double | 105 | adapters, flat_adapters, images, liger, litgpt, more_families,
   pairs, quantized, sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3,
   glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3,
@@ -984,7 +994,8 @@ checkpoint_reentrant: true + loss: chunked | 1 | turns | gemma
 checkpoint_reentrant: true + loss: dpo | 36 | pairs | gemma3, gpt2, llama, phi
 checkpoint_reentrant: true + loss: fused | 3 | liger, more_families | glm4, glm4_moe, llama
 checkpoint_reentrant: true + loss: tiled | 3 | tiled | gemma2, glm4, mixtral
-checkpoint_reentrant: true + max_gradient_norm | 5 | liger, zero | gemma2, glm4, glm4_moe, llama, qwen3_vl
+checkpoint_reentrant: true + max_gradient_norm | 9 | images, liger, zero | gemma2, glm4, glm4_moe, llama, mistral3,
+  qwen3_vl
 checkpoint_reentrant: true + offload: activations | 25 | checkpoints, liger, pairs, tiled | gemma, gemma2, gemma3,
   glm4, gpt2, llama, neox, opt, phi, phi3, qwen_moe
 checkpoint_reentrant: true + optimizer: adafactor | 19 | checkpoints, more_families | bert, glm4_moe, gpt2, llama
@@ -1003,16 +1014,16 @@ checkpoint_reentrant: true + parallel.sharding: fsdp | 2 | fully_shard_more | qw
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 2 | zero | qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 149 | block_kinds, checkpoints, decoders, images, liger, linear, pairs,
+checkpoint_reentrant: true + precision: amp | 151 | block_kinds, checkpoints, decoders, images, liger, linear, pairs,
   tiled, turns | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm4, gpt2, granite,
-  helium, hunyuan_v1_dense, llama, ministral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+  helium, hunyuan_v1_dense, llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 checkpoint_reentrant: true + precision: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen2_vl
 checkpoint_reentrant: true + precision: mixed | 35 | checkpoints, more_families, pairs, zero | bert, gemma, gemma2,
   gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: pure | 114 | block_kinds, checkpoints, images, liger, linear, more_families,
-  pairs, replicated, tiled | bert, gemma, gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, llama, ministral3, mixtral,
-  neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl
+checkpoint_reentrant: true + precision: pure | 116 | block_kinds, checkpoints, images, liger, linear, more_families,
+  pairs, replicated, tiled | bert, gemma, gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, llama, ministral3, mistral3,
+  mixtral, neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 14 | pairs, tiled | gpt2, llama, mixtral, opt, phi3
 checkpoint_reentrant: true + quantization: nf4-double | 3 | liger, pairs | llama
@@ -1074,7 +1085,8 @@ frozen: parts + loss: chunked | 1 | turns | gemma
 frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
 frozen: parts + loss: fused | 8 | quantized | gpt2, llama
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
-frozen: parts + max_gradient_norm | 12 | fully_shard_more, liger, turns | bert, gpt2, llama, neox, phi
+frozen: parts + max_gradient_norm | 20 | fully_shard_more, images, liger, replicated, turns, zero | bert, gpt2,
+  llama, mistral3, neox, phi
 frozen: parts + offload: activations | 41 | hosted, images, liger, more_families, pairs, tiled | bert, bloom, gemma3,
   gpt2, gpt_neo, gpt_oss, llama, llama4, olmoe, opt, phi, phi3, qwen3_vl
 frozen: parts + optimizer: adafactor | 13 | frozen, more_families | clip, deepseek, gpt_neo, llava, mixtral,
@@ -1089,29 +1101,30 @@ frozen: parts + optimizer: sgd-momentum | 40 | adapters, frozen, images, more_fa
   deepseek, gemma2, gemma3, gpt_oss, llama, mixtral, olmo2, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2
 frozen: parts + padding: right | 24 | pairs | bert, gpt2, llama
 frozen: parts + parallel.fsdp_units: ends | 1 | sharded_units | llama
-frozen: parts + parallel.sharding: ddp | 1 | replicated | qwen3_vl
-frozen: parts + parallel.sharding: fsdp | 28 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, neox, qwen3_vl
+frozen: parts + parallel.sharding: ddp | 2 | replicated | mistral3, qwen3_vl
+frozen: parts + parallel.sharding: fsdp | 29 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, mistral3,
+  neox, qwen3_vl
 frozen: parts + parallel.sharding: fsdp-grad-op | 12 | fully_shard_more, sharded_units | llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
-frozen: parts + parallel.sharding: zero2 | 2 | zero_adapters | gpt2, llama
+frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 199 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
+frozen: parts + precision: amp | 201 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
   linear, lora_parts, masks, more_families, pairs, quantized, tiled, turns | apertus, arcee, bart, bert, bloom,
   chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt,
-  nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit
-frozen: parts + precision: fsdp | 9 | fully_shard_more | bert, gpt2, llama, neox
-frozen: parts + precision: mixed | 145 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
-  zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe,
-  resnet, roberta, t5, vit
-frozen: parts + precision: pure | 239 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
+  mixtral, mpt, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+frozen: parts + precision: fsdp | 10 | fully_shard_more | bert, gpt2, llama, mistral3, neox
+frozen: parts + precision: mixed | 146 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
+  zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen3_vl, qwen_moe, resnet, roberta, t5, vit
+frozen: parts + precision: pure | 242 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
   linear, lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, tiled, turns | apertus, arcee,
   bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images,
   gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
-  ministral3, mixtral, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  ministral3, mistral3, mixtral, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 frozen: parts + trained_blocks: badam | 11 | turns | gemma, llama, neox, phi, phi3
 frozen: parts + trained_blocks: lisa | 13 | turns | llama, mixtral, neox, olmo2, phi, phi3
 frozen: parts + weight_dtype: 16 bits | 13 | liger, more_families, pairs, turns | gpt2, gpt_oss, llama, llama4, neox,
@@ -1298,50 +1311,56 @@ loss: vocab-parallel + parallel.replicas | 21 | titan_replicas, titan_units | ll
 loss: vocab-parallel + parallel.sharding: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + parallel.tensor | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + precision: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + offload: activations | 8 | flat_adapters, flat_host, liger, more_families | bloom, glm4, gpt2,
-  gpt_neo, llama, olmo2
+max_gradient_norm + offload: activations | 10 | flat_adapters, flat_host, images, liger, more_families | bloom, glm4,
+  gpt2, gpt_neo, llama, mistral3, olmo2
 max_gradient_norm + offload: gradients | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + offload: optimizer | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + offload: parameters | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
-max_gradient_norm + optimizer: adafactor | 5 | precisions | bert, llama
+max_gradient_norm + optimizer: adafactor | 6 | images, precisions | bert, llama, mistral3
 max_gradient_norm + optimizer: adam | 4 | images, master | bert, llama, qwen3_vl
-max_gradient_norm + optimizer: adamw-8bit | 6 | precisions | bert, llama
+max_gradient_norm + optimizer: adamw-8bit | 7 | images, precisions | bert, llama, mistral3
 max_gradient_norm + optimizer: galore-adamw | 13 | galore | bert, gpt2, llama
 max_gradient_norm + optimizer: lion | 1 | precisions | llama
 max_gradient_norm + optimizer: muon | 1 | precisions | gpt2
 max_gradient_norm + optimizer: rmsprop | 4 | master, precisions | bert, gpt2, llama
-max_gradient_norm + optimizer: sgd | 13 | images, master, optimizers, precisions | bert, gpt2, llama, qwen3_vl
+max_gradient_norm + optimizer: sgd | 14 | images, master, optimizers, precisions | bert, gpt2, llama, mistral3,
+  qwen3_vl
 max_gradient_norm + optimizer: sgd-momentum | 6 | master, precisions | bert, gpt2, llama
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
 max_gradient_norm + packing: true | 1 | liger | llama
-max_gradient_norm + padding: right | 8 | fully_shard_more, liger | bert, gpt2, gpt_oss, llama, olmo2
+max_gradient_norm + padding: right | 11 | fully_shard_more, images, liger | bert, gpt2, gpt_oss, llama, mistral3,
+  olmo2
 max_gradient_norm + parallel.fsdp_units: ends | 23 | sharded_units, titan_units | llama, llama under torchtitan
 max_gradient_norm + parallel.fsdp_version: 1 | 39 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
   gpt2, llama
 max_gradient_norm + parallel.replicas | 14 | flat_adapters, flat_host, flat_parameter, titan_replicas, titan_units |
   llama, llama under torchtitan
-max_gradient_norm + parallel.sharding: fsdp | 116 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm + parallel.sharding: ddp | 4 | replicated | mistral3
+max_gradient_norm + parallel.sharding: fsdp | 124 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   sharded_bits, sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, bloom, gemma, gpt2, llama,
-  llama under torchtitan, neox, phi, qwen3_vl
+  llama under torchtitan, mistral3, neox, phi, qwen3_vl
 max_gradient_norm + parallel.sharding: fsdp-grad-op | 53 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, sharded_bits, sharded_units | gemma, gemma2, gpt2, llama, neox, vit
 max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwen3_vl
-max_gradient_norm + parallel.sharding: zero3 | 7 | zero | gemma3_images, glm4_moe, gpt_neo, qwen3_vl
+max_gradient_norm + parallel.sharding: zero2 | 2 | zero | mistral3
+max_gradient_norm + parallel.sharding: zero3 | 9 | zero | gemma3_images, glm4_moe, gpt_neo, mistral3, qwen3_vl
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 75 | flat_adapters, fully_shard_more, galore, liger, optimizers, precisions,
-  sharded_bits, sharded_units, tiled, turns | bert, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, llama, olmo2, vit
-max_gradient_norm + precision: fsdp | 97 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
+max_gradient_norm + precision: amp | 93 | flat_adapters, fully_shard_more, galore, images, liger, optimizers,
+  precisions, replicated, sharded_bits, sharded_units, tiled, turns | bert, gemma, gemma2, gemma3, glm4, gpt2,
+  gpt_oss, llama, mistral3, olmo2, vit
+max_gradient_norm + precision: fsdp | 102 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
   sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, gemma, gemma2, gpt2, llama, llama under
-  torchtitan, neox, phi, qwen3_vl
-max_gradient_norm + precision: mixed | 36 | master, more_families, zero | bert, gemma3_images, glm4_moe, gpt2,
-  gpt_neo, llama, qwen3_vl
-max_gradient_norm + precision: pure | 66 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
-  galore, images, liger, linear, optimizers, sharded_bits, tiled, turns | bert, bloom, gemma, gemma2, gemma4, gpt2,
-  llama, ministral3, neox, phi, qwen3_next, qwen3_vl, qwen_moe
-max_gradient_norm + quantization: nf4 | 8 | flat_adapters, sharded_bits, zero | gemma2, gpt2, llama, qwen3_vl
+  torchtitan, mistral3, neox, phi, qwen3_vl
+max_gradient_norm + precision: mixed | 43 | images, master, more_families, zero | bert, gemma3_images, glm4_moe,
+  gpt2, gpt_neo, llama, mistral3, qwen3_vl
+max_gradient_norm + precision: pure | 85 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  galore, images, liger, linear, optimizers, replicated, sharded_bits, tiled, turns | bert, bloom, gemma, gemma2,
+  gemma4, gpt2, llama, ministral3, mistral3, neox, phi, qwen3_next, qwen3_vl, qwen_moe
+max_gradient_norm + quantization: nf4 | 10 | flat_adapters, images, sharded_bits, zero | gemma2, gpt2, llama,
+  mistral3, qwen3_vl
 max_gradient_norm + quantization: nf4-double | 11 | flat_adapters, liger, sharded_bits, zero | glm4, gpt_neo, llama,
   phi
 max_gradient_norm + trained_blocks: badam | 1 | turns | phi
@@ -1393,11 +1412,11 @@ offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_act
 offload: activations + precision: mixed | 142 | checkpoints, host_activations, hosted, images, more_families, pairs,
   selective_more | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama,
   llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
-offload: activations + precision: pure | 165 | block_kinds, checkpoints, decoders, flat_host, host_activations,
+offload: activations + precision: pure | 166 | block_kinds, checkpoints, decoders, flat_host, host_activations,
   hosted, images, liger, linear, more_families, pairs, selective_more, sharded_activations, tiled | apertus, arcee,
   bert, bloom, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo,
-  gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
+  gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, ministral3, mistral3, mixtral, mpt, nemotron, neox, olmo,
+  olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 offload: activations + quantization: int8 | 7 | liger, pairs | glm4, gpt2, llama
 offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
 offload: activations + quantization: nf4-double | 3 | liger | gemma2, glm4, olmo2
@@ -1481,9 +1500,9 @@ optimizer: adafactor + optimizer_in_backward: true | 8 | checkpoints, optimizers
 optimizer: adafactor + precision: amp | 60 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
   optimizers, precisions, random, suite, vision | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen3_vl,
   qwen_moe, vit
-optimizer: adafactor + precision: pure | 70 | adapters_more, block_kinds, checkpoints, frozen, images, linear, moe,
+optimizer: adafactor + precision: pure | 71 | adapters_more, block_kinds, checkpoints, frozen, images, linear, moe,
   more_families, quantized, random, suite, vision | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, llama,
-  llava, ministral3, mixtral, qwen3_next, qwen3_vl, qwen_moe, vit
+  llava, ministral3, mistral3, mixtral, qwen3_next, qwen3_vl, qwen_moe, vit
 optimizer: adafactor + quantization: int8 | 1 | quantized | llava
 optimizer: adafactor + quantization: nf4 | 2 | quantized | llava
 optimizer: adafactor + quantization: nf4-double | 1 | quantized | mixtral
@@ -1513,8 +1532,8 @@ optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 1 | flat_parameter | opt
 optimizer: adamw-8bit + precision: amp | 20 | images, liger, optimizers, precisions | bert, llama, qwen3_vl
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
-optimizer: adamw-8bit + precision: pure | 8 | flat_parameter, images, liger, optimizers | gpt2, gpt_oss, llama,
-  qwen3_vl
+optimizer: adamw-8bit + precision: pure | 9 | flat_parameter, images, liger, optimizers | gpt2, gpt_oss, llama,
+  mistral3, qwen3_vl
 optimizer: adamw-8bit + quantization: int8 | 2 | images | qwen3_vl
 optimizer: adamw-8bit + quantization: nf4 | 2 | images | qwen3_vl
 optimizer: adamw-8bit + quantization: nf4-double | 3 | images, liger | qwen3_vl
@@ -1583,11 +1602,11 @@ optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | ber
 optimizer: sgd + padding: right | 2 | images | gemma3_images
 optimizer: sgd + parallel.sharding: ddp | 1 | replicated | gpt_neo
 optimizer: sgd + parallel.sharding: fsdp | 6 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
-optimizer: sgd + precision: amp | 215 | adapted, adapters_more, attention, checkpoints, families, frozen,
+optimizer: sgd + precision: amp | 216 | adapted, adapters_more, attention, checkpoints, families, frozen,
   fully_shard_more, halves, images, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
   resnet, seq2seq, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, mixtral, mpt, neox, olmo2, olmoe, opt,
-  phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
+  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, mistral3, mixtral, mpt, neox, olmo2,
+  olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + precision: fsdp | 4 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: sgd + precision: mixed | 7 | master | llama
 optimizer: sgd + precision: pure | 134 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
@@ -1648,22 +1667,22 @@ packing: true + quantization: int8 | 1 | liger | gemma3
 packing: true + quantization: nf4-double | 1 | liger | mixtral
 packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
 padding: right + parallel.sharding: ddp | 2 | replicated | glm4_moe, gpt_neo
-padding: right + parallel.sharding: fsdp | 7 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama
+padding: right + parallel.sharding: fsdp | 8 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, mistral3
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
-padding: right + precision: amp | 137 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
+padding: right + precision: amp | 138 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
   masks, more_families, padding, pairs, preference, replicated | apertus, arcee, bert, cohere, deepseek, ernie4_5,
   exaone4, falcon, gemma2, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
-  hunyuan_v1_dense, llama, llama4, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-padding: right + precision: fsdp | 3 | fully_shard_more | gemma3_images, gpt2, llama
+  hunyuan_v1_dense, llama, llama4, ministral3, mistral3, mixtral, mpt, nemotron, neox, olmo, olmo2, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+padding: right + precision: fsdp | 4 | fully_shard_more | gemma3_images, gpt2, llama, mistral3
 padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
   deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
-padding: right + precision: pure | 155 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
+padding: right + precision: pure | 156 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
   masks, padding, pairs, pairs_beside, preference | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5,
   exaone4, falcon, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, llama, llama4,
-  ministral3, mixtral, nemotron, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss,
-  stablelm, starcoder2, t5
+  ministral3, mistral3, mixtral, nemotron, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, t5
 padding: right + quantization: int8 | 4 | liger, pairs | gpt2, gpt_oss
 padding: right + quantization: nf4 | 6 | pairs | bert, llama
 padding: right + quantization: nf4-double | 1 | liger | mixtral
@@ -1704,32 +1723,33 @@ parallel.replicas + precision: fsdp | 35 | flat_adapters, flat_host, flat_parame
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
-parallel.sharding: ddp + precision: amp | 20 | replicated, sharded_activations, sharded_bits | bert, gemma, gemma4,
-  glm4_moe, gpt2, gpt_neo, llama, phi3, qwen3_vl
+parallel.sharding: ddp + precision: amp | 22 | replicated, sharded_activations, sharded_bits | bert, gemma, gemma4,
+  glm4_moe, gpt2, gpt_neo, llama, mistral3, phi3, qwen3_vl
 parallel.sharding: ddp + precision: mixed | 4 | replicated | glm4_moe, gpt_neo, qwen3_vl
-parallel.sharding: ddp + precision: pure | 47 | modded, modded_compiled, replicated, sharded_activations,
-  sharded_bits | bert, gemma4, glm4_moe, gpt2, gpt_neo, llama, modded_nanogpt under modded-nanogpt, opt, qwen3_vl
+parallel.sharding: ddp + precision: pure | 48 | modded, modded_compiled, replicated, sharded_activations,
+  sharded_bits | bert, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under modded-nanogpt, opt,
+  qwen3_vl
 parallel.sharding: ddp + quantization: nf4 | 4 | sharded_bits | gemma, llama, opt
 parallel.sharding: ddp + quantization: nf4-double | 4 | sharded_bits | gpt2, llama, phi3
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 124 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp + precision: amp | 125 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units
   | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2,
-  gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, mixtral, nemotron, neox, neox under litgpt,
-  olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp + precision: fsdp | 338 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+  gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, mistral3, mixtral, nemotron, neox, neox under
+  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
+parallel.sharding: fsdp + precision: fsdp | 343 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders,
   sharded_more, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, ernie4_5,
   exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
-  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mixtral, mpt under llm-foundry,
-  nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm
-parallel.sharding: fsdp + precision: pure | 222 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mpt under
+  llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+parallel.sharding: fsdp + precision: pure | 223 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_units, torchtune, torchtune_units | apertus, arcee, bert, bloom, cohere,
   ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense,
-  llama, llama under litgpt, llama under torchtune, mixtral, nemotron, neox, neox under litgpt, olmo, opt, phi, phi
-  under litgpt, phi3, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+  llama, llama under litgpt, llama under torchtune, mistral3, mixtral, nemotron, neox, neox under litgpt, olmo, opt,
+  phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp + quantization: nf4 | 25 | flat_adapters, sharded_bits, sharded_more | bert, gemma, gemma2,
   gemma3, gpt2, llama, opt, phi3
 parallel.sharding: fsdp + quantization: nf4-double | 24 | flat_adapters, sharded_bits, sharded_more | bloom, gemma,
@@ -1752,13 +1772,13 @@ parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 10 | flat_adapters, fu
 parallel.sharding: zero1 + precision: mixed | 51 | host_activations, zero, zero_adapters | bert, bloom, gemma,
   gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, opt, phi, phi3, qwen3_vl, qwen_moe,
   roberta, vit
-parallel.sharding: zero2 + precision: mixed | 55 | host_activations, zero, zero_adapters | bert, bloom, gemma,
-  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  roberta, t5, vit
+parallel.sharding: zero2 + precision: mixed | 57 | host_activations, zero, zero_adapters | bert, bloom, gemma,
+  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, roberta, t5, vit
 parallel.sharding: zero2 + quantization: nf4 | 1 | zero | qwen3_vl
-parallel.sharding: zero3 + precision: mixed | 128 | host_activations, zero, zero_adapters, zero_offload | bert,
-  bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, neox, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_vl, roberta, t5, vit
+parallel.sharding: zero3 + precision: mixed | 130 | host_activations, zero, zero_adapters, zero_offload | bert,
+  bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.sharding: zero3 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
@@ -1792,9 +1812,9 @@ precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma
   phi, phi3
 precision: pure + quantization: int8 | 30 | adapters, images, liger, pairs, quantized | bart, bert, bloom, gemma2,
   gemma3, glm, glm4, gpt2, llama, llava, mpt, phi, phi3, qwen3_vl, t5
-precision: pure + quantization: nf4 | 67 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized,
+precision: pure + quantization: nf4 | 69 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized,
   sharded_bits, tiled | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under
-  litgpt, llava, mixtral, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
+  litgpt, llava, mistral3, mixtral, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
 precision: pure + quantization: nf4-double | 43 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
   sharded_bits, sharded_more | bart, bloom, falcon under litgpt, gemma, gemma2, glm4, gpt2, llama, llama under litgpt,
   mixtral, mpt, neox under litgpt, olmo2, opt, phi, roberta, t5

@@ -1,0 +1,137 @@
+"""Mistral 3 (models/mistral3/configuration_mistral3.py): one configuration for Pixtral's vision encoder and one for a
+Mistral or a Ministral 3 inside of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramplan.catalog.config_classes import FLAG, MODEL_TYPES, Keys, ModelType, tower
+from vramplan.catalog.families.clip import VISION_KEYS as CLIP_KEYS
+from vramplan.catalog.families.clip import read_inside
+from vramplan.catalog.families.llama import DEFAULTS, FIXED
+from vramplan.catalog.families.qwen2_vl import IMAGE_SIZE, quarters
+from vramplan.catalog.fields import Fields, shown
+from vramplan.values.model import ModelShape
+
+TEXTS = ("mistral", "ministral3")  # which text is read where nothing says it is the first
+VISION_KEYS: Keys = {key: one for key, one in CLIP_KEYS.items() if key != "image_size"}
+"""Without the largest size of an image, which is the processor's: the encoder takes any."""
+OF_PIXTRAL: Mapping[str, Any] = {
+    "patch_size": 16,
+    "channels": 3,
+    "vision_layers": 24,
+    "vision_hidden_size": 1024,
+    "vision_attention_heads": 16,
+    "vision_intermediate_size": 4096,
+    "vision_activation": "gelu",
+    "vision_attention_dropout": 0.0,
+}
+"""The defaults of PixtralVisionConfig; where there is no configuration of the images, that of Mistral 3 says others."""
+
+
+def _keys_of(text: str) -> Keys:
+    return {key: one for key, one in MODEL_TYPES[text].keys.items() if key != "tie_word_embeddings"}
+
+
+def _mistral3(fields: Fields, values: dict[str, Any]) -> None:
+    _read_text(fields, values)
+    vision = read_inside(fields, "vision_config", VISION_KEYS, values)
+    if vision is not None:
+        values.update({key: one for key, one in OF_PIXTRAL.items() if key not in values})
+        _only(vision, "model_type", "pixtral")
+    _only(fields, "projector_hidden_act", "gelu")
+    merge = fields.integer("spatial_merge_size", minimum=1) if fields.given("spatial_merge_size") else None
+    if merge is not None:
+        values["vision_merge"] = merge
+    if fields.given("vision_feature_layer") and fields.value("vision_feature_layer") != -1:
+        fields.refuse("vision_feature_layer", "only -1 is modelled, what the last block gives")
+    if fields.boolean("multimodal_projector_bias"):
+        fields.refuse("multimodal_projector_bias", "true is not modelled")
+
+
+def _only(fields: Fields, key: str, word: str) -> None:
+    found = fields.text(key)
+    if found is not None and found != word:
+        fields.refuse(key, f"{shown(found)} is not modelled inside of mistral3 (modelled: {word})")
+
+
+def _read_text(fields: Fields, values: dict[str, Any]) -> None:
+    """The configuration of the text, whose own class has the defaults of what it leaves out."""
+    inside = fields.fields("text_config") if fields.given("text_config") else None
+    named = None if inside is None else inside.text("model_type")
+    if inside is not None and named is not None and named not in TEXTS:
+        message = f"{shown(named)} is not modelled inside of mistral3 (modelled: {', '.join(TEXTS)})"
+        inside.refuse("model_type", message)
+        return
+    text = named or TEXTS[0]
+    read_inside(fields, "text_config", _keys_of(text), values)
+    values["scaled_queries"] = text == TEXTS[1]
+    if inside is None:
+        return
+    if not fields.given("tie_word_embeddings"):
+        # the class would tie them, but from_pretrained does not where the checkpoint's head is not its table, which the
+        # text's configuration says: those of the hub have the key there or nowhere
+        values["tied_embeddings"] = inside.boolean("tie_word_embeddings") is True
+    kind = MODEL_TYPES[text]
+    if kind.adjust is not None:
+        kind.adjust(inside, values)
+    for key, default in kind.defaults.items():
+        if key in TEXT_FIELDS and key not in values and not callable(default):
+            values[key] = default
+    if "head_size" not in values and values.get("attention_heads"):
+        values["head_size"] = values["hidden_size"] // values["attention_heads"]
+
+
+def _written(shape: ModelShape) -> dict[str, Any]:
+    text = TEXTS[shape.scaled_queries]
+    special = {"image_token_index": shape.vocabulary_size - 1, "spatial_merge_size": shape.vision_merge}
+    window = {"sliding_window": shape.sliding_window}  # null is a value of its own
+    return {
+        "text_config": {**tower(text, shape, _keys_of(text)), **window},
+        "vision_config": tower("pixtral", shape, VISION_KEYS),
+        **special,
+    }
+
+
+TEXT_DEFAULTS: dict[str, Any] = {
+    "vocabulary_size": 131072,
+    "hidden_size": 5120,
+    "intermediate_size": 32768,
+    "layers": 40,
+    "attention_heads": 32,
+    "key_value_heads": 8,
+    "head_size": 128,
+    "max_positions": 131072,
+    "sliding_window": None,
+    **{key: DEFAULTS[key] for key in ("activation", "attention_dropout")},
+}
+TEXT_FIELDS = frozenset(TEXT_DEFAULTS)
+
+TYPES = {
+    "mistral3": ModelType(
+        config="Mistral3Config",
+        family="mistral3",
+        tasks=("lm",),
+        written=_written,
+        defaults={
+            "image_size": IMAGE_SIZE,
+            **OF_PIXTRAL,
+            "patch_size": 14,
+            "vision_merge": 2,
+            "scaled_queries": False,
+            **TEXT_DEFAULTS,
+            "tied_embeddings": True,
+        },
+        fixed={
+            **FIXED,
+            **dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias"), False),
+            "vision_rotary": True,
+        },
+        keys={"tie_word_embeddings": ("tied_embeddings", FLAG)},
+        adjust=_mistral3,
+        contradictions=quarters,
+        grouped=True,
+        own_head_size=True,
+    ),
+}
