@@ -38,6 +38,14 @@ WORDS = {
     *("family", "transformers_model_type", "task", "tied_embeddings", "positions", "activation", "gated_mlp"),
     *("qkv_bias", "output_bias", "mlp_bias", "qk_norm", "parallel_residual", "pre_norm"),
     *(
+        "keys_as_values",
+        "wide_sharing_layers",
+        "clipped_qkv",
+        "vision_rotary",
+        "scaled_queries",
+        "linear_attention.layers",
+    ),
+    *(
         "attention_softcap",
         "rope_scaling",
         "new_decoder_architecture",

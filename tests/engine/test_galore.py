@@ -48,7 +48,8 @@ def test_a_step_that_keeps_its_projections_is_traced_too() -> None:
 def test_the_rows_cover_what_is_modelled() -> None:
     jobs: list[Job] = [row.job for row in rows("galore")]
     types = Counter(job.model.transformers_model_type for job in jobs)
-    beside = {row.job.model.transformers_model_type for row in rows("linear") if row.job.optimizer.startswith(WORD)}
+    others = (row.job for file in ("linear", "block_kinds", "decoders") for row in rows(file))
+    beside = {job.model.transformers_model_type for job in others if job.optimizer.startswith(WORD)}
     assert {*types, *beside} == {*projectable()}
     assert all(count >= 2 for count in types.values())
     assert {job.precision for job in jobs} == {"fp32", "amp-fp16", "amp-bf16", "pure-fp16", "pure-bf16"}

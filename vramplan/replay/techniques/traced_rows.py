@@ -173,7 +173,7 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 362 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
+max_gradient_norm | 363 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
   liger, linear, master, more_families, optimizers, precisions, replicated, sharded_bits, sharded_more, sharded_units,
   tiled, titan, titan_replicas, titan_units, turns, zero | bert, bloom, deepseek_v3, gemma, gemma2, gemma3,
   gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under torchtitan,
@@ -213,7 +213,7 @@ optimizer: adam | 129 | adapted, adapters_more, frozen, fully_shard_more, halves
   gpt_neo, gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3,
   qwen3_vl, qwen3_vl_moe, smollm3, starcoder2, vit | bert, clip, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo,
   gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
-optimizer: adamw-8bit | 34 | flat_parameter, images, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama,
+optimizer: adamw-8bit | 35 | flat_parameter, images, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama,
   mistral, mistral3, opt, qwen2, qwen3_vl, qwen3_vl_moe | bert, gpt2, gpt_oss, llama, mistral3, opt, qwen3_vl
 optimizer: adamw-8bit-paged | 18 | flat_parameter, liger, optimizers | bert, gpt2, llama, llama4_text, mistral,
   qwen2, qwen3 | bert, gpt2, llama, llama4
@@ -376,7 +376,7 @@ precision: mixed | 1638 | adapters, attention, block_kinds, checkpoints, compile
   gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron,
   neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
   roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 2993 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 2994 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, modded, modded_compiled, moe,
@@ -1321,7 +1321,7 @@ max_gradient_norm + offload: parameters | 17 | flat_adapters, flat_host, sharded
   llama
 max_gradient_norm + optimizer: adafactor | 6 | images, precisions | bert, llama, mistral3
 max_gradient_norm + optimizer: adam | 4 | images, master | bert, llama, qwen3_vl
-max_gradient_norm + optimizer: adamw-8bit | 7 | images, precisions | bert, llama, mistral3
+max_gradient_norm + optimizer: adamw-8bit | 8 | images, precisions | bert, llama, mistral3
 max_gradient_norm + optimizer: galore-adamw | 13 | galore | bert, gpt2, llama
 max_gradient_norm + optimizer: lion | 1 | precisions | llama
 max_gradient_norm + optimizer: muon | 1 | precisions | gpt2
@@ -1356,7 +1356,7 @@ max_gradient_norm + precision: fsdp | 102 | flat_adapters, flat_host, flat_param
   torchtitan, mistral3, neox, phi, qwen3_vl
 max_gradient_norm + precision: mixed | 43 | images, master, more_families, zero | bert, gemma3_images, glm4_moe,
   gpt2, gpt_neo, llama, mistral3, qwen3_vl
-max_gradient_norm + precision: pure | 85 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm + precision: pure | 86 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
   galore, images, liger, linear, optimizers, replicated, sharded_bits, tiled, turns | bert, bloom, gemma, gemma2,
   gemma4, gpt2, llama, ministral3, mistral3, neox, phi, qwen3_next, qwen3_vl, qwen_moe
 max_gradient_norm + quantization: nf4 | 10 | flat_adapters, images, sharded_bits, zero | gemma2, gpt2, llama,
@@ -1532,7 +1532,7 @@ optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 1 | flat_parameter | opt
 optimizer: adamw-8bit + precision: amp | 20 | images, liger, optimizers, precisions | bert, llama, qwen3_vl
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
-optimizer: adamw-8bit + precision: pure | 9 | flat_parameter, images, liger, optimizers | gpt2, gpt_oss, llama,
+optimizer: adamw-8bit + precision: pure | 10 | flat_parameter, images, liger, optimizers | gpt2, gpt_oss, llama,
   mistral3, qwen3_vl
 optimizer: adamw-8bit + quantization: int8 | 2 | images | qwen3_vl
 optimizer: adamw-8bit + quantization: nf4 | 2 | images | qwen3_vl
