@@ -70,6 +70,26 @@ PACKED_TURNS = setup(
 )
 """The complex numbers that turn queries and keys grow with the micro-batch where sequences are packed."""
 
+IN_ONE_ROW = model(
+    "mistral3",
+    layers=1,
+    hidden_size=8,
+    attention_heads=1,
+    key_value_heads=1,
+    head_size=8,
+    intermediate_size=24,
+    tied_embeddings=False,
+    image_size=16,
+    patch_size=8,
+    channels=1,
+    vision_layers=1,
+    vision_hidden_size=8,
+    vision_attention_heads=1,
+    vision_intermediate_size=24,
+    vision_merge=1,
+)
+"""A small model of which the patches of all images of a micro-batch are one row, with a mask that keeps them apart."""
+
 ONE_BY_ONE = model(
     "qwen2_vl",
     layers=1,

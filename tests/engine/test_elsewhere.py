@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 
 from tests.engine.draws import setups, without_checkpoints
-from tests.engine.examples import model
+from tests.engine.examples import IN_ONE_ROW, model
 from tests.engine.examples import setup as plain
 from tests.engine.test_optimizers import BATCHES, WIDE, quick
 from vramplan.job import build_job
@@ -67,6 +67,7 @@ def test_a_reentrant_checkpoint_computes_everything_again(drawn: Setup, batch: i
 
 @DRAWS
 @given(setups(beyond=True), BATCHES)
+@example(plain(IN_ONE_ROW, precision="mixed-fp16", sequence_length=5, image_size=16), 3)
 def test_what_is_on_the_host_is_not_on_the_device(drawn: Setup, batch: int) -> None:
     setup = without_checkpoints(drawn)
     away = setup._replace(offload_activations=True)

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups
-from tests.engine.examples import ONE_BY_ONE, model, setup
+from tests.engine.examples import IN_ONE_ROW, ONE_BY_ONE, model, setup
 from vramplan.replay.kernels import at
 from vramplan.replay.models.parts import takes_samples_apart
 from vramplan.replay.record import Record
@@ -49,12 +49,17 @@ SMALL = setup(
 """So few operations that what a division cuts off each kernel is seen in their sum."""
 
 
+ROW = setup(IN_ONE_ROW, sequence_length=5, attention="efficient", optimizer_implementation="foreach", image_size=16)
+"""Its operations grow with the square of the micro-batch."""
+
+
 @pytest.mark.sweep(2)
 @settings(max_examples=24, deadline=None)
 @given(setups(), st.sampled_from([1, 2, 3, 7]))
 @example(WINDOWS, 5)
 @example(PADDED_BIAS, 3)
 @example(SMALL, 3)
+@example(ROW, 3)
 def test_the_quick_replay_runs_the_kernels_of_every_block(setup: Setup, batch: int) -> None:
     """To the operation, but for what a division of the representative micro-batch's figures cuts off each kernel."""
     short = sums(replay(setup, batch=min(batch, 2)), batch)

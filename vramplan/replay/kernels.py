@@ -201,8 +201,9 @@ def _kernel(seen: tuple[Any, ...], operands: Sequence[Operand], batch: int, *, b
     """A kernel that does not yet say in which unit and how often it runs."""
     operator, direction, written, born, count, samples = seen[:6]
     read = _of(operands, batch)
-    order = 2 if written[2] else max((batched for _, _, batched, _ in operands), default=0)
     flops, again, head = count or (0, 0, 0)
+    pairs = written[2] or (head and _in_one_row(operands, batch))
+    order = 2 if pairs else max((batched for _, _, batched, _ in operands), default=0)
     if not born and _is_in_place(operator):
         written = _of(operands[:1], batch)
     figures = _at_order(flops, order, batch), _at_order(again, order, batch), read, written
@@ -222,6 +223,12 @@ def _kernel(seen: tuple[Any, ...], operands: Sequence[Operand], batch: int, *, b
         samples,
         _alignment(operator, operands) if _kind(operator, flops, head) == PRODUCT else 0,
     )
+
+
+def _in_one_row(operands: Sequence[Operand], batch: int) -> bool:
+    """Whether attention is over the samples of a micro-batch behind each other, each against all."""
+    shape, _, batched, _ = operands[0]
+    return bool(batched) and len(shape) == len(("B", "a", "S", "d")) and shape[0] < batch
 
 
 def _kind(operator: str, flops: int, head: int) -> str:

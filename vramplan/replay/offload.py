@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from vramplan.replay.observers import Observer
@@ -10,7 +10,7 @@ from vramplan.replay.operators.ragged import PLAYED
 from vramplan.replay.record import Record
 from vramplan.replay.recorder import Saved, Tape
 from vramplan.replay.techniques import Technique
-from vramplan.replay.tensors import DType, Shape, Tensor
+from vramplan.replay.tensors import SQUARED, DType, Shape, Tensor
 from vramplan.tuples import NamedTuple
 
 
@@ -22,6 +22,7 @@ class Away(NamedTuple):
     dtype: DType
     batched: bool
     node: Any  # what gets its gradient
+    pairs: HostTensor | None = None  # what it is on the host, where that grows with the square of the micro-batch
 
 
 class HostTensor(NamedTuple):
@@ -31,9 +32,12 @@ class HostTensor(NamedTuple):
     per_sample_bytes: int
     copies: int
     is_of_further_images: bool = False
+    of_pairs: Callable[[int], int] | None = None  # its bytes where they grow with the square of the micro-batch
 
     def at(self, batch: int) -> int:
         """Bytes of one of them at a micro-batch."""
+        if self.of_pairs is not None:
+            return self.of_pairs(batch)
         return self.fixed_bytes + self.per_sample_bytes * batch
 
     def copies_at(self, batch: int) -> int:
@@ -55,6 +59,11 @@ def to_host(tape: Tape, host: list[HostTensor], tensors: Saved) -> list[Any]:
             continue
         if type(x) is tuple:
             gone.append(tuple(to_host(tape, host, x)))
+            continue
+        if x.batched == SQUARED and x.storage is not None:  # some are empty at some micro-batches
+            index = x.storage.index
+            host.append(HostTensor(tape.fixed[index], 0, tape.copies, of_pairs=tape.sized.get(index)))
+            gone.append(Away(tape, x.shape, x.dtype, x.batched, x.node, host[-1]))
             continue
         size = x.dtype.itemsize
         for n in x.shape:
@@ -80,7 +89,10 @@ def to_device(saved: Iterable[Any]) -> list[Any]:
 
 def _back(x: Any) -> Any:
     if type(x) is Away:
-        return x.tape.new("_to_copy", x.shape, x.dtype, x.batched, None, x.node)
+        back = x.tape.new("_to_copy", x.shape, x.dtype, x.batched, None, x.node)
+        if x.pairs is not None and back.storage is not None:
+            x.tape.resize(back.storage.index, x.pairs.fixed_bytes, 0, x.pairs.of_pairs, is_affine=False)
+        return back
     return tuple(to_device(x)) if type(x) is tuple else x
 
 
