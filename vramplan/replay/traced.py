@@ -373,7 +373,7 @@ class TracedTape(Tape):
                 parts, block_next = [], False
             elif caller is not None:
                 held = next((key for key, value in vars(caller).items() if value is module), None)
-                parts.append(held or own[0].name.rpartition(".")[0])
+                parts.append(held or (own[0].name.rpartition(".")[0] if own else type(module).__name__))
             caller = module
             for key, value in vars(module).items():
                 if type(value) is Parameter and parts:
