@@ -25,7 +25,7 @@ pytestmark = pytest.mark.contract
 LORA = {"adapter": {"kind": "lora"}}
 QLORA = {**LORA, "quantization": "nf4"}
 FSDP = {"parallel": {"data": 8, "sharding": "fsdp"}}
-UNKNOWN = "opt-1.3b"  # whose profile names no element type
+UNKNOWN = "bloom-1b7"  # whose profile names no element type
 
 
 def job(model: str, gpu: str = "h100", **keys: Any) -> Job:
