@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vramplan.catalog.hf_config import read_hf_config
+from tests.job.configured import job_of, refusal_of, shape_of
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.planner.setups import setup_of
@@ -30,20 +29,15 @@ SMALL = {
 
 
 def job(model: Any = SMALL, **keys: Any) -> Job:
-    built = build_job({"gpu": "a100-80gb", "sequence_length": 64, "model": model, **keys})
-    assert isinstance(built, Job)
-    return built
+    return job_of(model, **keys)
 
 
 def of_config(folder: Path, **keys: Any) -> Any:
-    (folder / "config.json").write_text(json.dumps({"model_type": "qwen3_5_text", **keys}))
-    return read_hf_config(folder)[0]
+    return shape_of(folder, **{"model_type": "qwen3_5_text", **keys})
 
 
 def refused(folder: Path, **keys: Any) -> str:
-    with pytest.raises(InputError) as caught:
-        of_config(folder, **keys)
-    return str(caught.value)
+    return refusal_of(folder, **{"model_type": "qwen3_5_text", **keys})
 
 
 @pytest.mark.contract

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from math import isqrt
 
+from vramplan.replay.models.among_text import output_with_images
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.clip import Attention, FeedForward, Tower, vision_tower
 from vramplan.replay.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
 from vramplan.replay.models.gemma3 import Block as TextBlock
-from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import rotary_embedding
 from vramplan.replay.models.modules import (
-    CAUSAL_LM_FP32,
     LayerNorm,
     Output,
     Recipe,
     Segment,
-    output_embedding,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at
@@ -39,7 +37,6 @@ from vramplan.replay.tensors import BOOL, INT64, DType, Shape, Tensor
 from vramplan.values.model import ModelShape
 
 # as the module has them, and so in the order in which optimizers step
-PARTS = ("vision_encoder", "projector", "language_model", "lm_head")
 
 
 class VisionBlock:
@@ -180,13 +177,7 @@ class Gemma3Images:
     ) -> Output:
         """Gemma3ForConditionalGeneration.forward: its code bounds no logits."""
         hidden, _images = self.model(input_ids, pixel_values)
-        with self.tape.building("lm_head"):
-            weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
-        output = causal_lm_output(hidden, weight, labels, self.recipe)
-        self.tape.parameters.sort(key=lambda one: PARTS.index(one.part[0]))
-        if self.recipe.loss != CAUSAL_LM_FP32:
-            return output  # a loss that is made of the hidden states takes those alone
-        return Output(output.loss, (output.logits, _images))
+        return output_with_images(self.tape, self.recipe, hidden, _images, labels, self.embed_tokens)
 
     def model(self, input_ids: Tensor, pixel_values: Tensor) -> tuple[Tensor, Tensor]:
         """Gemma3Model.forward: the images' rows take the places of their tokens."""

@@ -7,6 +7,7 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.models.among_text import sort_parts
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.clip import VisionModel
 from vramplan.replay.models.gpt2 import causal_mask
@@ -31,7 +32,6 @@ from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, DType, Shape, Tensor
 
 # as the module has them, and so in the order in which optimizers step
-PARTS = ("vision_encoder", "projector", "language_model", "lm_head")
 
 
 class Projector:
@@ -93,7 +93,7 @@ class Llava:
             weight = output_embedding(tape, self.recipe, self.embed_tokens)
         logits = linear_operator(hidden, weight)
         loss = causal_lm_loss(logits, labels, self.recipe)
-        tape.parameters.sort(key=lambda one: PARTS.index(one.part[0]))
+        sort_parts(tape)
         return Output(loss, (logits, _images))
 
     def model(self, input_ids: Tensor, pixel_values: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from math import isqrt
 
+from vramplan.replay.models.among_text import output_with_images, vision_width
 from vramplan.replay.models.blocks import run_blocks
-from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import Block as TextBlock
 from vramplan.replay.models.llama import rotary_embedding
 from vramplan.replay.models.ministral3 import Block as ScaledBlock
-from vramplan.replay.models.modules import CAUSAL_LM_FP32, Linear, Output, Recipe, RMSNorm, Segment, output_embedding
+from vramplan.replay.models.modules import Linear, Output, Recipe, RMSNorm, Segment
 from vramplan.replay.models.part_names import EMBEDDINGS
-from vramplan.replay.models.pixtral import VisionModel, width_of
+from vramplan.replay.models.pixtral import VisionModel
 from vramplan.replay.models.stacks import split_at
 from vramplan.replay.models.windows import has_window, masks_of
 from vramplan.replay.operators.elementwise import gelu
@@ -28,14 +28,13 @@ from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, DType, Shape, Tensor
 
 # as the module has them, and so in the order in which optimizers step
-PARTS = ("vision_encoder", "projector", "language_model", "lm_head")
 
 
 class PatchMerger:
     """Mistral3PatchMerger: a square of patches becomes one row, image by image."""
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        merge, width = recipe.shape.vision_merge, width_of(recipe)
+        merge, width = recipe.shape.vision_merge, vision_width(recipe)
         assert merge is not None
         self.tape, self.merge = tape, merge
         self.merging_layer = Linear(tape, "merging_layer", width * merge**2, width, recipe.weight_dtype, bias=False)
@@ -53,7 +52,7 @@ class Projector:
     """Mistral3MultiModalProjector."""
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        width, outputs, dtype = width_of(recipe), recipe.shape.hidden_size, recipe.weight_dtype
+        width, outputs, dtype = vision_width(recipe), recipe.shape.hidden_size, recipe.weight_dtype
         self.norm = RMSNorm(tape, "norm", width, dtype)
         with tape.building("patch_merger"):
             self.patch_merger = PatchMerger(tape, recipe)
@@ -111,13 +110,7 @@ class Mistral3:
     ) -> Output:
         """Mistral3ForConditionalGeneration.forward."""
         hidden, _images = self.model(input_ids, pixel_values)
-        with self.tape.building("lm_head"):
-            weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
-        output = causal_lm_output(hidden, weight, labels, self.recipe)
-        self.tape.parameters.sort(key=lambda one: PARTS.index(one.part[0]))
-        if self.recipe.loss != CAUSAL_LM_FP32:
-            return output  # a loss that is made of the hidden states takes those alone
-        return Output(output.loss, (output.logits, _images))
+        return output_with_images(self.tape, self.recipe, hidden, _images, labels, self.embed_tokens)
 
     def model(self, input_ids: Tensor, pixel_values: Tensor) -> tuple[Tensor, Tensor]:
         """Mistral3Model.forward: the images' rows take the places of their tokens."""

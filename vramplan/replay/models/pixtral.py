@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from math import isqrt
 
+from vramplan.replay.models.among_text import vision_width
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.llama import Rotary, apply_rotary
 from vramplan.replay.models.modules import ACTIVATIONS, Linear, Recipe, RMSNorm, Segment
@@ -92,7 +93,7 @@ class Block:
     """PixtralAttentionLayer: pre-norm."""
 
     def __init__(self, tape: Tape, recipe: Recipe, rotary: Rotary, mask: RowMask) -> None:
-        width, dtype = width_of(recipe), recipe.weight_dtype
+        width, dtype = vision_width(recipe), recipe.weight_dtype
         self.attention_norm = RMSNorm(tape, "attention_norm", width, dtype)
         self.feed_forward = GatedMlp(tape, recipe, width)
         self.attention = Attention(tape, recipe, width)
@@ -115,13 +116,6 @@ class Block:
         return hidden
 
 
-def width_of(recipe: Recipe) -> int:
-    """Elements of a patch in the encoder."""
-    width = recipe.shape.vision_hidden_size
-    assert width is not None
-    return width
-
-
 class VisionModel:
     """PixtralVisionModel."""
 
@@ -130,7 +124,7 @@ class VisionModel:
         assert shape.patch_size is not None
         assert shape.channels is not None
         self.tape, self.recipe, self.patch = tape, recipe, shape.patch_size
-        width = width_of(recipe)
+        width = vision_width(recipe)
         with tape.building(EMBEDDINGS):
             patch = (width, shape.channels, self.patch, self.patch)
             self.patch_conv = tape.parameter("patch_conv.weight", patch, dtype)

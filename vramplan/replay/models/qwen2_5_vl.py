@@ -10,9 +10,10 @@ from __future__ import annotations
 from math import isqrt
 from typing import Any
 
+from vramplan.replay.models.among_text import vision_width
 from vramplan.replay.models.blocks import GivenRotary, run_blocks
 from vramplan.replay.models.modules import ACTIVATIONS, Linear, Recipe, RMSNorm, Segment
-from vramplan.replay.models.qwen2_vl import PatchMerger, Qwen2VL, VisionBlock, VisionModel, vision_width
+from vramplan.replay.models.qwen2_vl import PatchMerger, Qwen2VL, VisionBlock, VisionModel
 from vramplan.replay.operators.elementwise import mul
 from vramplan.replay.operators.experts import index_rows
 from vramplan.replay.operators.patches import conv_of_patches

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from vramplan.replay.models.among_text import sort_parts, vision_width
 from vramplan.replay.models.blocks import FLOATS, GivenRotary, run_blocks
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
@@ -40,7 +41,6 @@ from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Shape, Tensor
 
 # as the module has them, and so in the order in which optimizers step
-PARTS = ("vision_encoder", "projector", "language_model", "lm_head")
 AXES = 3  # of positions: time, height, width
 
 
@@ -160,13 +160,6 @@ class PatchMerger:
         return self.second(gelu(self.first(view(self.ln_q(x), merged))))
 
 
-def vision_width(recipe: Recipe) -> int:
-    """Elements of a patch in the vision encoder."""
-    width = recipe.shape.vision_hidden_size
-    assert width is not None
-    return width
-
-
 class VisionModel:
     """Qwen2VisionTransformerPretrainedModel."""
 
@@ -276,7 +269,7 @@ class Qwen2VL:
         with self.tape.building("lm_head"):
             weight = output_embedding(self.tape, self.recipe, self.embed_tokens)
         output = causal_lm_output(hidden, weight, labels, self.recipe)
-        self.tape.parameters.sort(key=lambda one: PARTS.index(one.part[0]))
+        sort_parts(self.tape)
         return output
 
     def model(self, input_ids: Tensor, pixel_values: Tensor) -> Tensor:

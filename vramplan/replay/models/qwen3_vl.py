@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from vramplan.replay.models.among_text import vision_width
 from vramplan.replay.models.blocks import GivenRotary, run_blocks
 from vramplan.replay.models.experts import experts_of
 from vramplan.replay.models.gpt2 import mask_of
@@ -26,7 +27,6 @@ from vramplan.replay.models.qwen2_vl import (
     VisionMlp,
     VisionModel,
     rows_of,
-    vision_width,
 )
 from vramplan.replay.models.qwen_moe import Block as BlockOfExperts
 from vramplan.replay.models.stacks import split_at
