@@ -274,7 +274,7 @@ def _precision(values: dict[str, ReadValue], main: ReadJob) -> None:
     """What autocast of the training file means where another file shards the model."""
     told, sharding = values.get("precision"), values.get("parallel.sharding")
     program = registry.program_of(main.program)
-    if told is None or sharding is None or program.asks_how:
+    if told is None or sharding is None or program.decides_precision:
         return
     row = accelerate.strategy_of(str(sharding.value))
     half = next((half for half in ("bf16", "fp16") if str(told.value) in (f"amp-{half}", f"pure-{half}")), None)

@@ -317,7 +317,7 @@ class Program(NamedTuple):
     file_keys: tuple[str, ...] = ()
     """Keys that name another program's file, which is then read with this one."""
 
-    asks_how: bool = False
+    decides_precision: bool = False
     """It decides the precision itself when another file shards the model."""
 
     casts_whole_models: bool = True

@@ -371,5 +371,5 @@ PROGRAM = Program(
     says_how=True,
     tells=tells,
     file_keys=("deepspeed_config.deepspeed_config_file",),
-    asks_how=True,
+    decides_precision=True,
 )

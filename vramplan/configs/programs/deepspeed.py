@@ -196,4 +196,4 @@ def _batch(sheet: Sheet, meaning: Meaning) -> None:
 
 _BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 
-PROGRAM = Program("deepspeed", RELEASES, TABLE, read, recognise, says_how=True, asks_how=True)
+PROGRAM = Program("deepspeed", RELEASES, TABLE, read, recognise, says_how=True, decides_precision=True)

@@ -94,6 +94,6 @@ def batch(file: TrainingFile) -> None:
     meaning.say(key, sheet.count(key), key)
 
 
-PROGRAM = Program("training-arguments", RELEASES, TABLE, read, recognising.recognise, asks_how=True)
+PROGRAM = Program("training-arguments", RELEASES, TABLE, read, recognising.recognise, decides_precision=True)
 
-TRL = Program("trl", TRL_RELEASES, TABLE, read_trl, recognising.recognise_trl, asks_how=True)
+TRL = Program("trl", TRL_RELEASES, TABLE, read_trl, recognising.recognise_trl, decides_precision=True)
