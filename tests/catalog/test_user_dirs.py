@@ -61,6 +61,7 @@ def test_options_go_before_the_variable_before_the_configuration_before_the_ship
     assert memory_of("v100") == shipped
 
 
+@pytest.mark.sweep
 def test_every_command_searches_them(home: Path, tmp_path: Path) -> None:
     path = gpu(home, "mine", "7 GiB", "my-alias")
     assert str(path) in run("gpus", "show", "my-alias").out

@@ -42,7 +42,7 @@ BAD_INPUT = {
 }
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(32)
 @pytest.mark.parametrize("output", FORMATS)
 @pytest.mark.parametrize("strict", [False, True], ids=["lenient", "strict"])
 @pytest.mark.parametrize(

@@ -134,6 +134,7 @@ def test_names_that_would_not_be_found_are_pointed_at(tmp_path: Path, home: Path
     assert "belongs into the folder gpus" in run("profiles", "lint", misplaced).out
 
 
+@pytest.mark.sweep
 def test_what_is_looked_at(tmp_path: Path, home: Path) -> None:
     mine = changed(tmp_path, "gpus/t4.yaml", folder="mine/gpus")
     changed(tmp_path, "models/gpt2.yaml", folder="mine/models")

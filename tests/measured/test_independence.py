@@ -98,7 +98,7 @@ def test_published_runs_are_predicted_from_no_word_beside_them(file: str, tmp_pa
         assert shown(answered(other._replace(allocator=None)), other.name, MODEL if inline else None) == mine, job.name
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(8)
 @pytest.mark.closed_form
 @settings(deadline=None, max_examples=12)
 @given(jobs(), st.sampled_from(RENAMED))
