@@ -51,6 +51,7 @@ def test_to_dict_is_the_json_document(keys: dict[str, Any]) -> None:
     assert fit(Job(**keys)).to_dict() == from_options(keys)
 
 
+@pytest.mark.sweep
 def test_strict_is_the_option_strict() -> None:
     card = {"name": "just so", "memory": f"{fit(**JOBS[0]).peak.device_bytes + (1 << 27)} B", **VOLTA}
     pinned = {"micro_batch_size": 2, "activation_checkpointing": "sqrt", "gradient_accumulation_steps": 256}
@@ -184,6 +185,7 @@ def test_values_are_equal_hashed_copied_and_pickled(make: Callable[[], Any]) -> 
         assert type(other) is type(value)
 
 
+@pytest.mark.sweep
 def test_a_document_is_plain_json(result: FitResult) -> None:
     document = result.to_dict()
     assert json.loads(json.dumps(document)) == document

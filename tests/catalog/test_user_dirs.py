@@ -186,6 +186,7 @@ def test_a_broken_file_takes_nothing_else_out_of_a_list(home: Path, kind: str) -
     assert kind != "gpus" or "mine" in names
 
 
+@pytest.mark.sweep
 def test_a_broken_file_of_the_user_is_said_beside_the_remedies(home: Path) -> None:
     no = ("-m", "gpt2-xl", "-g", "v100", "--micro-batch", "32", "--checkpointing", "none")
     cards = [one["change"]["gpu"] for one in fit(*no)["remedies"] if "gpu" in one["change"]]

@@ -71,6 +71,7 @@ def test_its_flags_are_read_back_by_fit() -> None:
     assert fit["peak"]["allocated_bytes"] == row(answered(*JOB), "optimal")["allocated_bytes"]
 
 
+@pytest.mark.sweep
 def test_the_curve_is_every_k() -> None:
     document = answered(*JOB)
     assert [point["blocks_per_segment"] for point in document["curve"]] == list(range(1, 13))

@@ -213,6 +213,7 @@ def test_print_of_an_unknown_key_is_2_and_prints_nothing(key: str) -> None:
     assert ran.err.count("\n") == 1
 
 
+@pytest.mark.sweep
 def test_print_of_what_does_not_apply_is_null_and_keeps_the_code() -> None:
     ran = run("fit", *DOES_NOT_FIT, "--print", "recommended.micro_batch_size")
     assert ran == (3, "null\n", "")

@@ -207,6 +207,7 @@ def test_a_copy_is_the_same_profile_but_for_its_name(kind: str, source: str, hom
     assert valid("profile-diff", ran.document)["summary"]["different"] == 0
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", ["gpus", "models"])
 def test_a_copy_of_every_shipped_profile_is_read_back_as_it_was(kind: Any, tmp_path: Path) -> None:
     word = lint.KIND_OF[kind]

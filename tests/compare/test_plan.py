@@ -102,7 +102,7 @@ SMALL = (
 )
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep
 @pytest.mark.parametrize("words", SMALL)
 def test_what_is_passed_over_would_have_changed_nothing(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

@@ -107,6 +107,7 @@ def test_what_a_program_cannot_say_names_the_nearest(name: str, words: tuple[str
     assert "nearest: " in ran.err
 
 
+@pytest.mark.sweep
 def test_of_what_does_not_fit_nothing_is_written(tmp_path: Path) -> None:
     ran = run("fit", "-m", "gpt2", "-g", "1 GiB", "--emit", "trl", "--emit-to", tmp_path)
     assert (ran.code, ran.out, list(tmp_path.iterdir())) == (3, "", [])

@@ -160,6 +160,7 @@ def test_a_tensor_of_any_block_is_that_of_the_block() -> None:
     assert inner["died_phase"] == "forward"
 
 
+@pytest.mark.sweep
 def test_a_part_of_a_name_is_enough_where_it_names_one_tensor() -> None:
     assert explained(*XL, "--tensor", "softmax")["tensor"]["name"] == "causal_lm_loss.log_softmax"
     assert explained(*XL, "--tensor", "c_fc.weight")["tensor"]["name"] == "block.24.mlp.c_fc.weight"

@@ -145,6 +145,7 @@ def test_a_life_is_the_same_in_the_replay_of_every_block(setup: Setup, batch: in
     lives_are_the_same(quick, direct, chance.sample(known, min(6, len(known))))
 
 
+@pytest.mark.sweep
 def test_embeddings_that_are_turned_round_have_the_shape_of_their_samples() -> None:
     quick, direct = Trace(TURNED_ROUND, 3), Trace(TURNED_ROUND, 3, direct=True)
     lives_are_the_same(quick, direct, [full_name(birth.blocks, birth.label) for birth in direct.heads()])

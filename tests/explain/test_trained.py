@@ -63,7 +63,7 @@ SIZES = {
 }  # what a configuration class has no default of
 
 
-@pytest.mark.sweep(60)
+@pytest.mark.sweep(99)
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_every_model_type_is_explained(model_type: str) -> None:
     """Each tensor that is saved has a reason in the rule of its operator."""

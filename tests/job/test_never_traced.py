@@ -97,6 +97,7 @@ def test_without_a_master_copy_stage_0_is_the_programs_own_optimizer() -> None:
 GROUP: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "h100", "sequence_length": 4096, "micro_batch_size": 1}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("runtime", ["transformers", "torchtune"])
 def test_tensor_parallelism_by_a_plan_divides_the_blocks_alone(runtime: str) -> None:
     keys = {**GROUP, "runtime": runtime, "precision": "pure-bf16", "max_gradient_norm": 0}
@@ -232,6 +233,7 @@ def test_experts_keep_their_element_type_beside_quantized_layers() -> None:
     assert not any("adapter over experts" in one for one in beside.warnings)
 
 
+@pytest.mark.sweep
 def test_muon_under_fsdp_shares_its_momenta_and_gathers_one_matrix() -> None:
     keys = {"optimizer": "muon", "precision": "amp-bf16", "weight_dtype": "fp32"}
     alone, shared = (answered(**keys, parallel=one) for one in ({}, {"data": 4, "sharding": "fsdp"}))

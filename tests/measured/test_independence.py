@@ -129,7 +129,7 @@ def on(job: Job, capacity_bytes: int) -> Job:
     return job._replace(gpu=job.gpu._replace(capacity_bytes=capacity_bytes), gpu_free_bytes=None)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep
 @pytest.mark.closed_form
 @pytest.mark.parametrize("file", FILES)
 def test_published_runs_need_as_much_on_a_card_of_any_size(file: str) -> None:

@@ -75,6 +75,7 @@ def test_an_estimate_that_fits_and_does_not_is_seen_by_fit_and_by_a_gate(tmp_pat
     assert [row["verdict"] for row in rows] == ["does-not-fit", "fits"]
 
 
+@pytest.mark.sweep
 def test_validate_estimates_where_it_is_told_to(tmp_path: Path) -> None:
     keys = {"model": "llama-3.2-1b", "gpu": "rtx-3060", "micro_batch_size": 1, "gradient_accumulation_steps": 1}
     file = tmp_path / "cases.yaml"

@@ -191,7 +191,7 @@ def test_two_changes_are_offered_where_one_is_not_enough() -> None:
     verify(keys, result)
 
 
-@pytest.mark.sweep(36)
+@pytest.mark.sweep(99)
 @pytest.mark.contract
 @pytest.mark.parametrize("place", range(len(MODEL_TYPES)), ids=sorted(MODEL_TYPES))
 def test_every_remedy_of_a_model_type_is_a_job(place: int) -> None:

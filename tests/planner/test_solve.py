@@ -47,7 +47,7 @@ def verify(keys: dict[str, Any], result: FitResult) -> None:
     assert after.verdict != "fits" if solved.certain else after.headroom_bytes < 0 or after.verdict == "does-not-fit"
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep
 @pytest.mark.contract
 @pytest.mark.parametrize(
     ("what", "keys"),

@@ -197,6 +197,7 @@ def test_what_the_program_has_no_switch_for_is_said_to_be_code() -> None:
     assert "gradient_checkpointing True" in plain(switch)
 
 
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_checkpoints_in_equal_parts_are_a_switch_of_megatron() -> None:
     job: dict[str, Any] = {**LARGE, "runtime": "megatron", "parallel": {"data": 1, "tensor": 2}}
