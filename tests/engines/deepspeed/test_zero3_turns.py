@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.engines.deepspeed.test_zero import partitioned, partly_trained
+from tests.engines.deepspeed.test_zero import partitioned, partly_trained, zero
 from tests.job.configured import job_of
 from vramplan.engines.deepspeed import zero3_gathering, zero3_plan
 from vramplan.engines.deepspeed.zero3_turning import Plan
@@ -85,6 +85,21 @@ def test_few_blocks_have_the_peaks_of_all(setup: Setup, batch: int, reuse: int) 
 @given(deep(partly_trained(("zero3",))), st.sampled_from([1, 2, 3]), REUSE)
 def test_so_they_have_where_less_is_trained(setup: Setup, batch: int, reuse: int) -> None:
     holds(setup, batch, reuse)
+
+
+def test_what_waits_to_go_is_no_parameter_that_nobody_lets_go() -> None:
+    """Found at random: a parameter that is not used again goes when the next module begins, in the block below."""
+    shape = {"name": "r", "family": "roberta", "layers": 17, "hidden_size": 80, "attention_heads": 4}
+    sizes = {"intermediate_size": 240, "vocabulary_size": 1000, "max_positions": 1024}
+    job = job_of({**shape, **sizes}, precision="mixed-fp16", **LARGE)
+    sharding = zero("zero3", 1, bucket=10**7, threshold=500, ahead=30_000)
+    assert sharding.zero is not None
+    setup = setup_of(job, "none", accumulates=False)._replace(
+        segments=(Segment(8, 2, True), stored(1)),
+        sharding=sharding._replace(zero=sharding.zero._replace(max_live_parameters=10_000)),
+        offload=("optimizer", "parameters"),
+    )
+    holds(setup, 2, 1_000)
 
 
 def of_70b(strategy: str, **keys: object) -> Setup:

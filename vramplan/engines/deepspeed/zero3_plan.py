@@ -19,9 +19,13 @@ MOST_PERIOD = 8  # blocks after which the same comes again
 
 
 @lru_cache(maxsize=64)
-def plan_of(order: Order, policy: Policy, segments: tuple[Segment, ...], loss: str) -> Plan:
-    """Which blocks are alike, by a walk over the modules. A loss that uses the head in parts has a plan of its own."""
-    blocks = blocks_of(order, segments)
+def plan_of(order: Order, policy: Policy, stacks: tuple[tuple[Segment, ...], ...], loss: str) -> Plan:
+    """Which blocks of the deepest stack are alike, by a walk over the modules.
+
+    `stacks`: what is stored of each and what is checkpointed. `loss`: one that uses the head in parts has a plan apart.
+    """
+    deepest = max(range(len(stacks)), key=lambda stack: sum(one.times * one.blocks for one in stacks[stack]))
+    blocks = blocks_of(order, stacks[deepest], deepest)
     queued = (0, *accumulate(map(len, order.uses)))
     if blocks is None or blocks.number < 2 * 2:
         return Plan(None, queued, None)
