@@ -84,13 +84,14 @@ def summary(answer: Search) -> list[str]:
     if answer.candidates > answer.combinations:
         looked += f", {answer.candidates:,} with their micro-batches"
     near = f"{answer.fits:,} fit" + (f" and are within {answer.within:.0%} of the fastest" if answer.within < 1 else "")
-    others = f"{answer.slower:,} are slower, " if answer.slower else ""
+    left = "are slower" if answer.complete else "are slower or were not looked at"
+    others = f"{answer.slower:,} {left}, " if answer.slower else ""
     refused = f"{answer.refused:,} the program cannot run or are not modelled"
     said = [f"{looked}: {near}, {others}{answer.too_large:,} do not fit or not for certain, {refused}"]
+    if answer.fastest is None:
+        return [*said, "no plan fits"] if answer.complete else ["interrupted: no plan was found up to then", *said]
     if not answer.complete:
         said.insert(0, "interrupted: this is the best so far")
-    if answer.fastest is None:
-        return [*said, "no plan fits"]
     said.insert(0, f"fastest  {_words(answer.plans[answer.fastest])}")
     if answer.simplest is not None and answer.simplest != answer.fastest:
         said.insert(1, f"simple   {_words(answer.plans[answer.simplest])}")
