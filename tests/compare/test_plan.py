@@ -118,7 +118,7 @@ def test_what_is_passed_over_would_have_changed_nothing(
 ) -> None:
     """Bounds, learned refusals and states that are too large: as if every combination were answered."""
     document = planned(*words)
-    seen = ("refused", "too_large", "slower", "fits")
+    seen = ("refused", "too_large", "over_limits", "slower", "fits")
     assert sum(document[name] for name in seen) == document["combinations"]
     bounds = ("least", "least_in_all", "least_without_sharing", "least_of_all_kernels")
     for bound in bounds:
@@ -263,6 +263,23 @@ def test_a_search_says_on_a_terminal_how_far_it_is_and_prints_the_best_so_far_wh
     assert re.match(rb"\r[\d,]+ of [\d,]+ combinations are settled, \d+ fit", progress)
     assert process.returncode == 130
     assert json.loads(out)["complete"] is False
+
+
+@pytest.mark.parametrize("program", ["transformers", "megatron"])
+def test_plans_that_break_a_deadline_are_counted_apart(program: str) -> None:
+    words = ("-m", "gpt2", "-g", "t4", "--gpus", "2", "--runtime", program, "--checkpointing", "none")
+    long = ("--global-batch", "8", "--tokens", "1B", "--loss", "standard", "--exclude", "offload=optimizer")
+    document = planned(*words, *long, "--deadline", "1h")
+    assert document["over_limits"] > 0
+    assert document["fastest"] is None
+    assert planned(*words, *long)["over_limits"] == 0
+    assert "no plan that fits keeps its limits" in run("plan", *words, *long, "--deadline", "1h").out
+
+
+def test_a_batch_is_named_once() -> None:
+    words = ("-m", "gpt2-medium", "-g", "a100", "--gpus", "1", "--runtime", "megatron", "--pipeline", "4")
+    fastest = run("plan", *words, "--checkpointing", "none", "--global-batch", "16", "--attention", "sdpa").out
+    assert fastest.partition(" tokens/s")[0].count("--micro-batch") == 1
 
 
 def test_an_interrupted_search_loses_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from vramplan.answers.asked import Asked
 from vramplan.answers.candidates import DEGREES, Family, complexity
 from vramplan.errors import InputError
+from vramplan.results import FITS
 from vramplan.results.compared import Cell
 from vramplan.results.plans import Plan
 from vramplan.tuples import NamedTuple
@@ -60,7 +61,7 @@ class Walk:
         self.families = families
         self.found: list[Plan] = []  # of each combination the fastest
         self.smaller: list[Plan] = []  # at smaller micro-batches
-        self.refused = self.too_large = 0
+        self.refused = self.too_large = self.over_limits = 0
         self.waiting: list[Waiting] = []
         self._came = 0
 
@@ -132,7 +133,7 @@ class Walk:
             self.refused += 1
             return
         if usual is None or not is_plan(usual):
-            self.too_large += 1
+            self._leave_out([usual])
             return
         self.found.append(plan(usual, is_usual=True))
         for at in self.asked.smaller(job, usual):
@@ -147,6 +148,7 @@ class Walk:
         bounds = sorted((self.asked.least_of_all_kernels(at), number) for number, at in enumerate(roomy))
         limit = self._limit
         cells: list[Cell] = []
+        others: list[Cell | None] = []
         for seconds, number in bounds:
             if seconds > limit:
                 return cells  # those that are left may fit
@@ -154,13 +156,23 @@ class Walk:
             if cell is not None and is_plan(cell):
                 cells.append(cell)
                 limit = min(limit, self._limit_beside(cell.samples_per_second or 0.0))
-        self.too_large += not cells
+            else:
+                others.append(cell)
+        if not cells:
+            self._leave_out(others)
         return cells
+
+    def _leave_out(self, runs: Sequence[Cell | None]) -> None:
+        """Count a combination none of whose runs is a plan: one of them fits and breaks a limit, or none fits."""
+        if any(run is not None and run.verdict == FITS for run in runs):
+            self.over_limits += 1
+        else:
+            self.too_large += 1
 
     def told(self) -> None:
         """Say how far the search is."""
         found = len(self.found)
-        self.watch(self.refused + self.too_large + found, self.combinations, found)
+        self.watch(self.refused + self.too_large + self.over_limits + found, self.combinations, found)
 
     @property
     def _limit(self) -> float:
