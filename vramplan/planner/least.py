@@ -66,23 +66,35 @@ def arithmetic_of(plain: Plain, parts: int) -> Work:
 
 def work_of(plain: Plain, parts: int) -> Work:
     """Every kernel of a plain record, divided by `parts` devices, which may share its bytes as well."""
-    if parts == 1:
-        return Work(plain.kernel_classes, *_weights(plain, parts))
-    kernels = tuple(
-        one._replace(
-            launches=0,
-            flops=_part(one.flops, parts),
-            again=_part(one.again, parts),
-            read=_part(one.read, parts),
-            written=_part(one.written, parts),
-        )
-        for one in plain.kernel_classes
-    )
+    kernels = plain.kernel_classes
+    if parts > 1:
+        kernels = tuple(_shared(one, parts) for one in kernels)
     return Work(kernels, *_weights(plain, parts))
+
+
+def _shared(kernel: Kernel, parts: int) -> Kernel:
+    """What one of `parts` devices has of a kernel at least: a stage runs fewer of them, others run smaller ones.
+
+    A larger result leaves less of the device idle, so that of a product counts as whole, as a stage has it. The bytes
+    that it moves are a part all the same.
+    """
+    moved = _part(_plus(kernel.read, kernel.written), parts)
+    written = kernel.written if kernel.kind == PRODUCT else _part(kernel.written, parts)
+    return kernel._replace(
+        launches=0,
+        flops=_part(kernel.flops, parts),
+        again=_part(kernel.again, parts),
+        read=_plus(moved, written, -1),
+        written=written,
+    )
 
 
 def _part(poly: Poly, parts: int) -> Poly:
     return poly[0] // parts, poly[1] // parts, poly[2] // parts
+
+
+def _plus(one: Poly, other: Poly, times: int = 1) -> Poly:
+    return one[0] + other[0] * times, one[1] + other[1] * times, one[2] + other[2] * times
 
 
 def least_seconds(job: Job, work: Work, plain: Plain, rates: Rates, *, shared: bool = True, most: int = MANY) -> float:
@@ -116,9 +128,9 @@ def _best_schedules(accumulation: Accumulation, stages: int, most: int) -> Itera
     yield from within if stages > 1 else within[:1]
 
 
-def most_samples(job: Job, plain: Plain) -> int:
-    """The largest micro-batch up to `MANY` that may have room; 0 where not even one may."""
-    return min(MANY, samples_within(job, plain, job.usable_bytes))
+def most_samples(job: Job, plain: Plain, limit_bytes: int) -> int:
+    """The largest micro-batch up to `MANY` that may have room within the limit; 0 where not even one may."""
+    return min(MANY, samples_within(job, plain, limit_bytes))
 
 
 def _host_of(job: Job, plain: Plain) -> Host:
