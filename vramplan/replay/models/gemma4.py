@@ -76,7 +76,7 @@ def recipe_of_kind(recipe: Recipe, *, full: bool) -> Recipe:
         return recipe
     heads, size = shape.full_key_value_heads or shape.key_value_heads, shape.full_head_size or shape.head_size
     attention = recipe.attention
-    if attention in ("flash", "math") and size > LARGEST_FLASH_HEAD:
+    if attention == "flash" and size > LARGEST_FLASH_HEAD:
         attention = "efficient"
     return recipe._replace(attention=attention, shape=shape._replace(key_value_heads=heads, head_size=size))
 

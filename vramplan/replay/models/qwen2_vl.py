@@ -91,7 +91,7 @@ class VisionAttention:
         attention = self.recipe.attention
         if attention == "eager":
             return eager_attention(query, key, value, None, 1, 0.0)[0]
-        output = scaled_dot_product(query, key, value, attention, 0.0)
+        output = scaled_dot_product(query, key, value, attention, 0.0, causal=False)
         return contiguous(transpose(output, 1, 2))
 
 
