@@ -17,7 +17,9 @@ def main(arguments: list[str]) -> int:
     compose.add_argument("--seed", type=int, default=0)
     compose.add_argument("--jobs", type=int, default=100, help="how many jobs to draw")
     compose.add_argument("--sharding", choices=SHARDINGS, help="under which all of them are (default: one device)")
-    compose.add_argument("--types", nargs="*", default=(), choices=TYPES, metavar="TYPE", help="of models (default: all)")
+    compose.add_argument(
+        "--types", nargs="*", default=(), choices=TYPES, metavar="TYPE", help="of models (default: all)"
+    )
     compose.add_argument("--output", help="a file of JSON for what was found")
     for name, help_of in (
         ("setup", "make the environment of a rig"),

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from vramplan.job.galore import check_galore as check_galore
     from vramplan.job.images import image_size_of as image_size_of
     from vramplan.job.images import with_images as with_images
-    from vramplan.job.kernels import flash_alone as flash_alone
     from vramplan.job.kernels import call_by_call as call_by_call
+    from vramplan.job.kernels import flash_alone as flash_alone
     from vramplan.job.kernels import only_kernel as only_kernel
     from vramplan.job.kernels import with_large_heads as with_large_heads
     from vramplan.job.kernels import with_windows as with_windows

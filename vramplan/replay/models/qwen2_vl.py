@@ -219,6 +219,7 @@ class Qwen2VL:
     """Qwen2VLForConditionalGeneration, with its loss."""
 
     block_lists = ("visual.blocks", "language_model.layers")
+    hands_groups_on = True  # of the text: `use_gqa_in_sdpa`
     equal_blocks = False  # there are two stacks of them
     takes_padding = True
     head_losses = ("chunked:N", "fused")
