@@ -83,7 +83,7 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
     if given == "math" and grouped and _flash_obstacle(model, gpu, precision) is not None:
         return given
     if given == "math":
-        if model is not None and (is_own_code(model.family) or model.any_image_size):
+        if model is not None and not _takes_plain(model):
             message = f"math is not modelled for {model.code} but where nothing else can run: in groups, without flash"
             resolver.fields.refuse("attention", message, hint="use efficient")
         return given
@@ -167,6 +167,11 @@ def _is_grouped_without_mask(resolver: Resolver, model: ModelShape) -> bool:
     ):
         return False
     return model.key_value_heads < model.attention_heads and hands_groups_on(model.family)
+
+
+def _takes_plain(model: ModelShape) -> bool:
+    """Whether plain operators are in the replay: of Transformers' code, without a bias or a row of all images."""
+    return not is_own_code(model.family) and not model.any_image_size and no_flash_attention(model.family) is None
 
 
 def _of_package(model: ModelShape) -> str | None:

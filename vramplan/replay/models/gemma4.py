@@ -171,6 +171,13 @@ class Block:
         self.layer_scalar = tape.constant((1,), tape.role(Sharding).buffer_dtype or dtype, False)
 
     def __call__(self, hidden: Tensor) -> Tensor:
+        with Outer(
+            hidden
+        ):  # the scale at its end is an operator of the block itself, for which a checkpoint runs again
+            return self.forward(hidden)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Gemma4TextDecoderLayer.forward."""
         residual = hidden
         hidden = self.input_layernorm(hidden)
         _beside: object
