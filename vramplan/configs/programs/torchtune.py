@@ -1,7 +1,8 @@
 """torchtune: one YAML file for `tune run RECIPE --config FILE`.
 
 Source: pytorch/torchtune main after 0.6.1 (bd2a0fc7), recipes/*.py (which keys a recipe reads and their defaults),
-torchtune/models/*/_model_builders.py (models and the defaults of their adapters), torchtune/modules/loss/.
+torchtune/models/*/_model_builders.py (models and the defaults of their adapters), torchtune/modules/loss/,
+torchtune/_cli/run.py and config/_utils.py (`key=value`, `~key`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.sheet import Meaning, Program, Sheet
+from vramplan.configs.command import Words, assigned, option, processes, starts_with
+from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
+from vramplan.configs.shell import Script
 from vramplan.configs.table import Release, Table, names
 
 UNDERSTOOD = names(
@@ -384,4 +387,14 @@ def _units(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("parallel.fsdp_units", word, key)
 
 
-PROGRAM = Program("torchtune", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)
+def started(words: Words, script: Script, file: str) -> Launched | None:
+    """What a command starts with this program; None where it is another."""
+    if not starts_with(words, "tune", "run") and not any(word.text == "torchtune._cli.tune" for word in words):
+        return None
+    config = option(words, "--config", file)
+    return None if config is None else Launched(config, assigned(words, file), processes(words))
+
+
+PROGRAM = Program(
+    "torchtune", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise, started=started
+)
