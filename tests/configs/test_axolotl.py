@@ -238,3 +238,31 @@ def test_a_model_without_a_fused_kernel_has_what_sdpa_takes() -> None:
     lines = "xformers_attention: true\n"
     assert job(FULL + lines, "a.yaml", program="axolotl")["attention"] == "efficient"
     assert job(FULL.replace("meta-llama/Llama-3.1-8B", "tiiuae/falcon-7b") + lines, "a.yaml")["attention"] == "sdpa"
+
+
+EXPERTS = """
+    base_model: Qwen/Qwen3-30B-A3B
+    load_in_4bit: true
+    quantize_moe_experts: true
+    adapter: qlora
+    lora_r: 16
+    lora_target_modules: [q_proj]
+    sequence_len: 2048
+    micro_batch_size: 1
+"""
+
+
+def test_experts_in_four_bits() -> None:
+    holds(job(EXPERTS, "axolotl.yaml"), quantization="nf4-double", quantized_experts=True)
+    dense = meant(EXPERTS.replace("Qwen3-30B-A3B", "Qwen3-8B"), "axolotl.yaml")
+    assert "quantized_experts" not in dense.job
+    assert any("no weight is a stack of experts" in note for note in dense.notes)
+    of_llama = meant(EXPERTS.replace("Qwen/Qwen3-30B-A3B", "meta-llama/Llama-4-Scout-17B-16E"), "axolotl.yaml")
+    assert "quantize_moe_experts" in of_llama.unmodelled
+
+
+def test_a_checkpoint_in_nvfp4_is_counted_in_as_many_bytes() -> None:
+    text = EXPERTS.replace("Qwen/Qwen3-30B-A3B", "nvidia/Qwen3-30B-A3B-NVFP4").replace("load_in_4bit: true", "")
+    found = meant(text.replace("quantize_moe_experts: true", "").replace("qlora", "lora"), "axolotl.yaml")
+    holds(dict(found.job), model="qwen3-30b-a3b", quantization="nf4", quantized_experts=True)
+    assert "NVFP4" in found.unmodelled["base_model"]

@@ -6,7 +6,9 @@ Source: axolotl-ai-cloud/axolotl 0.18.0 (067b021c), src/axolotl/loaders/{model,a
 from __future__ import annotations
 
 from vramplan.configs.sheet import Meaning, Sheet
+from vramplan.replay.models.capable import quantizes_experts
 
+NVFP4 = "-nvfp4"
 LORA_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel")
 
 
@@ -40,7 +42,39 @@ def adapter(sheet: Sheet, meaning: Meaning) -> bool:
         meaning.say("quantization", "int8", "load_in_8bit")
     elif sheet.flag("gptq"):
         meaning.say("quantization", "gptq-int4", "gptq")
+    elif kind and is_nvfp4(sheet.text("base_model")):
+        meaning.say("quantization", "nf4", "base_model")
+        meaning.lack("base_model", "weights in NVFP4 are counted as nf4's, which are as many bytes")
+    key = "quantize_moe_experts" if sheet.flag("quantize_moe_experts") else "base_model"
+    if "quantization" in meaning.job and (key != "base_model" or is_nvfp4(sheet.text(key))):
+        _experts(sheet, meaning, key)
     return bool(kind)
+
+
+def _experts(sheet: Sheet, meaning: Meaning, key: str) -> None:
+    """Stacked weights of experts in few bits; a model without experts has none, and Axolotl finds none."""
+    shape = sheet.shape_of(checkpoint_of(sheet.text("base_model") or ""))
+    if shape is None or shape.experts is None:
+        if key != "base_model":
+            meaning.note(f"{key}: no weight is a stack of experts")
+    elif quantizes_experts(shape.family):
+        meaning.say("quantized_experts", True, key)
+    else:
+        meaning.lack(key, "experts are counted as they are without it")
+
+
+def is_nvfp4(name: str | None) -> bool:
+    """Whether a checkpoint is ModelOpt's NVFP4: 4 bits, and a scale of 8 bits for each 16 of them.
+
+    nf4 has as many bytes, with a scale of 32 bits for each 64.
+    Source: NVIDIA/Model-Optimizer, modelopt/torch/quantization/qtensor/nvfp4_tensor.py.
+    """
+    return (name or "").lower().endswith(NVFP4)
+
+
+def checkpoint_of(name: str) -> str:
+    """The name of a checkpoint without the word of how it is quantized."""
+    return name[: -len(NVFP4)] if is_nvfp4(name) else name
 
 
 def lora_kernels(sheet: Sheet, meaning: Meaning) -> None:
