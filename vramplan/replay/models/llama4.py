@@ -216,6 +216,7 @@ class Llama4(Llama):
 
     takes_padding = True
     takes_packing = True
+    has_tensor_plan = True  # configuration_llama4.py; torchtune, models/llama4/_parallelism.py, decoder_only_tp_plan
     quantizes_experts = False  # each pass reads its stacks directly
     chunked = True  # is_flash_attention_requested raises an error where a sequence is longer than a chunk
     head_losses = HEAD_LOSSES_WITHOUT_HALF
