@@ -5,6 +5,7 @@ Source: axolotl-ai-cloud/axolotl 0.18.0 (067b021c), src/axolotl/loaders/{model,a
 
 from __future__ import annotations
 
+from vramplan.configs.programs.axolotl.patterns import matched
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.replay.models.capable import quantizes_experts
 
@@ -93,6 +94,23 @@ def lora_kernels(sheet: Sheet, meaning: Meaning) -> None:
     meaning.lack(LORA_KERNELS[0], "Axolotl turns its fused LoRA kernels on, which save less; PEFT's layers are counted")
 
 
+def _pattern(sheet: Sheet, meaning: Meaning, pattern: str) -> None:
+    """Targets that are a regular expression: the layers that it is of, where the model is known."""
+    key = "lora_target_modules"
+    shape = sheet.shape_of(checkpoint_of(sheet.text("base_model") or ""))
+    found = None if shape is None else matched(pattern, shape)
+    if shape is None or found is None:
+        meaning.say("adapter.targets", "all-linear", key)
+        meaning.lack(key, "it is a regular expression, and every linear layer is counted")
+        return
+    names, some = found
+    meaning.say("adapter.targets", names, key)
+    if some:
+        meaning.lack(key, "it leaves blocks out, and the layers of all blocks are counted")
+    elif shape.takes_images:
+        meaning.lack(key, "layers with the same names in the encoder of images are counted too")
+
+
 def _targets(sheet: Sheet, meaning: Meaning) -> None:
     if sheet.flag("lora_target_linear"):
         # find_all_linear_names takes names of layers; PEFT's word would take the tensors of experts too
@@ -102,8 +120,7 @@ def _targets(sheet: Sheet, meaning: Meaning) -> None:
     targets = sheet.get("lora_target_modules")
     if isinstance(targets, str) and targets != "all-linear":
         if any(sign in targets for sign in "*+()|[\\"):
-            meaning.say("adapter.targets", "all-linear", "lora_target_modules")
-            meaning.lack("lora_target_modules", "it is a regular expression, and every linear layer is counted")
+            _pattern(sheet, meaning, targets)
             return
         targets = [targets]
     if targets:
