@@ -32,6 +32,10 @@ from vramplan.configs.table import Table
 from vramplan.replay.models.parts import own_units
 from vramplan.replay.sharding import OWN_UNITS
 
+SERVING = ("tasks", "max_new_tokens", "enable_kv_cache", "quantizer", "quantizer._component_")
+"""Keys of the recipes generate, eleuther_eval and quantize; those that train with a quantizer have an optimizer."""
+TRAINING_FILE = "give the file of a training run"
+
 _RECIPE = re.compile(r"\b(\w*_(?:single_device|distributed)|\w*_distributed_\w+)\b")
 
 
@@ -59,6 +63,9 @@ def shape_name(component: str) -> str:
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of a torchtune file."""
     meaning.say("runtime", "torchtune", "model._component_")
+    if not sheet.given("optimizer._component_") and any(sheet.given(key) for key in SERVING):
+        key = next(key for key in SERVING if sheet.given(key))
+        sheet.refuse(key, "the file is for generation, evaluation or quantization and trains nothing", TRAINING_FILE)
     key = "model._component_" if sheet.given("model._component_") else "policy_model._component_"
     builder = sheet.text(key) or ""
     part = key.partition(".")[0]
