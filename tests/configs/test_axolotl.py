@@ -257,8 +257,10 @@ def test_experts_in_four_bits() -> None:
     dense = meant(EXPERTS.replace("Qwen3-30B-A3B", "Qwen3-8B"), "axolotl.yaml")
     assert "quantized_experts" not in dense.job
     assert any("no weight is a stack of experts" in note for note in dense.notes)
-    of_llama = meant(EXPERTS.replace("Qwen/Qwen3-30B-A3B", "meta-llama/Llama-4-Scout-17B-16E"), "axolotl.yaml")
-    assert "quantize_moe_experts" in of_llama.unmodelled
+    text = EXPERTS.replace("Qwen/Qwen3-30B-A3B", "meta-llama/Llama-4-Scout-17B-16E")
+    of_llama = meant(text.replace("quantize_moe_experts", "llama4_linearized_experts"), "axolotl.yaml")
+    assert of_llama.job["quantized_experts"] is True
+    assert "llama4_linearized_experts" in of_llama.unmodelled
 
 
 def test_a_checkpoint_in_nvfp4_is_counted_in_as_many_bytes() -> None:

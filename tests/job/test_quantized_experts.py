@@ -43,7 +43,6 @@ def test_experts_are_as_many_bytes_as_their_bits(quantization: str) -> None:
         ({"quantization": None}, "quantizes nothing"),
         ({"quantization": "gptq-int4"}, "says nothing of gptq-int4"),
         ({"model": "qwen3-8b"}, "has no experts"),
-        ({"model": "llama-4-scout-17b-16e"}, "is not modelled for llama4"),
     ],
 )
 def test_what_has_no_experts_in_few_bits_is_refused(keys: dict[str, Any], why: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.job.read import RawJob
-from vramplan.replay.models.capable import keeps_fp32, quantizes_experts
+from vramplan.replay.models.capable import keeps_fp32
 from vramplan.replay.techniques.adapters import GPTQ
 from vramplan.replay.techniques.evidence import adaptable, gptq_quantizable, quantizable
 from vramplan.replay.techniques.gptq import GROUP_SIZE, WIDTH_MULTIPLE
@@ -35,8 +35,6 @@ def check_quantized_experts(raw: RawJob, model: ModelShape | None) -> None:
         fields.refuse(key, message, hint="leave it out")
     elif model is not None and model.experts is None:
         fields.refuse(key, f"{model.name} has no experts", hint="leave it out")
-    elif model is not None and not quantizes_experts(model.family):
-        fields.refuse(key, f"true is not modelled for {model.code}", hint="leave it out")
 
 
 def told_of(quantization: str | None, model: ModelShape | None, *, with_experts: bool = False) -> list[Assumption]:

@@ -54,11 +54,6 @@ def selective_strategies(name: str) -> tuple[str, ...]:
     return words
 
 
-def quantizes_experts(name: str) -> bool:
-    """Whether the stacked weights of its experts are looked up by name, so that they can be quantized."""
-    return getattr(family(name), "quantizes_experts", True) is True
-
-
 def head_losses(name: str) -> tuple[str, ...]:
     """The losses that the family's head can have instead of its own: `head_losses`, else none."""
     words: tuple[str, ...] = own(name, "head_losses", ())

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from vramplan.configs.programs.axolotl.patterns import matched
 from vramplan.configs.sheet import Meaning, Sheet
-from vramplan.replay.models.capable import quantizes_experts
 
 NVFP4 = "-nvfp4"
+LINEARIZED = "llama4_linearized_experts"
 LORA_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel")
 
 
@@ -46,9 +46,11 @@ def adapter(sheet: Sheet, meaning: Meaning) -> bool:
     elif kind and is_nvfp4(sheet.text("base_model")):
         meaning.say("quantization", "nf4", "base_model")
         meaning.lack("base_model", "weights in NVFP4 are counted as nf4's, which are as many bytes")
-    key = "quantize_moe_experts" if sheet.flag("quantize_moe_experts") else "base_model"
+    key = next((key for key in ("quantize_moe_experts", LINEARIZED) if sheet.flag(key)), "base_model")
     if "quantization" in meaning.job and (key != "base_model" or is_nvfp4(sheet.text(key))):
         _experts(sheet, meaning, key)
+    if key == LINEARIZED:
+        meaning.lack(key, "experts as linear layers, which are counted as given back together in a block")
     return bool(kind)
 
 
@@ -58,10 +60,8 @@ def _experts(sheet: Sheet, meaning: Meaning, key: str) -> None:
     if shape is None or shape.experts is None:
         if key != "base_model":
             meaning.note(f"{key}: no weight is a stack of experts")
-    elif quantizes_experts(shape.family):
-        meaning.say("quantized_experts", True, key)
     else:
-        meaning.lack(key, "experts are counted as they are without it")
+        meaning.say("quantized_experts", True, key)
 
 
 def is_nvfp4(name: str | None) -> bool:
