@@ -75,6 +75,7 @@ def test_without_fused_attention_the_default_is_eager_and_kernels_are_refused(mo
         assert message.endswith("(use eager)")
 
 
+@pytest.mark.sweep
 def test_a_remedy_is_something_that_the_family_can_do() -> None:
     tiny = {"name": "tiny", "memory": "1 GiB"}
     found = answer(job("gemma-2-2b", gpu=tiny, micro_batch_size=64))
@@ -297,6 +298,7 @@ def test_an_echo_from_before_these_keys_is_still_valid(model_type: str) -> None:
     assert build_job(old).model == built.model
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("model", ["gpt-oss-20b", "gemma-3-4b"])
 def test_the_flash_package_takes_what_the_kernel_of_pytorch_does_not(model: str) -> None:
     """Sinks and windows are its arguments, and a mask of images it has not: no mask is made and no scores are."""

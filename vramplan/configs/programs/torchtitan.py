@@ -1,7 +1,8 @@
 """torchtitan: one TOML file for `run_train.sh`, of the releases up to 0.2.2; later ones have a Python registry.
 
 Source: pytorch/torchtitan 0.2.2 (238fa995), torchtitan/config/job_config.py (keys and defaults),
-torchtitan/models/*/__init__.py (flavors), torchtitan/distributed/activation_checkpoint.py (what `op` saves).
+torchtitan/models/*/__init__.py (flavors), torchtitan/distributed/activation_checkpoint.py (what `op` saves),
+run_train.sh and torchtitan/config/manager.py (options).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramplan.configs.command import Words, named, options, processes
 from vramplan.configs.programs import torchtitan_registry as registry
 from vramplan.configs.programs.torchtitan_keys import (
     ATTENTIONS,
@@ -18,7 +20,8 @@ from vramplan.configs.programs.torchtitan_keys import (
     WITHOUT_EFFECT,
 )
 from vramplan.configs.programs.torchtitan_shapes import FLAVORS, SHAPES, UNCOUNTED
-from vramplan.configs.sheet import Meaning, Program, Sheet
+from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, Written
+from vramplan.configs.shell import Script
 from vramplan.configs.table import Release, Table
 
 _SOURCE = "pytorch/torchtitan {}, torchtitan/config/job_config.py"
@@ -262,4 +265,24 @@ def _sharding(sheet: Sheet, meaning: Meaning, replicas: int, shards: int, reduce
 TABLE = Table(
     UNDERSTOOD | registry.UNDERSTOOD, WITHOUT_EFFECT | registry.WITHOUT_EFFECT, {**UNMODELLED, **registry.UNMODELLED}
 )
-PROGRAM = Program("torchtitan", RELEASES, TABLE, read, recognise, registry.release_of)
+
+
+def started(words: Words, script: Script, file: str) -> Launched | None:
+    """What a command starts with this program; None where it is another."""
+    names = [named(word) for word in words]
+    if not {"torchtitan.train", "run_train.sh", "run_llama_train.sh"} & set(names) and "train.py" not in names:
+        return None
+    changes = dict(options(words, file))
+    config = changes.pop("job.config_file", None)
+    held = script.values.get("CONFIG_FILE")
+    if config is None and held:
+        config = Written(held[0].text, file, held[0].line)
+    if config is None or not str(config.value).endswith(".toml"):
+        return None
+    given = {key: item for key, item in changes.items() if "." in key}
+    counted = script.values.get("NGPU", ())
+    number = next((int(item.text) for item in counted if item.text.isdecimal()), None)
+    return Launched(config, given, processes(words) or number)
+
+
+PROGRAM = Program("torchtitan", RELEASES, TABLE, read, recognise, registry.release_of, started=started)

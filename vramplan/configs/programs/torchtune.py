@@ -1,7 +1,8 @@
 """torchtune: one YAML file for `tune run RECIPE --config FILE`.
 
 Source: pytorch/torchtune main after 0.6.1 (bd2a0fc7), recipes/*.py (which keys a recipe reads and their defaults),
-torchtune/models/*/_model_builders.py (models and the defaults of their adapters), torchtune/modules/loss/.
+torchtune/models/*/_model_builders.py (models and the defaults of their adapters), torchtune/modules/loss/,
+torchtune/_cli/run.py and config/_utils.py (`key=value`, `~key`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from vramplan.configs.command import Words, assigned, option, processes, starts_with
 from vramplan.configs.programs.torchtune_keys import (
     COMPONENTS,
     DASHED,
@@ -27,7 +29,8 @@ from vramplan.configs.programs.torchtune_keys import (
     UNMODELLED,
     WITHOUT_EFFECT,
 )
-from vramplan.configs.sheet import Meaning, Program, Sheet
+from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
+from vramplan.configs.shell import Script
 from vramplan.configs.table import Table
 from vramplan.replay.models.parts import own_units
 from vramplan.replay.sharding import OWN_UNITS
@@ -267,4 +270,14 @@ def _has_units(sheet: Sheet, meaning: Meaning, word: str) -> bool:
     return shape is None or set(OWN_UNITS[word][0]) <= set(own_units(shape.family))
 
 
-PROGRAM = Program("torchtune", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)
+def started(words: Words, script: Script, file: str) -> Launched | None:
+    """What a command starts with this program; None where it is another."""
+    if not starts_with(words, "tune", "run") and not any(word.text == "torchtune._cli.tune" for word in words):
+        return None
+    config = option(words, "--config", file)
+    return None if config is None else Launched(config, assigned(words, file), processes(words))
+
+
+PROGRAM = Program(
+    "torchtune", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise, started=started
+)

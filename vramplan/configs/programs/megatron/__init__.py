@@ -35,14 +35,14 @@ def read_command(asked: Asked) -> None:
     if SERVES.search(program) or SERVING_TASK.search(sheet.text("task") or ""):
         message = f"{program} generates or evaluates and trains nothing"
         sheet.refuse("program", message, "give the script of a training run")
-    family = model.family_of(asked, program)
+    kind = model.kind_of(asked, program)
     length = asked.count("seq_length", "sequence_length")
-    model.model_of(asked, family)
-    if sheet.given("decoder_seq_length") and family != "t5":
+    model.model_of(asked, kind)
+    if sheet.given("decoder_seq_length") and not kind.is_encoder_decoder:
         length = asked.count("decoder_seq_length", "sequence_length")  # `--seq-length` are the tokens of an image
     elif sheet.given("total_seq_length"):
         length = asked.count("total_seq_length", "sequence_length")
-    if family == "t5":
+    if kind.is_encoder_decoder:
         length = asked.count("encoder_seq_length", "sequence_length") or length
         target = asked.count("decoder_seq_length")
         if target:
@@ -56,7 +56,7 @@ def read_command(asked: Asked) -> None:
     devices.batch_of(asked)
     computing.numbers_of(asked)
     computing.checkpointing(asked)
-    computing.attention(asked, family)
+    computing.attention(asked, kind)
     devices.sharding_of(asked)
 
 
