@@ -48,7 +48,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("runtime", "transformers", "base_model")
     name = sheet.text("base_model")
     if name:
-        meaning.say("model", name, "base_model")
+        meaning.say("model", adapters.checkpoint_of(name), "base_model")
     else:
         meaning.ask("model", "the file names no base_model")
     meaning.say("sequence_length", sheet.count("sequence_len"), "sequence_len")

@@ -9,10 +9,17 @@ examples/academic_paper_scripts (arguments of releases before core). The sheet h
 
 from __future__ import annotations
 
+import re
+
 from vramplan.configs.programs.megatron import computing, devices, model, options
 from vramplan.configs.programs.megatron.asked import Asked
 from vramplan.configs.programs.megatron.keys import RELEASES, TABLE
 from vramplan.configs.sheet import Meaning, Program, Sheet
+
+SERVES = re.compile(r"generat|inference|server|export|convert|prune|quantize", re.IGNORECASE)
+"""Programs beside training, of tools/, examples/inference and examples/post_training/modelopt."""
+SERVING_TASK = re.compile(r"EVAL|PROMPT|GEN", re.IGNORECASE)
+"""Values of `--task` of tasks/msdp/main.py that train nothing."""
 
 
 def read(sheet: Sheet, meaning: Meaning) -> None:
@@ -25,6 +32,9 @@ def read_command(asked: Asked) -> None:
     sheet, meaning = asked.sheet, asked.meaning
     meaning.say("runtime", "megatron", "program")
     program = (sheet.text("program") or "").rsplit("/", 1)[-1]
+    if SERVES.search(program) or SERVING_TASK.search(sheet.text("task") or ""):
+        message = f"{program} generates or evaluates and trains nothing"
+        sheet.refuse("program", message, "give the script of a training run")
     kind = model.kind_of(asked, program)
     length = asked.count("seq_length", "sequence_length")
     model.model_of(asked, kind)
