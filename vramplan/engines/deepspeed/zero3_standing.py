@@ -80,6 +80,14 @@ class Standing(Gathering):
         used = steps is not None and steps[-1] >= self.step
         return not (used or one in self.leaving or one in self.recomputed or self.held[one])
 
+    def ahead(self, blocks: Blocks) -> set[int]:
+        """The blocks of which something is there that goes with them.
+
+        What lives longer than the blocks goes once for each that its own stands for: it must not be handed on so far.
+        """
+        there = [one for one in (*self.whole, *self.coming) if not (self.stays[one] or self.is_left(one))]
+        return {block for block in map(blocks.of, there) if block is not None}
+
     @property
     def room(self) -> int:
         """Elements that may be gathered ahead."""

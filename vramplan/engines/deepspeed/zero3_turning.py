@@ -111,6 +111,8 @@ class Turning(Standing):
                 raise self._not_alike()
             self.jumps.append((first, end, number - end))
             self._skip(first, end, number)
+            if max(self.ahead(self._blocks), default=0) >= self._blocks.number - 1:
+                raise self._not_alike()
         if not repeated:
             self.unit = None
         elif self.unit is None or self.unit[0] != repeated[0][0]:
@@ -158,6 +160,8 @@ class Turning(Standing):
             self.skip(blocks.backward[first] - blocks.backward[first + missing], self._queued)
             self.inside = None
             self.jumps.pop()
+            if min(self.ahead(blocks), default=1) < 1:
+                raise self._not_alike()
         if self.jumps:
             first, end, missing = self.jumps[-1]
             if block is not None and first + missing <= block < end + missing:
