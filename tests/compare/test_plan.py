@@ -104,11 +104,21 @@ SMALL = (
 PINNED = ("--attention", "sdpa", "--loss", "standard", "--exclude", "offload=optimizer")
 PIPELINES = ("--gpus", "4", "--runtime", "megatron", "--tensor", "1", "--context", "1", "--global-batch", "16")
 SHARED = ("--gpus", "2", "--sharding", "ddp,zero1,fsdp", "--global-batch", "32")
+EXPERTS = ("--gpus", "32", "--runtime", "megatron", "--tensor", "1", "--pipeline", "1", "--context", "1")
+LARGE = (
+    "--sharding",
+    "fsdp,fsdp-grad-op,distributed-optimizer",
+    "--checkpointing",
+    "none,full",
+    "--global-batch",
+    "128",
+)
 BATCHES = (
+    ("-m", "mixtral-8x7b", "-g", "h100", *EXPERTS, *LARGE, *PINNED),
     ("-m", "gpt2-xl", "-g", "rtx-4090", *PIPELINES, *PINNED),
     ("-m", "gpt2-medium", "-g", "rtx-2080-ti", *SHARED, *PINNED),
 )
-"""Where a pipeline has a choice of micro-batches, and where few combinations fit."""
+"""Where experts are shared, where a pipeline has a choice of micro-batches, and where few combinations fit."""
 
 
 @pytest.mark.sweep(2)
