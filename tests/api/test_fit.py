@@ -51,6 +51,7 @@ def test_to_dict_is_the_json_document(keys: dict[str, Any]) -> None:
     assert fit(Job(**keys)).to_dict() == from_options(keys)
 
 
+@pytest.mark.sweep
 def test_strict_is_the_option_strict() -> None:
     card = {"name": "just so", "memory": f"{fit(**JOBS[0]).peak.device_bytes + (1 << 27)} B", **VOLTA}
     pinned = {"micro_batch_size": 2, "activation_checkpointing": "sqrt", "gradient_accumulation_steps": 256}
@@ -60,7 +61,7 @@ def test_strict_is_the_option_strict() -> None:
     assert result.to_dict(strict=True) == result.to_dict() | {"exit_code": 4}
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(8)
 @settings(max_examples=8, deadline=None)
 @given(keys=draws.jobs())
 def test_a_job_has_the_answer_that_it_has_in_a_file(keys: dict[str, Any], tmp_path_factory: Any) -> None:
@@ -74,7 +75,7 @@ def test_a_job_has_the_answer_that_it_has_in_a_file(keys: dict[str, Any], tmp_pa
     assert answered == {key: value for key, value in row.items() if key not in of_gates}
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(8)
 @settings(max_examples=8, deadline=None)
 @given(keys=draws.jobs())
 def test_the_resolved_job_fed_back_has_the_same_answer(keys: dict[str, Any]) -> None:
@@ -163,6 +164,7 @@ def test_nothing_in_a_result_can_be_changed(keys: dict[str, Any]) -> None:
         result.peak.device_bytes = 0  # type: ignore[misc]
 
 
+@pytest.mark.sweep
 def test_a_changed_document_does_not_change_the_result(result: FitResult) -> None:
     document = result.to_dict()
     document["job"]["model"]["layers"] = 1
@@ -172,6 +174,7 @@ def test_a_changed_document_does_not_change_the_result(result: FitResult) -> Non
     assert result == fit(**JOBS[1])
 
 
+@pytest.mark.sweep(4)
 # made in the test: every process that runs some of the tests collects all
 @pytest.mark.parametrize("make", [partial(Job, **JOBS[2]), *(partial(fit, **keys) for keys in JOBS)])
 def test_values_are_equal_hashed_copied_and_pickled(make: Callable[[], Any]) -> None:
@@ -182,6 +185,7 @@ def test_values_are_equal_hashed_copied_and_pickled(make: Callable[[], Any]) -> 
         assert type(other) is type(value)
 
 
+@pytest.mark.sweep
 def test_a_document_is_plain_json(result: FitResult) -> None:
     document = result.to_dict()
     assert json.loads(json.dumps(document)) == document
@@ -277,6 +281,7 @@ def test_nothing_is_printed_and_no_setting_of_the_process_is_changed(capfd: pyte
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.sweep
 def test_threads_have_the_answers_that_one_thread_has() -> None:
     jobs = JOBS[:4]
     with ThreadPoolExecutor(4) as pool:

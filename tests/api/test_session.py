@@ -79,7 +79,7 @@ def write(path: Path, gib: int) -> None:
     )
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(max_examples=4, deadline=None)
 @given(keys=draws.jobs())
 def test_a_session_that_has_answered_before_answers_as_none(keys: dict[str, Any]) -> None:
@@ -116,6 +116,7 @@ def test_what_a_thread_has_open_is_used_there_alone() -> None:
     assert len(other.replays) == kept
 
 
+@pytest.mark.sweep
 def test_threads_may_share_a_session() -> None:
     session = Session(most_records=3, most_files=4)
     jobs = [{**KEYS, "gpu": gpu, "micro_batch_size": size} for gpu in ("v100", "t4") for size in (1, 2, 8)]
@@ -188,7 +189,7 @@ def test_a_file_of_another_folder_is_another(
     assert found == [17, 29, 17]
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("path", sorted((SHIPPED / "gpus").glob("*.yaml"))[::12], ids=lambda path: path.stem)
 def test_what_is_kept_is_what_the_file_says_after_it_was_used(path: Path) -> None:
     with reading.opened(reading.Files()):

@@ -60,6 +60,7 @@ def ran(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=TESTS.parent, env=everything, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.sweep
 def test_every_property_is_found_by_collection() -> None:
     """A function that is tested inside of another one would be drawn by nobody who explores."""
     hidden = []
@@ -85,6 +86,7 @@ def test_no_property_depends_on_chance_or_the_clock(request: pytest.FixtureReque
             assert HealthCheck.too_slow in own.suppress_health_check, function
 
 
+@pytest.mark.sweep
 def test_the_same_is_drawn_by_other_processes(tmp_path: Path) -> None:
     """Whatever the seed of hashes, the seed on the command line, the path and the modules that are imported before."""
     texts = []
@@ -102,6 +104,7 @@ def test_the_same_is_drawn_by_other_processes(tmp_path: Path) -> None:
     assert len(set(texts[0])) > 40
 
 
+@pytest.mark.sweep
 def test_exploring_prints_what_it_drew_and_what_can_be_pasted(tmp_path: Path) -> None:
     file = tmp_path / "test_broken.py"
     file.write_text(BROKEN)
@@ -126,6 +129,7 @@ def test_exploring_prints_what_it_drew_and_what_can_be_pasted(tmp_path: Path) ->
     assert explicit == {"test_of_a_limit(", "test_of_data("}, again.stdout  # under CI pytest prints each of them twice
 
 
+@pytest.mark.sweep
 def test_exploring_ends_well_where_nothing_is_found(tmp_path: Path) -> None:
     file = tmp_path / "test_broken.py"
     file.write_text(BROKEN)

@@ -61,6 +61,7 @@ def test_options_go_before_the_variable_before_the_configuration_before_the_ship
     assert memory_of("v100") == shipped
 
 
+@pytest.mark.sweep
 def test_every_command_searches_them(home: Path, tmp_path: Path) -> None:
     path = gpu(home, "mine", "7 GiB", "my-alias")
     assert str(path) in run("gpus", "show", "my-alias").out
@@ -185,6 +186,7 @@ def test_a_broken_file_takes_nothing_else_out_of_a_list(home: Path, kind: str) -
     assert kind != "gpus" or "mine" in names
 
 
+@pytest.mark.sweep
 def test_a_broken_file_of_the_user_is_said_beside_the_remedies(home: Path) -> None:
     no = ("-m", "gpt2-xl", "-g", "v100", "--micro-batch", "32", "--checkpointing", "none")
     cards = [one["change"]["gpu"] for one in fit(*no)["remedies"] if "gpu" in one["change"]]

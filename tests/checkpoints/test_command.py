@@ -42,7 +42,7 @@ def row(document: Any, name: str) -> Any:
 SHARDED = ("-m", "gpt2", "-g", "t4", "--micro-batch", "4", "--seq", "512", "--data-parallel", "4", "--sharding")
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("words", [JOB, *((*SHARDED, kind) for kind in ("ddp", "fsdp", "zero1", "zero2", "zero3"))])
 def test_every_strategy_has_the_peak_that_fit_gives_it(words: tuple[str, ...]) -> None:
     document = answered(*words)
@@ -71,6 +71,7 @@ def test_its_flags_are_read_back_by_fit() -> None:
     assert fit["peak"]["allocated_bytes"] == row(answered(*JOB), "optimal")["allocated_bytes"]
 
 
+@pytest.mark.sweep
 def test_the_curve_is_every_k() -> None:
     document = answered(*JOB)
     assert [point["blocks_per_segment"] for point in document["curve"]] == list(range(1, 13))
@@ -94,7 +95,7 @@ def test_the_textbook_beside_the_curve() -> None:
     assert four["textbook_bytes"] == none - 12 * block + 7 * block
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @settings(deadline=None, max_examples=13)
 @given(jobs(), st.integers(0, 100))
 @example(
@@ -221,6 +222,7 @@ def test_the_forms_agree() -> None:
     assert json.loads(rendered("json")) == document
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 120])
 def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
     from vramplan.report.checkpoints import text

@@ -224,6 +224,7 @@ def test_all_problems_of_a_file_come_at_once_in_its_order(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_a_gate_looks_for_remedies_only_when_it_is_asked_and_finds_those_of_fit(tmp_path: Path) -> None:
     file = tmp_path / "jobs.yaml"

@@ -82,7 +82,7 @@ def test_the_words_of_an_option_are_offered(option: str, known: tuple[str, ...])
     assert offered("fit", option, "nothing begins so") == []
 
 
-@pytest.mark.sweep(10)
+@pytest.mark.sweep(40)
 @pytest.mark.parametrize(
     ("option", "word"), [(option, word) for option, known in WORDS for word in known], ids=lambda part: part
 )

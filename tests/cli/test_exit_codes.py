@@ -42,7 +42,7 @@ BAD_INPUT = {
 }
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(32)
 @pytest.mark.parametrize("output", FORMATS)
 @pytest.mark.parametrize("strict", [False, True], ids=["lenient", "strict"])
 @pytest.mark.parametrize(
@@ -213,6 +213,7 @@ def test_print_of_an_unknown_key_is_2_and_prints_nothing(key: str) -> None:
     assert ran.err.count("\n") == 1
 
 
+@pytest.mark.sweep
 def test_print_of_what_does_not_apply_is_null_and_keeps_the_code() -> None:
     ran = run("fit", *DOES_NOT_FIT, "--print", "recommended.micro_batch_size")
     assert ran == (3, "null\n", "")

@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("jobs")
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(
     "words",
     [
@@ -141,7 +141,7 @@ def option_lists(draw: st.DrawFn) -> list[str]:
     return words
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @settings(deadline=None, max_examples=9)
 @given(words=option_lists())
 def test_a_resolved_job_from_options_fed_back_in_gives_the_same_answer(words: list[str], folder: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_resolved_job_from_options_fed_back_in_gives_the_same_answer(words: li
     same(first, fit(*again))
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @settings(deadline=None, max_examples=8)
 @given(words=option_lists())
 @example(words=["-m", "smollm-135m", "-g", "v100", "--optimizer", "adamw", "--checkpointing", "selective-op"])
@@ -185,7 +185,7 @@ def replaced(words: list[str], change: list[str]) -> list[str]:
     return [*left, *change]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @settings(deadline=None, max_examples=4)
 @given(words=option_lists())
 @example(words=["-m", "bert-base-uncased", "-g", "mi300x", "--optimizer", "adamw", "--hold-outputs"])

@@ -98,7 +98,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     return words + (["--format", "json"] if draw(st.booleans()) else [])
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @settings(deadline=None, max_examples=21, suppress_health_check=[HealthCheck.too_slow])
 @given(command_lines())
 @example(["fit", "-m", "bert-tiny", "-g", "v100", "--micro-batch", "9" * 30, "--format", "json"])
@@ -113,7 +113,7 @@ def test_any_command_line_is_answered_or_refused(words: list[str]) -> None:
     judge(words)
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(24)
 @pytest.mark.parametrize("number", NUMBERS)
 def test_any_number_is_answered_or_refused(number: str) -> None:
     options = ("--seq", "--micro-batch", "--global-batch", "--steps", "--dropout", "--gpus", "--reserve", "--rank")
@@ -248,7 +248,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("configs")
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(deadline=None, max_examples=18)
 @given(
     config=st.dictionaries(

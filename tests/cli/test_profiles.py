@@ -134,6 +134,7 @@ def test_names_that_would_not_be_found_are_pointed_at(tmp_path: Path, home: Path
     assert "belongs into the folder gpus" in run("profiles", "lint", misplaced).out
 
 
+@pytest.mark.sweep
 def test_what_is_looked_at(tmp_path: Path, home: Path) -> None:
     mine = changed(tmp_path, "gpus/t4.yaml", folder="mine/gpus")
     changed(tmp_path, "models/gpt2.yaml", folder="mine/models")
@@ -206,6 +207,7 @@ def test_a_copy_is_the_same_profile_but_for_its_name(kind: str, source: str, hom
     assert valid("profile-diff", ran.document)["summary"]["different"] == 0
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", ["gpus", "models"])
 def test_a_copy_of_every_shipped_profile_is_read_back_as_it_was(kind: Any, tmp_path: Path) -> None:
     word = lint.KIND_OF[kind]

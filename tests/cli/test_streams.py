@@ -89,7 +89,7 @@ def test_json_is_ascii_and_one_document_whatever_the_names(tmp_path: Path) -> No
     assert run("check", file).out.isascii()
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize(
     "words", [GPT2, NO, ("gpus",), ("models", "show", "gpt2-xl")], ids=["fit", "no", "gpus", "show"]
@@ -124,6 +124,7 @@ def test_lists_on_a_terminal_keep_to_it(columns: int, files: Path, monkeypatch: 
         assert max(map(len, received.splitlines())) <= columns, words
 
 
+@pytest.mark.sweep
 def test_a_gpu_has_one_line_on_a_terminal() -> None:
     count = len(run("gpus").out.splitlines())
     for columns in (60, 80, 120, 200):
@@ -146,7 +147,7 @@ PIPED = {
 }
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize("words", PIPED.values(), ids=PIPED)
 def test_a_reader_that_went_away_is_141_and_silent(words: tuple[str, ...], unbuffered: str) -> None:
@@ -160,6 +161,7 @@ def test_a_reader_that_went_away_is_141_and_silent(words: tuple[str, ...], unbuf
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.sweep
 def test_a_full_disk_is_said_and_is_no_success() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run([*COMMAND, "models"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -168,6 +170,7 @@ def test_a_full_disk_is_said_and_is_no_success() -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.sweep
 def test_closed_streams_are_no_reason_to_fail() -> None:
     closed = f"{sys.executable} -m vramplan fit -m gpt2 -g v100 --quiet"
     for redirection, code in ((">&-", 0), ("2>&-", 0), (">&- 2>&-", 0), ("<&-", 0)):

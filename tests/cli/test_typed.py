@@ -35,7 +35,7 @@ def refused(*words: str) -> str:
     return ran.err
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
@@ -209,6 +209,7 @@ def test_a_count_before_the_gpu_is_of_all_devices() -> None:
         build_job({**keys, "parallel": {"tensor": 3}})
 
 
+@pytest.mark.sweep
 def test_remedies_keep_the_count_before_the_gpu() -> None:
     words = ("llama-3.1-8b", "--gpu", "8xa100-40gb", "--seq", "4096", "--micro-batch", "4")
     remedies = run("fit", *words, "--format", "json").document["remedies"]

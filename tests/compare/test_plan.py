@@ -62,6 +62,7 @@ def test_the_winner_is_that_of_trying_everything() -> None:
     assert document["plans"][document["fastest"]]["samples_per_second"] == best
 
 
+@pytest.mark.sweep
 def test_a_plan_typed_is_the_run_that_it_promises() -> None:
     document = planned(*WORDS, "--exclude", "compile=true")
     assert {plan["micro_batch_size"] for plan in document["plans"]} > {document["plans"][0]["micro_batch_size"]}
@@ -121,7 +122,7 @@ BATCHES = (
 """Where experts are shared, where a pipeline has a choice of micro-batches, and where few combinations fit."""
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep
 @pytest.mark.parametrize("words", [*SMALL, *BATCHES])
 def test_what_is_passed_over_would_have_changed_nothing(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -143,7 +144,7 @@ def test_what_is_passed_over_would_have_changed_nothing(
         assert document[name] == every[name]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(
     "words",
     [
@@ -179,6 +180,7 @@ def test_no_run_is_faster_than_its_bounds_or_needs_less(
     assert len(looked) >= document["fits"] > 10
 
 
+@pytest.mark.sweep
 def test_micro_batches_of_a_pipeline_are_searched() -> None:
     """Smaller micro-batches leave a smaller bubble, so the fastest plan is not at the largest that fits."""
     words = ("-m", "gpt2-medium", "-g", "a100", "--gpus", "1", "--runtime", "megatron", "--pipeline", "4")
@@ -197,6 +199,7 @@ def test_micro_batches_of_a_pipeline_are_searched() -> None:
     assert document["ladder"][-1]["option"] == f"--micro-batch {best}"
 
 
+@pytest.mark.sweep
 def test_where_the_allocator_is_simulated_the_plans_that_are_shown_are() -> None:
     words = (
         "-m",
@@ -223,6 +226,7 @@ def test_where_the_allocator_is_simulated_the_plans_that_are_shown_are() -> None
     assert alone["peak"]["device_bytes"] == found["device_bytes"]
 
 
+@pytest.mark.sweep
 def test_a_list_is_tried_value_by_value() -> None:
     words = ("-m", "gpt2", "-g", "t4", "--seq", "512", "--checkpointing", "none", "--exclude", "compile=true")
     document = planned(
@@ -245,6 +249,7 @@ def test_what_is_given_is_pinned_and_what_is_excluded_is_left_out() -> None:
     assert "names no value" in refused("plan", *WORDS, "--exclude", "loss=red").err
 
 
+@pytest.mark.sweep
 def test_a_program_that_splits_models_has_degrees() -> None:
     words = ("-m", "gpt2-medium", "-g", "a100", "--gpus", "4", "--runtime", "megatron", "--checkpointing", "none")
     document = planned(*words, "--exclude", "context=2", "--exclude", "context=4", "--within", "50")
@@ -319,6 +324,7 @@ def test_a_search_that_is_interrupted_before_a_plan_fits_does_not_say_that_none_
     assert "no plan fits" not in ran.out
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("words", [("plan", *WORDS), ("compare", "-m", "gpt2", "-g", "t4,v100,h100")])
 def test_the_picture_has_a_point_for_each_run_and_lists_the_front(words: tuple[str, ...], tmp_path: Path) -> None:
     path = tmp_path / "front.svg"

@@ -238,3 +238,57 @@ def test_a_model_without_a_fused_kernel_has_what_sdpa_takes() -> None:
     lines = "xformers_attention: true\n"
     assert job(FULL + lines, "a.yaml", program="axolotl")["attention"] == "efficient"
     assert job(FULL.replace("meta-llama/Llama-3.1-8B", "tiiuae/falcon-7b") + lines, "a.yaml")["attention"] == "sdpa"
+
+
+EXPERTS = """
+    base_model: Qwen/Qwen3-30B-A3B
+    load_in_4bit: true
+    quantize_moe_experts: true
+    adapter: qlora
+    lora_r: 16
+    lora_target_modules: [q_proj]
+    sequence_len: 2048
+    micro_batch_size: 1
+"""
+
+
+def test_experts_in_four_bits() -> None:
+    holds(job(EXPERTS, "axolotl.yaml"), quantization="nf4-double", quantized_experts=True)
+    dense = meant(EXPERTS.replace("Qwen3-30B-A3B", "Qwen3-8B"), "axolotl.yaml")
+    assert "quantized_experts" not in dense.job
+    assert any("no weight is a stack of experts" in note for note in dense.notes)
+    text = EXPERTS.replace("Qwen/Qwen3-30B-A3B", "meta-llama/Llama-4-Scout-17B-16E")
+    of_llama = meant(text.replace("quantize_moe_experts", "llama4_linearized_experts"), "axolotl.yaml")
+    assert of_llama.job["quantized_experts"] is True
+    assert "llama4_linearized_experts" in of_llama.unmodelled
+
+
+def test_a_checkpoint_in_nvfp4_is_counted_in_as_many_bytes() -> None:
+    text = EXPERTS.replace("Qwen/Qwen3-30B-A3B", "nvidia/Qwen3-30B-A3B-NVFP4").replace("load_in_4bit: true", "")
+    found = meant(text.replace("quantize_moe_experts: true", "").replace("qlora", "lora"), "axolotl.yaml")
+    holds(dict(found.job), model="qwen3-30b-a3b", quantization="nf4", quantized_experts=True)
+    assert "NVFP4" in found.unmodelled["base_model"]
+
+
+PATTERN = r"model.language_model.layers.[\d]+.(mlp|cross_attn|self_attn).(up|down|gate|q|k|v|o)_proj"
+
+
+@pytest.mark.parametrize(
+    ("model", "targets"),
+    [
+        ("meta-llama/Llama-3.1-8B", ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]),
+        ("deepseek-ai/DeepSeek-V2-Lite", ["q_proj", "o_proj"]),  # its experts are stacks, and their names no layers
+    ],
+)
+def test_targets_by_a_pattern_are_the_layers_that_it_is_of(model: str, targets: list[str]) -> None:
+    text = QLORA.replace("lora_target_linear: true", f"lora_target_modules: '{PATTERN}'")
+    found = meant(text.replace("NousResearch/Llama-3.2-1B", model), "a.yml")
+    assert found.job["adapter"]["targets"] == targets
+    assert "lora_target_modules" not in found.unmodelled
+
+
+def test_a_pattern_over_some_blocks_is_told() -> None:
+    some = r"model\.layers\.(1|3)\.self_attn\.q_proj"
+    found = meant(QLORA.replace("lora_target_linear: true", f"lora_target_modules: '{some}'"), "a.yml")
+    assert found.job["adapter"]["targets"] == ["q_proj"]
+    assert "blocks" in found.unmodelled["lora_target_modules"]

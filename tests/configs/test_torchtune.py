@@ -142,3 +142,34 @@ def test_layers_that_are_sharded_on_their_own_are_units(layers: str, units: str 
     text = written("full_finetune_distributed", more=f"custom_sharded_layers: {layers}\n")
     holds(job(text, "a.yaml"), parallel__sharding="fsdp", parallel__fsdp_units=units)
     assert any("custom_sharded_layers" in one for one in meant(text, "a.yaml").notes) == (layers == "[norm]")
+
+
+SPLIT = """
+    # tune run --nproc_per_node 8 full_finetune_distributed --config F
+    model:
+      _component_: torchtune.models.llama4.llama4_scout_17b_16e
+    tokenizer:
+      _component_: torchtune.models.llama4.llama4_transform
+      max_seq_len: 2048
+    tensor_parallel_dim: 8
+    custom_sharded_layers: [tok_embeddings, output]
+    batch_size: 1
+    optimizer:
+      _component_: torch.optim.AdamW
+      fused: true
+    loss:
+      _component_: torchtune.modules.loss.LinearCrossEntropyLoss
+"""
+
+
+def test_nothing_is_sharded_where_tensor_parallelism_takes_every_device() -> None:
+    holds(
+        job(SPLIT, "t.yaml", devices=8),
+        parallel__sharding="none",
+        parallel__data=1,
+        parallel__tensor=8,
+        parallel__fsdp_units=None,
+    )
+    found = meant(SPLIT, "t.yaml", devices=16)
+    assert (found.job["parallel"]["sharding"], found.job["parallel"]["data"]) == ("fsdp", 2)
+    assert "custom_sharded_layers" in found.unmodelled

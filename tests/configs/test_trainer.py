@@ -437,6 +437,7 @@ def test_fit_takes_files(tmp_path: Path) -> None:
         assert run(command, sft, "--gpu", "rtx-4090", "--quiet").code == 0
 
 
+@pytest.mark.sweep
 def test_plan_takes_files_and_keeps_the_batch_of_a_step(tmp_path: Path) -> None:
     (tmp_path / "sft.yaml").write_text(SFT + "gradient_accumulation_steps: 3\n", "utf-8")
     excluded = [word for one in ("compile=true", "offload=optimizer") for word in ("--exclude", one)]

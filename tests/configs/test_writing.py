@@ -38,7 +38,7 @@ def again(ran: Ran, text: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(9)
 @pytest.mark.parametrize(("name", "words"), SOME, ids=IDS)
 def test_the_command_in_the_file_has_the_job_and_the_bytes_again(
     name: str, words: tuple[str, ...], tmp_path: Path
@@ -85,7 +85,7 @@ def test_json_has_its_launch_command_on_standard_error() -> None:
     assert "note: launch: deepspeed --num_gpus 8" in ran.err
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(
     ("name", "words", "said"),
     [
@@ -107,6 +107,7 @@ def test_what_a_program_cannot_say_names_the_nearest(name: str, words: tuple[str
     assert "nearest: " in ran.err
 
 
+@pytest.mark.sweep
 def test_of_what_does_not_fit_nothing_is_written(tmp_path: Path) -> None:
     ran = run("fit", "-m", "gpt2", "-g", "1 GiB", "--emit", "trl", "--emit-to", tmp_path)
     assert (ran.code, ran.out, list(tmp_path.iterdir())) == (3, "", [])

@@ -31,7 +31,7 @@ def printed(program: str) -> str:
     return out.getvalue()
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.snapshot
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block["program"].splitlines()[-1].strip())
 def test_a_program_prints_what_the_page_says(block: re.Match[str]) -> None:

@@ -161,7 +161,7 @@ def test_every_example_says_what_is_done_with_it(page: Path) -> None:
         assert kinds or language == "console", f"line {line}"
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(12)
 @pytest.mark.snapshot
 @pytest.mark.parametrize("task", tasks("check", "validate"), ids=str)
 def test_a_job_file_ends_as_the_page_says(task: Task, folder: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_job_file_ends_as_the_page_says(task: Task, folder: Path) -> None:
     assert done.returncode == wanted_code(task), done.stdout + done.stderr
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(18)
 @pytest.mark.snapshot
 @pytest.mark.parametrize("task", tasks("run"), ids=str)
 def test_a_shell_snippet_ends_as_the_page_says(task: Task, folder: Path) -> None:
@@ -180,6 +180,7 @@ def test_a_shell_snippet_ends_as_the_page_says(task: Task, folder: Path) -> None
     assert "not reached" not in done.stdout
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.snapshot
 @pytest.mark.parametrize("task", tasks("ci"), ids=str)
 def test_the_gate_of_a_ci_file_passes(task: Task, folder: Path) -> None:

@@ -253,7 +253,7 @@ def test_whatever_is_asked_for(
     assert one.reserved_bytes == one.allocated_bytes == 0
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @settings(max_examples=12, deadline=None)
 @given(setups(), st.sampled_from([1, 2, 5]), st.booleans(), st.lists(st.integers(0, 110), min_size=1, max_size=4))
 def test_a_run_that_waits_ends_as_one_that_does_not(

@@ -153,7 +153,7 @@ def test_checkpoints_of_views_become_one() -> None:
     assert compiled_segments("llama", segments) == segments
 
 
-@pytest.mark.sweep(12)
+@pytest.mark.sweep(24)
 @pytest.mark.parametrize("technique", [{"compile": True}, {"precision": "fp8"}], ids=["compile", "fp8"])
 @pytest.mark.parametrize("model_type", FAMILY_OF)
 def test_the_quick_replay_of_every_model_type(model_type: str, technique: dict[str, object]) -> None:

@@ -67,7 +67,7 @@ PADDED_BELOW_THE_WINDOW = example_setup(
 )
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(12)
 @settings(deadline=None)  # a busy machine is no defect
 @given(preferences(), st.sampled_from([1, 2, 3, 7, 21]))
 @example(PADDED_BELOW_THE_WINDOW, 1)
@@ -79,7 +79,7 @@ def test_the_quick_replay_of_pairs_is_that_of_every_block(setup: Setup, batch: i
     assert quick.end_bytes(batch) == quick.static_bytes(batch)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @settings(deadline=None)
 @given(preferences(), st.integers(2, 40))
 def test_the_envelope_of_pairs_is_below_the_peak_by_rounding_alone(setup: Setup, batch: int) -> None:
@@ -88,7 +88,7 @@ def test_the_envelope_of_pairs_is_below_the_peak_by_rounding_alone(setup: Setup,
     assert 0 <= exact - Envelope(record).peak_bytes(batch) <= 512 * len(record.fixed)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(9)
 @settings(deadline=None)
 @given(st.sampled_from(EVALUATED).flatmap(lambda name: setups(model_type=name)), st.sampled_from([1, 2, 5, 8]))
 @example(CHECKPOINTS_OF_TWO, 1)

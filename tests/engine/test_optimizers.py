@@ -47,7 +47,7 @@ def in_blocks(sizes: list[int]) -> int:
     return sum(-(-size // 512) * 512 for size in sizes)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @DRAWS
 @given(setups(), BATCHES)
 def test_more_states_never_need_less(setup: Setup, batch: int) -> None:

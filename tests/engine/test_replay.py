@@ -89,7 +89,7 @@ def most_living_tensors(record: Record) -> int:
     return most + len(record.states)  # of the states, only the inputs are of a size per sample
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @DRAWS
 @given(setups(), BATCHES)
 def test_nothing_leaks(setup: Setup, batch: int) -> None:
@@ -121,7 +121,7 @@ def test_a_larger_micro_batch_never_needs_less(setup: Setup, batch: int) -> None
     assert smaller <= larger
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @DRAWS
 @given(setups(), BATCHES)
 def test_outputs_held_or_gradients_resident_never_need_less(setup: Setup, batch: int) -> None:

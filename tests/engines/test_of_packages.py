@@ -112,6 +112,7 @@ def test_what_it_has_no_code_for_is_refused_by_the_generated_sentence(site: Path
     assert "attention: efficient is not in tiny (it has eager, flash; or another --runtime)" in done.stderr
 
 
+@pytest.mark.sweep
 def test_it_is_listed_shown_completed_and_named_in_hints(site: Path) -> None:
     listed = json.loads(vramplan(site, "runtimes", "--format", "json").stdout)
     row = next(row for row in listed["runtimes"] if row["name"] == "tiny")
@@ -143,6 +144,7 @@ def test_a_runtime_profile_of_the_user_may_name_it_and_any_other_engine(site: Pa
     assert "tiny" in wrong
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("value", "source", "why"),
     [

@@ -160,12 +160,14 @@ def test_a_tensor_of_any_block_is_that_of_the_block() -> None:
     assert inner["died_phase"] == "forward"
 
 
+@pytest.mark.sweep
 def test_a_part_of_a_name_is_enough_where_it_names_one_tensor() -> None:
     assert explained(*XL, "--tensor", "softmax")["tensor"]["name"] == "causal_lm_loss.log_softmax"
     assert explained(*XL, "--tensor", "c_fc.weight")["tensor"]["name"] == "block.24.mlp.c_fc.weight"
     assert explained(*XL, "--block", 5, "--tensor", "c_fc.addmm")["tensor"]["name"] == "block.5.mlp.c_fc.addmm"
 
 
+@pytest.mark.sweep
 def test_what_is_not_there_is_refused_with_what_is() -> None:
     assert "attn.c_attn.addmm" in refused("explain", *XL, "--tensor", "c_attn.adm").err
     several = refused("explain", *XL, "--tensor", "gelu_new").err
@@ -183,7 +185,7 @@ def test_a_job_that_does_not_fit_is_explained_too() -> None:
     assert answer["verdict"] == "does-not-fit"
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("words", [XL, JOBS["llama flash"], JOBS["bert eager"], JOBS["pure"]], ids=lambda w: w[1])
 def test_the_text_is_within_the_width_and_ends_in_the_figures_of_fit(words: tuple[str, ...], width: int) -> None:
@@ -198,7 +200,7 @@ def test_the_text_is_within_the_width_and_ends_in_the_figures_of_fit(words: tupl
         assert rule.name in said
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(9)
 @settings(max_examples=8, deadline=None)
 @given(jobs(), st.integers(40, 130))
 def test_any_job_is_explained_in_every_format(job: dict[str, Any], width: int) -> None:
@@ -215,6 +217,7 @@ def rows_of(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
+@pytest.mark.sweep
 def test_every_format_says_the_same_figures() -> None:
     answer = explained(*XL)
     peak = f"{answer['peak']['allocated_bytes']:,}"
@@ -233,6 +236,7 @@ def test_every_format_says_the_same_figures() -> None:
     assert run("explain", *XL, "--quiet").out == ""
 
 
+@pytest.mark.sweep
 def test_python_without_docstrings_is_told_so() -> None:
     """The rules are their docstrings."""
     environment = {**os.environ, "PYTHONOPTIMIZE": "2"}

@@ -35,7 +35,7 @@ def explained(**changes: object) -> Explanation:
     return explain(build_job({**JOB, **changes}))
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("changes", VARIANTS, ids=str)
 def test_the_parts_add_up(changes: dict[str, object]) -> None:
     answer = explained(**changes)

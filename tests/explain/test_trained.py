@@ -12,7 +12,7 @@ from vramplan.job import build_job
 SMALL = ("-m", "gpt2", "-g", "a100", "--seq", "64", "--micro-batch", "1", "--steps", "1")
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize(
     "options",
     [
@@ -39,7 +39,7 @@ def test_what_is_trained_is_explained_to_the_byte(options: str) -> None:
     assert sum(row["total_bytes"] for row in weights["tensors"]) == weights["bytes"]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(
     "options",
     [
@@ -63,7 +63,7 @@ SIZES = {
 }  # what a configuration class has no default of
 
 
-@pytest.mark.sweep(15)
+@pytest.mark.sweep(99)
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_every_model_type_is_explained(model_type: str) -> None:
     """Each tensor that is saved has a reason in the rule of its operator."""

@@ -171,12 +171,13 @@ ANSWERED: dict[str, Keys] = {
 }
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(16)
 @pytest.mark.parametrize("keys", ANSWERED.values(), ids=ANSWERED)
 def test_no_oracle_finds_anything_any_more(keys: Keys) -> None:
     assert judged({"gpu": "a100-80gb", **keys}, ALL) is None
 
 
+@pytest.mark.sweep
 def test_many_divisors_of_a_small_batch_have_the_answer_of_trying_each() -> None:
     """The search by halves over the schedules of a pipeline finds what a look at each of them finds."""
     ask = oracles.Asker()
@@ -199,6 +200,7 @@ def test_many_divisors_of_a_small_batch_have_the_answer_of_trying_each() -> None
     assert best == max(fitting)
 
 
+@pytest.mark.sweep
 def test_a_placement_that_is_best_at_once_is_found_quickly() -> None:
     keys: Keys = {
         "model": "llava-1.5-7b",
@@ -235,7 +237,7 @@ BESIDE: dict[str, Keys] = {
 WORDED = [one for one in table.TABLE if one.kind in (WORD, FLAG) and one.key not in ("runtime", "adapter.kind")]
 
 
-@pytest.mark.sweep(12)
+@pytest.mark.sweep(48)
 @pytest.mark.parametrize("beside", BESIDE.values(), ids=BESIDE)
 @pytest.mark.parametrize("option", WORDED, ids=lambda option: option.key)
 def test_every_word_of_every_key_is_used_refused_or_said(option: Option, beside: Keys) -> None:
@@ -288,6 +290,7 @@ def test_an_empty_list_of_an_adapter_is_no_crash(kind: str, listed: str) -> None
     assert found is None or found[0] == "refused"
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["\x1b[31mred", "two\nlines", "=1+1", "a" * 20000])
 def test_the_name_in_a_config_is_one_line_that_can_be_fed_back(name: str, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
@@ -306,6 +309,7 @@ def test_nothing_free_is_no_question_of_its_unit(text: str) -> None:
     assert "write 0" not in ran.err
 
 
+@pytest.mark.sweep
 def test_the_sums_of_both_stacks_are_explained() -> None:
     """Both stacks of T5 add gradients of a bias up from block to block, and the names of these sums are the same."""
     keys: Keys = {"model": "t5-small", "gpu": "v100", "activation_checkpointing": "full"}
@@ -313,7 +317,7 @@ def test_the_sums_of_both_stacks_are_explained() -> None:
     assert judged(keys, (oracles.commands,)) is None
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     "keys",
     [

@@ -32,6 +32,7 @@ def test_a_few_rounds_find_nothing() -> None:
     assert {one.answered for one in drawn} == {True, False, None}
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("oracle", [*oracles.ALWAYS, *oracles.ONE_OF])
 def test_an_oracle_finds_nothing_in_a_right_answer(oracle: oracles.Oracle, result: FitResult) -> None:
     assert oracle(oracles.Asker(), KEYS, result) is None
@@ -87,6 +88,7 @@ def test_an_exception_and_a_hang_are_found() -> None:
         hangs()
 
 
+@pytest.mark.sweep
 def test_a_find_is_made_smaller() -> None:
     def seen(ask: oracles.Asker, keys: draws.Keys, result: FitResult) -> str | None:
         return "found" if keys.get("label_smoothing") else None

@@ -83,6 +83,7 @@ def test_tight_passes_only_within_the_usable_memory(tmp_path: Path) -> None:
     assert run("check", expected).code == 0
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("command", ["fit", "explain", "timeline", "checkpoints"])
 def test_a_job_of_a_file_goes_to_other_commands(tmp_path: Path, command: str) -> None:
     path = file_of(tmp_path, {**JOB, "name": "first", "gpu": "t4"}, JOB)
@@ -292,6 +293,7 @@ def test_jobs_of_a_matrix_are_selected_and_named(tmp_path: Path) -> None:
     assert run("fit", "--job", f"{path}#a (micro_batch_size=2)", "--print", "job.micro_batch_size").out == "2\n"
 
 
+@pytest.mark.sweep
 def test_options_beside_a_job_are_those_of_fit(tmp_path: Path) -> None:
     path = file_of(tmp_path, {**JOB, "gpu": {"name": "card", "memory": "40 GiB", "bf16": False}})
     answer = json.loads(run("fit", "--job", path, "-g", "24 GiB", "--format", "json").out)

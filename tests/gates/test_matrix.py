@@ -59,7 +59,7 @@ DEFAULTS = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @settings(max_examples=12)
 @given(axes=AXES, defaults=DEFAULTS)
 def test_a_matrix_is_the_jobs_written_out(
@@ -127,6 +127,7 @@ def test_a_huge_matrix_is_refused_before_it_is_made(tmp_path: Path) -> None:
     assert "125,000,000,000 combinations are too many" in refused("check", file_of(tmp_path, job)).err
 
 
+@pytest.mark.sweep
 def test_the_matrices_of_a_file_are_counted_together(tmp_path: Path) -> None:
     matrix = {"micro_batch_size": list(range(1, 101)), "sequence_length": list(range(1, 100))}
     job = {"model": "gpt2", "gpu": "t4", "matrix": matrix, "modell": 1}

@@ -75,6 +75,7 @@ def test_without_fused_attention_the_default_is_eager_and_kernels_are_refused(mo
         assert message.endswith("(use eager)")
 
 
+@pytest.mark.sweep
 def test_a_remedy_is_something_that_the_family_can_do() -> None:
     tiny = {"name": "tiny", "memory": "1 GiB"}
     found = answer(job("gemma-2-2b", gpu=tiny, micro_batch_size=64))
@@ -222,12 +223,33 @@ def test_the_code_of_chatglm_calls_fused_attention_alone() -> None:
     assert "64 is more than the 32 positions that inline chatglm has" in message
 
 
-def test_math_is_for_those_that_have_nothing_else() -> None:
-    message = refused(small("llama"), attention="math")
-    assert "attention: math is modelled only where nothing else can run" in message
+def test_math_is_answered_with_the_code_of_transformers() -> None:
+    assert job(small("llama"), attention="math").attention == "math"
+    message = refused(small("llama"), attention="math", runtime="litgpt")
+    assert "attention: math is not modelled for llama under litgpt but where nothing else can run" in message
+    assert "attention: math is not modelled for t5" in refused("t5-small", attention="math")
 
 
 GROUPED = {"attention_heads": 4, "key_value_heads": 2}
+FEW = {**GROUPED, "sliding_window": 32}
+
+
+@pytest.mark.parametrize(
+    ("of", "fields", "kernel", "said"),
+    [
+        ("cohere2", {"sliding_window_pattern": 2, "layers": 4}, "sdpa", "efficient in 2 of 4 blocks, math elsewhere"),
+        ("mistral", {}, "efficient", "the sliding window of 32 tokens is a mask"),
+        ("mixtral", {"sliding_window": None}, "math", "hands on as they are"),
+    ],
+)
+def test_sdpa_is_chosen_call_by_call(of: str, fields: dict[str, Any], kernel: str, said: str) -> None:
+    """Source: transformers 5.23, integrations/sdpa_attention.py, use_gqa_in_sdpa; traced in grouped_math.json."""
+    asked = job(small(of, **{**FEW, **fields}), gpu="t4", sequence_length=64)
+    assert asked.attention == kernel
+    (assumed,) = [one for one in asked.assumptions if one.key == "attention"]
+    assert said in (assumed.why or "")
+    again = job(small(of, **{**FEW, **fields}), gpu="t4", sequence_length=64, attention=kernel)
+    assert again.attention == kernel
 
 
 @pytest.mark.parametrize(
@@ -297,6 +319,7 @@ def test_an_echo_from_before_these_keys_is_still_valid(model_type: str) -> None:
     assert build_job(old).model == built.model
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("model", ["gpt-oss-20b", "gemma-3-4b"])
 def test_the_flash_package_takes_what_the_kernel_of_pytorch_does_not(model: str) -> None:
     """Sinks and windows are its arguments, and a mask of images it has not: no mask is made and no scores are."""

@@ -63,6 +63,7 @@ def test_what_does_not_go_with_it_is_refused(model: str, targets: list[str], mor
     assert says in str(caught.value.problems)
 
 
+@pytest.mark.sweep
 def test_deepspeed_steps_a_master_copy_beside_weights_of_4_bits() -> None:
     zero2 = {"runtime": "deepspeed", "precision": "mixed-fp16", "parallel": {"data": 1, "sharding": "zero2"}}
     one = decide(job("llama-2-7b", ["qkv_proj"], quantization="gptq-int4", **zero2))

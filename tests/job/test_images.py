@@ -195,7 +195,7 @@ def test_accumulation_does_not_enlarge_what_a_contrastive_loss_compares() -> Non
     assert not any("contrastive" in text for text in alone)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("model", ["clip-vit-base-patch32", "llava-1.5-7b", "qwen2.5-vl-3b", "qwen3-vl-2b"])
 @pytest.mark.parametrize("command", ["fit", "explain", "timeline"])
 def test_every_command_tells_of_models_of_images_and_text(model: str, command: str) -> None:

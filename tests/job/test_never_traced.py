@@ -36,7 +36,7 @@ COMPILED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(("keys", "sentence"), COMPILED, ids=str)
 def test_a_compiled_step_is_composed_and_says_so(keys: dict[str, Any], sentence: str) -> None:
     eager, compiled = (answered(**keys, compile=one) for one in (False, True))
@@ -52,6 +52,7 @@ RESNET = {"model": "resnet-18", "sequence_length": None}
 LLAVA = {"model": "llava-1.5-7b", "gpu": "h200", "sequence_length": 640}
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("keys", [T5, RESNET, LLAVA], ids=lambda keys: str(keys["model"]))
 def test_activations_on_the_host_of_other_code_leave_the_device_and_say_so(keys: dict[str, Any]) -> None:
     there, away = answered(**keys), answered(**keys, offload=["activations"])
@@ -96,6 +97,7 @@ def test_without_a_master_copy_stage_0_is_the_programs_own_optimizer() -> None:
 GROUP: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "h100", "sequence_length": 4096, "micro_batch_size": 1}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("runtime", ["transformers", "torchtune"])
 def test_tensor_parallelism_by_a_plan_divides_the_blocks_alone(runtime: str) -> None:
     keys = {**GROUP, "runtime": runtime, "precision": "pure-bf16", "max_gradient_norm": 0}
@@ -107,7 +109,7 @@ def test_tensor_parallelism_by_a_plan_divides_the_blocks_alone(runtime: str) -> 
     assert any("parallel.tensor 4 was never traced" in one for one in quarter.warnings)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("sharding", ["ddp", "fsdp", "zero1", "zero3"])
 def test_devices_that_share_a_sequence_share_its_states_too(sharding: str) -> None:
     keys = {**GROUP, "runtime": "transformers", "activation_checkpointing": "full"}
@@ -126,7 +128,7 @@ FLOAT8: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(("keys", "half", "beside"), FLOAT8, ids=str)
 def test_products_in_fp8_have_the_states_of_bf16_and_say_what_was_never_traced(
     keys: dict[str, Any], half: str, beside: str
@@ -186,6 +188,7 @@ def test_a_padding_mask_that_was_never_traced_is_counted_beside() -> None:
     assert any("padding right was never traced with" in one for one in padded.warnings)
 
 
+@pytest.mark.sweep
 def test_parameters_alone_on_the_host_leave_the_rest_of_stage_3_on_the_device() -> None:
     keys = {"parallel": {"data": 8, "sharding": "zero3"}, "precision": "mixed-bf16"}
     bare, hosted = (answered(**keys, offload=one) for one in ([], ["parameters"]))
@@ -230,6 +233,7 @@ def test_experts_keep_their_element_type_beside_quantized_layers() -> None:
     assert not any("adapter over experts" in one for one in beside.warnings)
 
 
+@pytest.mark.sweep
 def test_muon_under_fsdp_shares_its_momenta_and_gathers_one_matrix() -> None:
     keys = {"optimizer": "muon", "precision": "amp-bf16", "weight_dtype": "fp32"}
     alone, shared = (answered(**keys, parallel=one) for one in ({}, {"data": 4, "sharding": "fsdp"}))
@@ -247,7 +251,7 @@ SAID = [
 ]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(("keys", "said"), SAID, ids=str)
 def test_the_rows_decide_what_was_never_traced(keys: dict[str, Any], said: str | None) -> None:
     found = [one for one in answered(**keys).warnings if "never traced" in one]

@@ -30,7 +30,7 @@ def job(**keys: Any) -> Job:
     return found
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(
     "keys",
     [
@@ -272,6 +272,7 @@ def test_whole_gradients_wait_in_the_type_that_they_are_summed_in(given: str) ->
     assert f"x {width} B" in gradients.basis
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("keys", "verdict"),
     [

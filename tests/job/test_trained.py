@@ -266,7 +266,7 @@ def test_what_quantization_takes_for_granted_is_said() -> None:
     assert why["quantization"].startswith("bitsandbytes leaves the experts")
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("model_type", sorted(MODEL_TYPES))
 @settings(max_examples=5)
 @given(st.data())

@@ -220,6 +220,7 @@ def test_options_that_would_be_ignored_are_refused(tmp_path: Path, runner: Calla
     assert made.names in ([], ["job 0"])
 
 
+@pytest.mark.sweep
 def test_a_trace_has_no_compiled_step(tmp_path: Path, runner: Callable[..., Runner]) -> None:
     made, jobs = runner(), grid(tmp_path, {"compile": True})
     assert "compile" in refused("measure", "--grid", jobs, "--trace", "-o", tmp_path / "m.yaml").err
@@ -228,7 +229,7 @@ def test_a_trace_has_no_compiled_step(tmp_path: Path, runner: Callable[..., Runn
     assert made.asked[0].job["compile"] is True
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(
     ("change", "key"),
     [

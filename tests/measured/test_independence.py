@@ -98,7 +98,7 @@ def test_published_runs_are_predicted_from_no_word_beside_them(file: str, tmp_pa
         assert shown(answered(other._replace(allocator=None)), other.name, MODEL if inline else None) == mine, job.name
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(8)
 @pytest.mark.closed_form
 @settings(deadline=None, max_examples=12)
 @given(jobs(), st.sampled_from(RENAMED))
@@ -129,7 +129,7 @@ def on(job: Job, capacity_bytes: int) -> Job:
     return job._replace(gpu=job.gpu._replace(capacity_bytes=capacity_bytes), gpu_free_bytes=None)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep
 @pytest.mark.closed_form
 @pytest.mark.parametrize("file", FILES)
 def test_published_runs_need_as_much_on_a_card_of_any_size(file: str) -> None:

@@ -93,6 +93,7 @@ def installed(distributions: tuple[Path, Path], tmp_path_factory: pytest.TempPat
     return environment_with(tmp_path_factory.mktemp("environment"), distributions[1])
 
 
+@pytest.mark.sweep
 def test_the_sdist_holds_the_sources_the_profiles_and_the_tests(distributions: tuple[Path, Path]) -> None:
     with tarfile.open(distributions[0]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -124,6 +125,7 @@ def test_the_api_answers_in_a_clean_environment(installed: Path, tmp_path: Path)
     assert_fits(run(installed / "python", "-c", program, cwd=tmp_path))
 
 
+@pytest.mark.sweep
 def test_a_type_checker_sees_the_types_of_the_installed_package(installed: Path, tmp_path: Path) -> None:
     """By the py.typed of the wheel: without it `fit` would be Any, and both lines would pass."""
     (tmp_path / "use.py").write_text(
@@ -145,6 +147,7 @@ def test_the_installed_package_reads_its_own_profiles(installed: Path, tmp_path:
     assert "site-packages" in run(installed / "python", "-c", program, cwd=tmp_path)
 
 
+@pytest.mark.sweep
 def test_an_environment_with_the_wheel_is_consistent(installed: Path, tmp_path: Path) -> None:
     assert "No broken requirements" in pip(installed, "check", cwd=tmp_path)
 

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.contract
 SMALL: dict[str, Any] = {"model": "gpt2", "gpu": "v100", "sequence_length": 512}
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "keys",
     [
@@ -59,6 +60,7 @@ def test_one_device_of_torchtitan_has_the_allocator_of_its_launcher() -> None:
     assert answered.allocator.settings == "expandable_segments:True"
 
 
+@pytest.mark.sweep
 def test_an_estimate_that_fits_and_does_not_is_seen_by_fit_and_by_a_gate(tmp_path: Path) -> None:
     """Qwen2.5 1.5B on 16 GB: 1.04 times what the tensors need is within, and what the allocator reserves is not."""
     keys: dict[str, Any] = {"model": "qwen2.5-1.5b", "gpu": "rtx-a4000", "micro_batch_size": 1}
@@ -73,6 +75,7 @@ def test_an_estimate_that_fits_and_does_not_is_seen_by_fit_and_by_a_gate(tmp_pat
     assert [row["verdict"] for row in rows] == ["does-not-fit", "fits"]
 
 
+@pytest.mark.sweep
 def test_validate_estimates_where_it_is_told_to(tmp_path: Path) -> None:
     keys = {"model": "llama-3.2-1b", "gpu": "rtx-3060", "micro_batch_size": 1, "gradient_accumulation_steps": 1}
     file = tmp_path / "cases.yaml"

@@ -80,7 +80,7 @@ def small(draw: st.DrawFn, types: tuple[str, ...], most: int) -> Setup:
     return setup._replace(model=model)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("types", [STACKS, KINDS], ids=["stacks", "kinds"])
 @settings(deadline=None, max_examples=10, phases=(Phase.generate,))
 @given(st.data())
@@ -110,7 +110,7 @@ def test_the_search_equals_trying_everything_by_replay(types: tuple[str, ...], d
     holds(sized(setup, batch), tried, data)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("model_type", [*STACKS, *KINDS])
 @settings(deadline=None, max_examples=4, phases=(Phase.generate,))
 @given(st.data())
@@ -143,7 +143,7 @@ MODELS["llava"] = {"family": "llava", **SIZES, **TOWER, "image_size": 28, "patch
 KEYS: dict[str, Any] = {"sequence_length": 128, "micro_batch_size": 8, "gradient_accumulation_steps": 1}
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_the_answer_names_segments_that_can_be_fed_back(name: str) -> None:
     gpu = {"name": "card", "memory": "2 GiB", "bf16": True, "architecture": "ampere", "flash_attention": True}

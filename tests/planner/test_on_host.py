@@ -57,6 +57,7 @@ def test_a_strategy_that_the_host_cannot_hold_is_no_fit() -> None:
     assert less["host"]["node_bytes"] < one
 
 
+@pytest.mark.sweep
 def test_remedies_fit_on_the_host_too() -> None:
     one = found("--checkpointing", "none", "--micro-batch", "1", "--steps", "32")["host"]["node_bytes"]
     tight = run(

@@ -109,7 +109,7 @@ def test_the_pieces_of_a_placement_add_up_to_its_replay(data: st.DataObject) -> 
     assert recomputed_flops(sizes, placement) == record.flops["recompute"]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @settings(deadline=None, max_examples=8)
 @given(st.data())
 @example(Drawn(ONE_BLOCK, 1, 2, 55296, 0, 55296, 511, 54272, 1))
@@ -126,7 +126,7 @@ def test_the_search_equals_trying_everything_by_replay(data: st.DataObject) -> N
     holds(probed(setup, batch), tried, data)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(deadline=None, max_examples=4)
 @given(st.data())
 def test_the_search_equals_trying_everything_up_to_ten_blocks(data: st.DataObject) -> None:
@@ -157,7 +157,7 @@ def holds(sizes: Sizes, tried: list[tuple[int, int]], data: st.DataObject) -> No
         assert (recomputed_flops(sizes, best), peak_bytes(sizes, best)) == min(t for t in tried if t[1] <= limit)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("model_type", ["bloom", "mpt", "gemma2", "gemma3_text"])
 @settings(deadline=None, max_examples=5)
 @given(st.data())
@@ -174,7 +174,7 @@ def test_what_neighbours_share_is_counted_with_the_first_of_them(model_type: str
         assert replay(setup._replace(segments=segments), batch=min(batch, 2)).peaks(batch) == record.peaks(batch)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(8)
 @settings(deadline=None, max_examples=8)
 @given(st.data())
 def test_it_is_never_worse_than_equal_segments(data: st.DataObject) -> None:
@@ -296,7 +296,7 @@ def test_a_large_block_is_checkpointed_before_small_ones() -> None:
 # The whole answer
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(deadline=None, max_examples=7)
 @given(jobs())
 @example(

@@ -31,7 +31,7 @@ TRAINED: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("trained", TRAINED)
 def test_no_larger_micro_batch_has_room(trained: dict[str, Any]) -> None:
     asked = 0

@@ -111,6 +111,7 @@ def test_every_remedy_of_a_real_run_keeps_its_word(keys: dict[str, Any]) -> None
     verify(keys, result)
 
 
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_a_placement_by_size_is_judged_on_the_card_of_the_remedy() -> None:
     keys = {
@@ -126,7 +127,7 @@ def test_a_placement_by_size_is_judged_on_the_card_of_the_remedy() -> None:
     verify(keys, fit(**keys))
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(9)
 @pytest.mark.contract
 @settings(deadline=None, max_examples=8)
 @given(jobs(), st.integers(1, 400))
@@ -150,6 +151,7 @@ def test_the_pinned_micro_batch_that_needs_too_much() -> None:
     assert fit(**{**keys, **change}).verdict == "fits"
 
 
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_larger_cards_of_the_data_sheet_are_named_with_their_caveat() -> None:
     result = fit(model="llama-3.1-8b", gpu="rtx-4090", precision="amp-bf16", weight_dtype="fp32")
@@ -160,6 +162,7 @@ def test_larger_cards_of_the_data_sheet_are_named_with_their_caveat() -> None:
     assert all(one.costs == "money" for one in result.remedies if "gpu" in one.change)
 
 
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_replicas_that_do_not_fit_are_told_every_way_to_share() -> None:
     result = fit(model="llama-3.2-3b", gpu="rtx-4090", sequence_length=1024, parallel={"data": 8})
@@ -167,6 +170,7 @@ def test_replicas_that_do_not_fit_are_told_every_way_to_share() -> None:
     assert {"zero2", "zero3", "fsdp"} <= set(shared)
 
 
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_a_tight_run_is_told_to_synchronise_each_micro_step() -> None:
     keys = {"model": "llama-3.1-8b", "gpu": "a100-80gb", "sequence_length": 8192, "global_batch_size": 512}
@@ -187,7 +191,7 @@ def test_two_changes_are_offered_where_one_is_not_enough() -> None:
     verify(keys, result)
 
 
-@pytest.mark.sweep(9)
+@pytest.mark.sweep(99)
 @pytest.mark.contract
 @pytest.mark.parametrize("place", range(len(MODEL_TYPES)), ids=sorted(MODEL_TYPES))
 def test_every_remedy_of_a_model_type_is_a_job(place: int) -> None:
@@ -204,6 +208,7 @@ def test_every_remedy_of_a_model_type_is_a_job(place: int) -> None:
         build_job(typed(keys, change))
 
 
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_a_job_of_a_runtime_of_its_own_folder_has_remedies(tmp_path: Path) -> None:
     text = (SHIPPED / "runtimes" / "pytorch.yaml").read_text("utf-8")

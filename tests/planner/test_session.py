@@ -35,7 +35,7 @@ def warm() -> Session:
     return session
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("keys", JOBS, ids=str)
 def test_a_warm_session_answers_as_a_fresh_one(keys: dict[str, Any], warm: Session) -> None:
     job = build_any_job(keys)

@@ -47,7 +47,7 @@ def verify(keys: dict[str, Any], result: FitResult) -> None:
     assert after.verdict != "fits" if solved.certain else after.headroom_bytes < 0 or after.verdict == "does-not-fit"
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep
 @pytest.mark.contract
 @pytest.mark.parametrize(
     ("what", "keys"),
@@ -65,7 +65,7 @@ def test_the_value_fits_and_the_next_does_not(what: str, keys: dict[str, Any]) -
     verify(keys, fit(**keys, max=what))
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.contract
 @settings(deadline=None, max_examples=6)
 @given(jobs(pin_micro=False), st.sampled_from(["sequence", "micro-batch"]), st.integers(30, 400))
@@ -89,6 +89,7 @@ def test_learned_positions_bound_the_sequence_and_it_is_said() -> None:
     assert "1024 positions" in str(result.solved.bound)
 
 
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_the_number_of_layers_is_that_of_a_described_model() -> None:
     result = fit(model="gpt2-xl", gpu="v100", micro_batch_size=4, max="layers")
@@ -101,6 +102,7 @@ def test_the_number_of_layers_is_that_of_a_described_model() -> None:
         assert (fit(model=model, gpu="v100", micro_batch_size=4).verdict == "fits") is fits
 
 
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_the_fewest_devices() -> None:
     keys: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "t4", "sequence_length": 512, "micro_batch_size": 1}
@@ -122,6 +124,7 @@ def test_the_fewest_devices() -> None:
     assert (small.value, small.next_value) == (1, None)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.contract
 @pytest.mark.parametrize("sharing", ["ddp", "fsdp", "hsdp:4"])
 def test_devices_are_open_beside_a_way_to_share_that_needs_several(sharing: str) -> None:
@@ -147,6 +150,7 @@ def test_people_may_write_it_as_they_say_it(words: tuple[str, ...]) -> None:
     assert (shown.code, shown.out.strip()) == (0, "1024")
 
 
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_the_text_says_what_was_solved_for() -> None:
     words = ("-m", "gpt2-xl", "-g", "v100", "--steps", "4", "--micro-batch", "max")
@@ -172,6 +176,7 @@ def test_what_cannot_be_solved_says_why(words: tuple[str, ...], message: str) ->
     assert message in ran.err
 
 
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_all_devices_are_counted_where_several_share_a_replica() -> None:
     ran = run("fit", "llama-3.1-8b", "-g", "rtx-4090", "--gpus", "auto", "--tensor", "2", "--runtime", "torchtitan")

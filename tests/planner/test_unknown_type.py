@@ -154,6 +154,7 @@ def test_every_decoder_with_the_usual_keys_is_left_out() -> None:
     assert usual - elsewhere <= {*DECODERS}
 
 
+@pytest.mark.sweep
 def test_nine_of_ten_peaks_are_within_the_band() -> None:
     every = [one for several in errors().values() for one in several]
     low, high = (100 / (1 + end / 100) - 100 for end in (UNKNOWN_TYPE.above, -UNKNOWN_TYPE.below))

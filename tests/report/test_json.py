@@ -231,6 +231,7 @@ def documents(
     }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_schemas_are_schemas_and_accept_the_documents(name: str, documents: dict[str, Any]) -> None:
     Draft202012Validator.check_schema(schema(name))

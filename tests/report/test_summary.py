@@ -54,7 +54,7 @@ def test_every_example_is_one_screen(example: FitResult) -> None:
     check_screen(example, tuple(range(40, 201, 4)))
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(12)
 @settings(max_examples=16)
 @given(jobs())
 def test_a_random_job_is_one_screen(job: dict[str, Any]) -> None:
@@ -84,7 +84,7 @@ def large_jobs(draw: st.DrawFn) -> dict[str, Any]:
     return job
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(12)
 @settings(max_examples=20)
 @given(large_jobs())
 @pinned({**LARGE, "gpu": "a100-80gb", "parallel": {"data": 8, "sharding": "fsdp"}})
@@ -197,6 +197,7 @@ def test_what_the_program_has_no_switch_for_is_said_to_be_code() -> None:
     assert "gradient_checkpointing True" in plain(switch)
 
 
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_checkpoints_in_equal_parts_are_a_switch_of_megatron() -> None:
     job: dict[str, Any] = {**LARGE, "runtime": "megatron", "parallel": {"data": 1, "tensor": 2}}

@@ -102,6 +102,7 @@ def test_the_architecture_is_counted() -> None:
     assert fit(*BOOK, "-m", "gpt2-xl")["parameters"]["total"] == 1_557_611_200
 
 
+@pytest.mark.sweep
 def test_every_answer_says_that_it_is_no_prediction_and_how_far_from_the_replay() -> None:
     answer = fit(*XL, "--activation-bytes", "65 GB", "--checkpoint-factor", 4)
     first, second, *_ = answer["warnings"]

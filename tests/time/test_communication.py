@@ -77,6 +77,7 @@ def test_links_of_platforms() -> None:
     assert link_of(h100, 16, 1, 8, None).bytes_per_s == pytest.approx(min(450e9 * 0.82, 400e9 * 0.94))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("split", "weights", "gathers"), [({}, 1, 4), ({"tensor": 4}, 4, 4), ({"tensor": 4, "pipeline": 2}, 8, 1)]
 )

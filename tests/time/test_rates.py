@@ -81,6 +81,7 @@ def test_a_resolved_job_has_the_same_time() -> None:
         assert again.time == first.time
 
 
+@pytest.mark.sweep
 @pytest.mark.closed_form
 def test_more_of_what_takes_time_takes_longer() -> None:
     def seconds(**keys: object) -> float:
@@ -179,6 +180,7 @@ def test_batch_norm_in_bf16_is_pytorchs_own_and_slow() -> None:
     assert seconds("amp-bf16", **last) < 1.1 * seconds("amp-fp16", **last)
 
 
+@pytest.mark.sweep
 @pytest.mark.closed_form
 def test_compiled_float8_multiplies_twice_as_fast_in_the_blocks() -> None:
     keys = {"model": "llama-3.1-8b", "gpu": "h100", "runtime": "torchtitan", "compile": True, "micro_batch_size": 1}

@@ -87,6 +87,7 @@ def test_the_samples_are_the_step(words: tuple[str, ...]) -> None:
     assert blocks == int({"gpt2-xl": 48, "llama-3-8b": 32, "bert-tiny": 2, "llama-3-70b": 80, "gpt2": 12}[words[1]])
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("words", [GPT2_XL, NO, TINY_BERT], ids=["fits", "does not fit", "tiny"])
 def test_the_limit_is_the_last_that_fits_by_the_device_figure(words: tuple[str, ...]) -> None:
     made, judged = timeline(*words), fit(*words)
@@ -95,7 +96,7 @@ def test_the_limit_is_the_last_that_fits_by_the_device_figure(words: tuple[str, 
     assert footprint(limit, context).device <= made["usable_bytes"] < footprint(limit + 1, context).device
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(max_examples=5, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 5), st.sampled_from(["none", "full", "every:2"]), st.booleans())
 def test_any_micro_batch_has_its_timeline(micro: int, steps: int, strategy: str, held: bool) -> None:

@@ -106,7 +106,7 @@ def test_a_refusal_is_passed_and_noted() -> None:
     assert any(one.startswith("packing: ") for one in said)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(12)
 @pytest.mark.truth
 @pytest.mark.parametrize("rig", RIGS.values(), ids=lambda rig: rig.name)
 def test_rows_of_a_rig_are_made_again(rig: object) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from vramplan.catalog.text import read_text
-from vramplan.configs import launched, reading, registry
+from vramplan.configs import reading, registry
 from vramplan.configs.programs import accelerate
 from vramplan.configs.reading import Wanted
 from vramplan.configs.sheet import DEVICES, Program, Written
@@ -94,12 +94,14 @@ def _parts(file: str, wanted: Wanted, alone: bool) -> Iterator[Part]:
 
 
 def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -> Iterator[Part]:
-    started = reading.launched_by(text, file)
-    if started is not None:
+    command = reading.started_by(text, file)
+    if command is not None:
+        program, started = command
         found = {} if started.config is None else _named_by("--config", started.config, find)
-        written = {**launched.merged(found, started.changes), **started.launcher}
+        written = started.over(found)
         yield from _launching(written, file, text, find)
-        yield Part(registry.program_of(wanted.program or started.program), written, file, text, started.devices)
+        named = registry.program_of(wanted.program) if wanted.program else program
+        yield Part(named, written, file, text, started.devices)
         return
     written = reading.settings(text, file)
     config = written.get("config")
@@ -107,17 +109,22 @@ def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -
         del written["config"]
         written = {**_named_by("--config", config, find), **written}
     yield from _launching(written, file, text, find)
-    program = registry.program_of(wanted.program) if wanted.program and alone else None
-    if program is None:
-        try:
-            program = registry.recognised(written, file)
-        except InputError:
-            if wanted.program is None:
-                raise
-            program = registry.program_of(wanted.program)
-        if wanted.program and not program.says_how:
-            program = registry.program_of(wanted.program)
+    program = _program_of(written, file, wanted, alone)
     yield Part(program, program.prepared(written), file, text)
+
+
+def _program_of(written: Mapping[str, Written], file: str, wanted: Wanted, alone: bool) -> Program:
+    """The program that is asked for, but for a file among several that says how devices share the work."""
+    named = registry.program_of(wanted.program) if wanted.program else None
+    if named is not None and alone:
+        return named
+    try:
+        program = registry.recognised(written, file)
+    except InputError:
+        if named is None:
+            raise
+        return named
+    return program if named is None or program.says_how else named
 
 
 def _launching(written: dict[str, Written], file: str, text: str, find: Opened) -> Iterator[Part]:

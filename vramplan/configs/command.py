@@ -13,6 +13,8 @@ from vramplan.tuples import NamedTuple
 
 Words = Sequence[shell.Argument]
 
+FILES = (".yaml", ".yml", ".json")
+
 FURTHER = re.compile(r"(?i)\w*(args?|arguments|opts?|options?|flags?)")
 """What a variable is called that stands for further arguments, as `$EXTRA_ARGS`."""
 
@@ -118,3 +120,41 @@ def _value(text: str) -> Any:
     except InputError:
         return text
     return found["value"].value if set(found) == {"value"} else text
+
+
+def named(word: shell.Argument) -> str:
+    """A word without the folder before it."""
+    return word.text.rsplit("/", 1)[-1]
+
+
+def starts_with(words: Words, *names: str) -> bool:
+    """Whether the words hold these names one behind the other, as behind `srun` and `nsys profile`."""
+    held = [named(word) for word in words]
+    return any(held[place : place + len(names)] == list(names) for place in range(len(held)))
+
+
+def option(words: Words, name: str, file: str) -> Written | None:
+    """The value of `--name value` or `--name=value`."""
+    for place, word in enumerate(words):
+        if word.text == name and place + 1 < len(words):
+            return Written(words[place + 1].text, file, words[place + 1].line)
+        if word.text.startswith(f"{name}="):
+            return Written(word.text.partition("=")[2], file, word.line)
+    return None
+
+
+def processes(words: Words) -> int | None:
+    """How many processes a launcher starts, on all nodes."""
+    found = {}
+    for name in ("--nproc_per_node", "--nproc-per-node", "--nproc", "-n", "--nnodes"):
+        value = option(words, name, "")
+        if value is not None and str(value.value).isdecimal():
+            found[name] = int(value.value)
+    nodes = found.pop("--nnodes", 1)
+    return nodes * next(iter(found.values())) if found else None
+
+
+def launcher_of(words: Words, file: str) -> dict[str, Written]:
+    """The options of torchrun or `accelerate launch`, which stand before the program."""
+    found = arguments([word for word in words if word.text != "-m"], file)
+    return {f"launcher.{key}": item for key, item in found.items()}

@@ -10,11 +10,11 @@ from typing import Any
 
 from vramplan.catalog import model_names
 from vramplan.catalog.text import read_text
-from vramplan.configs import command, forms, launched, registry, shell
+from vramplan.configs import command, forms, registry, shell
 from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.constructed import Beside
 from vramplan.configs.programs.megatron import options
-from vramplan.configs.sheet import Meaning, Program, Sheet, Written, sorted_out
+from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, Written, sorted_out
 from vramplan.errors import InputError, Problem
 from vramplan.job.adapter_targets import passed_over
 from vramplan.results.reading import ReadJob, ReadValue, Source
@@ -117,15 +117,14 @@ def settings(text: str, file: str) -> dict[str, Written]:
     return _started_by(written, text, file) or written
 
 
-def launched_by(text: str, file: str) -> launched.Launched | None:
-    """The program, file and changes of a command in a script or in the specification of a platform."""
+def started_by(text: str, file: str) -> tuple[Program, Launched] | None:
+    """The program that a command in a script or in the specification of a platform starts with a file."""
     form = form_of(text, file)
     if form == SHELL:
-        return launched.of_script(shell.read(text, _sourced(file)), file)
+        return registry.started_by(shell.read(text, _sourced(file)), file)
     if form != YAML:
         return None
-    written = forms.from_yaml(text, file)
-    return launched.of_platform(written, file)
+    return registry.started_on_platform(forms.from_yaml(text, file), file)
 
 
 def _started_by(written: Mapping[str, Written], text: str, file: str) -> dict[str, Written]:

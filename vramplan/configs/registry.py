@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import Any
 
 from vramplan.configs.constructed import Beside
-from vramplan.configs.sheet import Program, Written
+from vramplan.configs.sheet import Launched, Program, Written
+from vramplan.configs.shell import Script
 from vramplan.configs.table import Release
 from vramplan.errors import InputError, Problem, UsageError, near_matches
 
@@ -72,6 +73,25 @@ def recognised(keys: Mapping[str, Any], file: str | None) -> Program:
         message = f"may be of {best[1]} or of {second[1]}"
         raise InputError([Problem(message, file=file, hint=f"name it: --from {best[1]} or --from {second[1]}")])
     return program_of(best[1])
+
+
+def started_by(script: Script, file: str) -> tuple[Program, Launched] | None:
+    """What the first command of a script starts that starts a program with a file; None where there is none."""
+    for words in script.commands:
+        for program in map(program_of, MODULES):
+            found = program.started(words, script, file)
+            if found is not None:
+                return program, found
+    return None
+
+
+def started_on_platform(written: Mapping[str, Written], file: str) -> tuple[Program, Launched] | None:
+    """What the specification of a run on a platform starts; None where it is none."""
+    for program in map(program_of, MODULES):
+        found = program.on_platform(written, file)
+        if found is not None:
+            return program, found
+    return None
 
 
 def constructed(text: str, file: str, wanted: str | None, beside: Beside) -> tuple[dict[str, Written], str] | None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from vramplan.configs.shell import shown
+from vramplan.configs.shell import Argument, Script, shown
 from vramplan.configs.table import Release, Table
 from vramplan.errors import Problem, near_matches
 from vramplan.tuples import NamedTuple
@@ -290,6 +290,30 @@ class Meaning:
 DEVICES = "devices"  # among what a program tells: how many there are
 
 
+class Launched(NamedTuple):
+    """What a command starts: a program with a file, some of whose keys it may set.
+
+    `config`: the file that it names, as it stands in the script. `changes`: keys that it sets, None for one that it
+    takes away. `devices`: how many processes it starts. `launcher`: options of the program that starts it, as
+    `launcher.num_processes`.
+    """
+
+    config: Written | None
+    changes: Mapping[str, Written | None]
+    devices: int | None
+    launcher: Mapping[str, Written] = MappingProxyType({})
+
+    def over(self, found: Mapping[str, Written]) -> dict[str, Written]:
+        """The settings of the file with what the command changes, and the launcher's options."""
+        kept = {key: item for key, item in found.items() if not self._replaces(key)}
+        changed = {key: item for key, item in self.changes.items() if item is not None}
+        return {**kept, **changed, **self.launcher}
+
+    def _replaces(self, key: str) -> bool:
+        parts = key.split(".")
+        return any(".".join(parts[:count]) in self.changes for count in range(1, len(parts) + 1))
+
+
 class Program(NamedTuple):
     """One training program whose files are read."""
 
@@ -322,6 +346,12 @@ class Program(NamedTuple):
 
     casts_whole_models: bool = True
     """What trains a model in 16 bits does so under FSDP too; else FSDP has its mixed precision."""
+
+    started: Callable[[Sequence[Argument], Script, str], Launched | None] = lambda words, script, file: None
+    """What the words of one command of a script in a file start, None where it is not this program."""
+
+    on_platform: Callable[[Mapping[str, Written], str], Launched | None] = lambda written, file: None
+    """What the specification of a run on a platform starts, None where it is none of this program."""
 
 
 def sorted_out(sheet: Sheet, table: Table) -> tuple[list[str], dict[str, str], list[Problem]]:

@@ -55,6 +55,7 @@ class JobKeys(TypedDict, total=False):
     hold_outputs_until: str | None
     adapter: Mapping[str, Any] | None
     quantization: str | None
+    quantized_experts: bool | None
     bitsandbytes: str | None
     frozen: Sequence[str] | None
     trained_blocks: str | None
@@ -139,6 +140,7 @@ class JobFields:
     hold_outputs_until: str | None
     adapter: Mapping[str, Any] | None
     quantization: str | None
+    quantized_experts: bool | None
     bitsandbytes: str | None
     frozen: tuple[str, ...] | None
     trained_blocks: str | None

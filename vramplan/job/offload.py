@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.replay.sharding.hosted import STATES
 from vramplan.replay.sharding.traced import OF_BITSANDBYTES
-from vramplan.values.job import OF_TORCHAO
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, Sharded
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def check_offload_of_states(resolver: Resolver, words: tuple[str, ...], sharding
             resolver.fields.refuse("offload", message, hint=f"offload: [{', '.join(TOGETHER)}]")
         if sharding.version == 1:
             _check_flat_parameters(resolver, sharding)
-        elif resolver.raw.optimizer in OF_TORCHAO:
-            message = f"{resolver.raw.optimizer} is not modelled with states on the host, which its kernels do not step"
+        elif (resolver.raw.optimizer or "adamw") not in STATES:
+            message = f"{resolver.raw.optimizer} is not modelled with states on the host"
             resolver.fields.refuse("optimizer", message, hint="use adamw")
     if sharding is None or sharding.zero is None:
         return

@@ -24,7 +24,20 @@ def types_with(quantization: str | None, model: ModelShape) -> Callable[[], tupl
     return adaptable if model.task in ("lm", "image") else quantizable
 
 
-def told_of(quantization: str | None, model: ModelShape | None) -> list[Assumption]:
+def check_quantized_experts(raw: RawJob, model: ModelShape | None) -> None:
+    """Refuse what has no experts in few bits."""
+    key, fields = "quantized_experts", raw.fields
+    if raw.quantization is None:
+        message = "true quantizes nothing where the linear layers are not quantized"
+        fields.refuse(key, message, hint="quantization: nf4, as an option --quantization nf4; or leave it out")
+    elif raw.quantization == GPTQ:
+        message = f"true is bitsandbytes', and says nothing of {GPTQ}"
+        fields.refuse(key, message, hint="leave it out")
+    elif model is not None and model.experts is None:
+        fields.refuse(key, f"{model.name} has no experts", hint="leave it out")
+
+
+def told_of(quantization: str | None, model: ModelShape | None, *, with_experts: bool = False) -> list[Assumption]:
     """What the figures take for granted."""
     found: list[str] = []
     if quantization == "int8":
@@ -35,7 +48,9 @@ def told_of(quantization: str | None, model: ModelShape | None) -> list[Assumpti
         found.append(f"groups of {GROUP_SIZE}, and gptqmodel's kernel for training (backend auto_trainable)")
     elif model is not None and model.transformers_model_type not in quantizable() and model.engine is None:
         found.append(f"composed, and never traced with {model.transformers_model_type}")
-    if quantization != GPTQ and model is not None and model.experts is not None:
+    if with_experts:
+        found.append("the stacked weights of experts are given back whole where a module looks at them")
+    elif quantization != GPTQ and model is not None and model.experts is not None:
         found.append("bitsandbytes leaves the experts, which are no linear layers, as they are")
     return [Assumption("quantization", quantization, "; ".join(found))] if found else []
 

@@ -72,6 +72,8 @@ class _ReplayResolver(Resolver):
         if raw.hold_outputs_until and not raw.hold_outputs:
             message = f"{raw.hold_outputs_until} changes nothing where no outputs are held"
             self.fields.refuse("hold_outputs_until", message, hint="hold_outputs: true; or leave it out")
+        if raw.quantized_experts:
+            on_demand.check_quantized_experts(raw, model)
         if raw.bitsandbytes is not None:
             on_demand.check_bitsandbytes(raw, model, runtime)
         if model is not None and model.task == "cls":
@@ -155,6 +157,7 @@ class _ReplayResolver(Resolver):
             trained_blocks=raw.trained_blocks or "all",
             adapter=adapter,
             quantization=raw.quantization,
+            quantized_experts=bool(raw.quantized_experts),
             bitsandbytes=raw.bitsandbytes,
             label_smoothing=raw.label_smoothing or 0.0,
             dpo_reference=reference,

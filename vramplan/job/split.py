@@ -61,6 +61,8 @@ def _tensor(resolver: Resolver, split: Split, model: ModelShape, _sequence_lengt
         what = "key and value heads of blocks without a window"
         _divides(resolver, "tensor", split.tensor, model.full_key_value_heads, what, model)
     _divides(resolver, "tensor", split.tensor, model.intermediate_size, "elements of the feed-forward layer", model)
+    if model.experts is not None:
+        _divides(resolver, "tensor", split.tensor, model.experts.intermediate_size, "elements of an expert", model)
 
 
 def _sequence(resolver: Resolver, split: Split, _model: ModelShape, sequence_length: int) -> None:

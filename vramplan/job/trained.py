@@ -135,7 +135,7 @@ def _quantization(raw: RawJob, model: ModelShape | None, precision: str, told: l
         fields.refuse("quantization", message, hint="leave it out")
     if raw.ema:
         fields.refuse("ema", f"a moving average of {given} weights is not modelled", hint="leave one of the two out")
-    told += told_of(given, model)
+    told += told_of(given, model, with_experts=bool(raw.quantized_experts))
     if model is not None:
         check_fp16(raw, model, precision)
 

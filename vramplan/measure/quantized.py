@@ -17,6 +17,7 @@ import torch
 
 from vramplan.measure.runnable import QUANTIZED
 from vramplan.measure.stand_ins import Truth
+from vramplan.replay.techniques.quantized_experts import STACKED
 from vramplan.values.job import Job
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO3
 
@@ -100,6 +101,22 @@ def quantize(job: Job, model: Any, compute: Any) -> None:
             module.weight = torch.nn.Parameter(codes, requires_grad=False)
             module.weight.quant_state = module.quant_state = state
         del whole
+    if job.quantized_experts:
+        quantize_experts(job, model)
+
+
+def quantize_experts(job: Job, model: Any) -> None:
+    """The stacked weights of experts in 4 bits, as Axolotl has them while it loads (monkeypatch/moe_quant.py)."""
+    how = {"quant_type": "nf4", "compress_statistics": job.quantization == "nf4-double"}
+    replace = import_module("bitsandbytes.nn.parametrize").replace_parameter_4bit
+    stacks = [
+        (module, of)
+        for name, module in model.named_modules()
+        for of, weight in module.named_parameters(recurse=False)
+        if "expert" in f"{name}.{of}".lower() and weight.dim() >= STACKED
+    ]
+    for module, of in stacks:
+        replace(module, of, **how)
 
 
 def quantize_on_gpu(job: Job, model: Any, compute: Any) -> None:
@@ -120,6 +137,8 @@ def quantize_on_gpu(job: Job, model: Any, compute: Any) -> None:
         if module.bias is not None:
             module.bias = torch.nn.Parameter(torch.zeros_like(module.bias, device="cuda"))
         del whole
+    if job.quantized_experts:
+        quantize_experts(job, model)
 
 
 class _Anything:

@@ -48,6 +48,7 @@ class Values:
     adapter_modules_to_save: tuple[str, ...] | None
     adapter_dtype: str | None
     quantization: str | None
+    quantized_experts: bool | None
     bitsandbytes: str | None
     frozen: tuple[str, ...]
     trained_blocks: str | None

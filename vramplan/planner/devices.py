@@ -58,7 +58,9 @@ def divided_by(job: Job, *, accumulates: bool) -> dict[str, tuple[tuple[str, int
     shards: tuple[tuple[str, int], ...] = ()
     kind = ""
     if sharding is not None and sharding.kind != DDP:
-        shards, kind = (("shards", sharding.shards),), sharding.kind
+        kind = sharding.kind
+        if sharding.shards > 1:  # of one device, which FSDP wraps too, nothing is divided
+            shards = (("shards", sharding.shards),)
     whole_gradients = sharding is not None and sharding.no_sync and accumulates
     return {
         "weights": model + (shards if kind in WITH_WEIGHTS else ()),

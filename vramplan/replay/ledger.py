@@ -20,6 +20,10 @@ def _times(each: int, batch: int) -> int:
     return rounded(each * batch)
 
 
+class NotAlike(Exception):
+    """Blocks that were played once are not alike after all; each has to be played."""
+
+
 class Storage:
     """Memory with a birth and a death. Dying writes `~index` into the list of events."""
 
@@ -60,6 +64,7 @@ class Ledger:
 
     periodic = True  # whether several blocks that come in turns may be one repeated unit
     loops = True  # whether the code of a block may repeat a unit
+    is_certain = False  # whether an iteration is not played again if blocks turn out not to be alike
 
     def __init__(self, batch: int, *, direct: bool = False, unrolled: bool = False) -> None:
         self.batch = batch

@@ -249,6 +249,10 @@ class Sharding(Observer):
         """Numbers of the blocks, of those that `units` built last, that have to be played on their own."""
         return []
 
+    def turn(self, block: int) -> int:
+        """Which one a block is of several after which the same comes again."""
+        return 0
+
     def begin_other(self) -> None:
         """A second model is about to run, which shares its blocks for itself and has no backward."""
 

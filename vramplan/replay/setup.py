@@ -49,6 +49,7 @@ class Setup(NamedTuple):
     trained_blocks: str = "all"  # at a time, of a model whose blocks are trained in turns
     adapter: Adapter | None = None
     quantization: str | None = None
+    quantized_experts: bool = False  # the stacked weights of experts too
     bitsandbytes: str | None = None  # the release of its products; None: the newest that was read
     quantized_from: str | None = None  # the element type that the runtime brings weights to before
     sharding: Sharded | None = None  # how data-parallel devices share the states

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.engines import imported
 from vramplan.replay.kernels import Launches
+from vramplan.replay.ledger import NotAlike
 from vramplan.replay.models import family, iteration_of
 from vramplan.replay.models.parts import kept_of_samples, takes_samples_apart
 from vramplan.replay.observers import Release, Sharding
@@ -57,8 +58,14 @@ def replay(
     try:
         address = iteration_of(setup.model.family, in_pipeline=setup.stage is not None)
         own = replay_one if address is None else imported(address)
-        record: Record = own(setup, tape or tape_for(setup, batch, direct, unrolled, periodic))
-        return record
+        if tape is not None:
+            tape.is_certain = True
+        while True:
+            try:
+                record: Record = own(setup, tape or tape_for(setup, batch, direct, unrolled, periodic))
+            except NotAlike:  # who says so takes fewer for alike from then on
+                continue
+            return record
     finally:
         if enabled:
             gc.enable()

@@ -106,6 +106,7 @@ class Job(NamedTuple):
     trained_blocks: str = "all"  # at a time: all | lisa:N | badam; `frozen` then has those that are not, now
     adapter: Adapter | None = None
     quantization: str | None = None  # of the frozen weights under an adapter: nf4 | nf4-double | int8 | gptq-int4
+    quantized_experts: bool = False  # the stacked weights of experts too
     bitsandbytes: str | None = None  # the release that multiplies them; None: the one that was read
     sharding: Sharded | None = None  # None: one device, or replicas whose communication is not counted
     split: Split | None = None  # None: each device has a whole replica

@@ -69,7 +69,7 @@ def test_an_optimizer_of_eight_bits_steps_the_part_of_a_device(sharding: str) ->
     assert states(decision, "optimizer") == pytest.approx(2 * part * (1 + 4 / 256), rel=0.02)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("model", ["falcon-7b", "mpt-7b", "flan-t5-base", "deepseek-v2-lite", "mixtral-8x7b"])
 def test_a_family_that_was_never_traced_with_shards_has_its_part(model: str) -> None:
     for sharding, itemsize in (("fsdp", 4), ("zero3", 2)):

@@ -150,7 +150,7 @@ def test_one_device_gathers_nothing(setup: Setup) -> None:
     assert one.saved_bytes(2) <= two.saved_bytes(2)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @DRAWS
 @given(partitioned(("zero1",)), st.sampled_from([2, 4, 16]))
 def test_a_higher_stage_never_holds_more_states(setup: Setup, shards: int) -> None:

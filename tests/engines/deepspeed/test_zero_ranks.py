@@ -125,7 +125,7 @@ NORMS_ARE_MOST = example_setup(
 )
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @settings(max_examples=15, deadline=None)
 @given(partly_trained(("zero1", "zero2")), st.sampled_from([1, 2, 5]), st.booleans())
 @example(NORMS_ARE_MOST, 1, False)

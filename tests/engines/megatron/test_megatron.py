@@ -113,6 +113,7 @@ def segments_of(r: dict[str, Any]) -> tuple[Segment, ...]:
     return (Segment(1, layers, False, CORE if r["recompute"] == "selective" else None),)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.truth
 @pytest.mark.parametrize("part", range(4))
 def test_what_the_library_allocates(part: int) -> None:
@@ -352,6 +353,7 @@ def test_other_families_have_as_many_weights_as_published(model: str, parameters
     assert int(ran.out.replace(",", "")) == parameters
 
 
+@pytest.mark.sweep
 def test_126_blocks_are_8_stages_of_2_parts_with_embedding_and_head() -> None:
     words = ("-m", "llama-3.1-405b", "-g", "h100", "--runtime", "megatron", "--tensor", "8", "--pipeline", "8")
     words += ("--schedule", "interleaved:2", "--steps", "16", "--seq", "512", "--attention", "flash")

@@ -45,6 +45,7 @@ def test_it_is_said_that_nobody_traced_it() -> None:
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.closed_form
 @pytest.mark.parametrize("runtime", ["torchtitan", "transformers"])
 def test_devices_of_experts_hold_as_many_bytes(runtime: str) -> None:

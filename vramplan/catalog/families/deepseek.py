@@ -91,15 +91,22 @@ def _written(shape: ModelShape) -> dict[str, Any]:
     assert shape.experts is not None
     assert shape.latent_attention is not None
     experts = shape.experts
-    found: dict[str, Any] = {
+    return {
         "first_k_dense_replace": len(experts.dense_layers),
         "q_lora_rank": shape.latent_attention.query_rank,
         "n_group": experts.groups,
         "topk_group": experts.active_groups,
     }
-    if shape.transformers_model_type == "deepseek_v2":
-        return {**found, "topk_method": "greedy" if experts.groups is None else "group_limited_greedy"}
-    return {**found, "rope_interleave": shape.latent_attention.interleaved}
+
+
+def _written_v2(shape: ModelShape) -> dict[str, Any]:
+    assert shape.experts is not None
+    return {**_written(shape), "topk_method": "greedy" if shape.experts.groups is None else "group_limited_greedy"}
+
+
+def _written_v3(shape: ModelShape) -> dict[str, Any]:
+    assert shape.latent_attention is not None
+    return {**_written(shape), "rope_interleave": shape.latent_attention.interleaved}
 
 
 TYPES = {
@@ -107,7 +114,7 @@ TYPES = {
         config="DeepseekV3Config",
         family="deepseek",
         tasks=("lm", "cls"),
-        written=_written,
+        written=_written_v3,
         defaults={
             **_DEFAULTS,
             "vocabulary_size": 129280,
@@ -136,7 +143,7 @@ TYPES = {
         config="DeepseekV2Config",
         family="deepseek",
         tasks=("lm", "cls"),
-        written=_written,
+        written=_written_v2,
         defaults={
             **_DEFAULTS,
             "vocabulary_size": 102400,

@@ -90,7 +90,7 @@ def written(shape: ModelShape) -> dict[str, Any]:
     """`layer_types`, the share of each head that turns, and the blocks without experts."""
     assert shape.linear_attention is not None
     linear = set(shape.linear_attention.layers)
-    found: dict[str, Any] = {
+    return {
         "layer_types": [LINEAR if i in linear else FULL for i in range(shape.layers)],
         "rope_parameters": {
             "rope_type": "default",
@@ -98,10 +98,11 @@ def written(shape: ModelShape) -> dict[str, Any]:
             "partial_rotary_factor": shape.partial_rotary_factor,
         },
     }
-    if shape.transformers_model_type == "qwen3_next":
-        assert shape.experts is not None
-        found |= {"mlp_only_layers": list(shape.experts.dense_layers), "decoder_sparse_step": 1}
-    return found
+
+
+def _written_next(shape: ModelShape) -> dict[str, Any]:
+    assert shape.experts is not None
+    return {**written(shape), "mlp_only_layers": list(shape.experts.dense_layers), "decoder_sparse_step": 1}
 
 
 EXPERT_DEFAULTS: dict[str, Any] = {
@@ -114,7 +115,7 @@ TYPES = {
         config="Qwen3NextConfig",
         family="qwen3_next",
         tasks=("lm", "cls"),
-        written=written,
+        written=_written_next,
         defaults={
             **TEXT_DEFAULTS,
             **EXPERT_DEFAULTS,

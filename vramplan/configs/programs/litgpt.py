@@ -1,15 +1,19 @@
 """LitGPT: one YAML file for `litgpt finetune_full`, `finetune_lora` or `pretrain`.
 
 Source: Lightning-AI/litgpt 0.5.13 (26857050), litgpt/args.py, litgpt/finetune/{full,lora}.py and litgpt/pretrain.py
-(`setup` and `main`: keys, defaults, strategies), litgpt/utils.py (default precision, optimizers), litgpt/config.py.
+(`setup` and `main`: keys, defaults, strategies), litgpt/utils.py (default precision, optimizers), litgpt/config.py,
+litgpt/__main__.py (commands).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.sheet import Meaning, Program, Sheet
+from vramplan.configs.command import Words, named, options
+from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, Written
+from vramplan.configs.shell import Script
 from vramplan.configs.table import Release, Table, names
 from vramplan.errors import near_matches
 
@@ -309,4 +313,20 @@ def _adapter(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("adapter.alpha", sheet.count("lora_alpha"), "lora_alpha")
 
 
-PROGRAM = Program("litgpt", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)
+def started(words: Words, script: Script, file: str) -> Launched | None:
+    """What a command starts with this program; None where it is another."""
+    at = next((place for place, word in enumerate(words[:-1]) if named(word) == "litgpt"), None)
+    kind = re.fullmatch(r"(finetune(?:_full|_lora)?|pretrain)", words[at + 1].text) if at is not None else None
+    if at is None or kind is None:
+        return None
+    changes = dict(options(words[at + 2 :], file))
+    config = changes.pop("config", None)
+    first = words[at + 2] if at + 2 < len(words) else None
+    if first is not None and not first.text.startswith("-"):
+        changes["model_name" if kind[0] == "pretrain" else "checkpoint_dir"] = Written(first.text, file, first.line)
+    if kind[0] in ("finetune", "finetune_lora") and config is None:
+        changes.setdefault("lora_r", Written(8, file, words[at + 1].line))  # the command is what makes it LoRA
+    return Launched(config, changes, None)
+
+
+PROGRAM = Program("litgpt", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise, started=started)

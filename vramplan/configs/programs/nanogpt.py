@@ -1,6 +1,7 @@
 """nanoGPT: assignments in a Python file for `train.py`, or train.py itself; read, never executed.
 
-Source: karpathy/nanoGPT master (3adf61e1), train.py (the values above the configurator, the loop) and model.py.
+Source: karpathy/nanoGPT master (3adf61e1), train.py (the values above the configurator, the loop), model.py and
+configurator.py (options).
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from vramplan.configs.command import Words, named, options, processes
 from vramplan.configs.forms import NotConstant
-from vramplan.configs.sheet import Meaning, Program, Sheet
+from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, Written
+from vramplan.configs.shell import Script
 from vramplan.configs.table import Release, Table, names
 
 UNDERSTOOD = names(
@@ -153,4 +156,17 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say(key, steps, key, "the launcher")
 
 
-PROGRAM = Program("nanogpt", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT), read, recognise)
+def started(words: Words, script: Script, file: str) -> Launched | None:
+    """What a command starts with this program; None where it is another."""
+    at = next((place for place, word in enumerate(words) if named(word) == "train.py"), None)
+    rest = words[at + 1 :] if at is not None else []
+    if not rest or not all(word.text.endswith(".py") or re.match(r"--\w+=", word.text) for word in rest):
+        return None
+    given = next((word for word in rest if word.text.endswith(".py")), None)
+    config = None if given is None else Written(given.text, file, given.line)
+    if config is None and not any(re.match(r"--(n_embd|n_layer|block_size)=", word.text) for word in rest):
+        return None
+    return Launched(config, dict(options(rest, file)), processes(words[:at]))
+
+
+PROGRAM = Program("nanogpt", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT), read, recognise, started=started)

@@ -5,17 +5,21 @@ Those scripts are configured by Hydra, and older than the recipes of NeMo 2.
 Source: NVIDIA/NeMo 2.5.0rc0 (8cfedd72), examples/nlp/language_modeling/conf/megatron_gpt_config.yaml and its variants,
 examples/nlp/language_modeling/tuning/conf/megatron_gpt_finetuning_config.yaml,
 nemo/collections/nlp/models/language_modeling/megatron_base_model.py and megatron_gpt_model.py (what each key does),
-nemo/collections/nlp/parts/megatron_trainer_builder.py (`megatron_amp_O2`: a master copy in fp32).
+nemo/collections/nlp/parts/megatron_trainer_builder.py (`megatron_amp_O2`: a master copy in fp32),
+nemo/core/config/hydra_runner.py (commands).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
+from vramplan.configs.command import Words, assigned, named, option
 from vramplan.configs.programs import nemo_models as model
 from vramplan.configs.programs import nemo_recipes as recipes
-from vramplan.configs.sheet import Meaning, Program, Sheet
+from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, Written
+from vramplan.configs.shell import Script
 from vramplan.configs.table import Release, Table, names
 
 UNDERSTOOD = names(
@@ -327,4 +331,28 @@ TABLE = Table(
     WITHOUT_EFFECT | recipes.WITHOUT_EFFECT,
     {**UNMODELLED, **recipes.UNMODELLED},
 )
-PROGRAM = Program("nemo", RELEASES, TABLE, read, recognise)
+HYDRA = {
+    "megatron_gpt_pretraining.py": "megatron_gpt_config",
+    "megatron_gpt_finetuning.py": "megatron_gpt_finetuning_config",
+}
+HYDRA |= {"megatron_bert_pretraining.py": "megatron_bert_config", "megatron_t5_pretraining.py": "megatron_t5_config"}
+"""The files that NeMo's scripts take without `--config-name`."""
+
+
+def started(words: Words, script: Script, file: str) -> Launched | None:
+    """What a command starts with this program; None where it is another."""
+    folder, name = (option(words, key, file) for key in ("--config-path", "--config-name"))
+    at = next((word for word in words if named(word) in HYDRA), None)
+    module = next((word.text for before, word in pairwise(words) if before.text == "-m"), "nemo")
+    if (name is None and at is None) or not module.startswith(("nemo", "torch.")):
+        return None
+    if name is None and at is not None:
+        name = Written(HYDRA[named(at)], file, at.line)
+    assert name is not None
+    path = str(name.value) if str(name.value).endswith((".yaml", ".yml")) else f"{name.value}.yaml"
+    if folder is not None:
+        path = f"{str(folder.value).rstrip('/')}/{path}"
+    return Launched(name._replace(value=path), assigned(words, file), None)
+
+
+PROGRAM = Program("nemo", RELEASES, TABLE, read, recognise, started=started)

@@ -1,7 +1,8 @@
 """torchtitan: one TOML file for `run_train.sh`, of the releases up to 0.2.2; later ones have a Python registry.
 
 Source: pytorch/torchtitan 0.2.2 (238fa995), torchtitan/config/job_config.py (keys and defaults),
-torchtitan/models/*/__init__.py (flavors), torchtitan/distributed/activation_checkpoint.py (what `op` saves).
+torchtitan/models/*/__init__.py (flavors), torchtitan/distributed/activation_checkpoint.py (what `op` saves),
+run_train.sh and torchtitan/config/manager.py (options).
 """
 
 from __future__ import annotations
@@ -9,17 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramplan.configs.command import Words, named, options, processes
 from vramplan.configs.programs import torchtitan_registry as registry
 from vramplan.configs.programs.torchtitan_keys import (
     ATTENTIONS,
     DEFAULTS,
-    FLAVORS,
-    SHAPES,
     UNDERSTOOD,
     UNMODELLED,
     WITHOUT_EFFECT,
 )
-from vramplan.configs.sheet import Meaning, Program, Sheet
+from vramplan.configs.programs.torchtitan_shapes import FLAVORS, SHAPES, UNCOUNTED
+from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, Written
+from vramplan.configs.shell import Script
 from vramplan.configs.table import Release, Table
 
 _SOURCE = "pytorch/torchtitan {}, torchtitan/config/job_config.py"
@@ -86,6 +88,8 @@ def _model(sheet: Sheet, meaning: Meaning) -> None:
     if bare != flavor:
         meaning.lack(key_of_flavor, f"attention of {flavor} is counted as SDPA's")
     key = (name, bare)
+    if key in UNCOUNTED:
+        meaning.lack(key_of_flavor, UNCOUNTED[key])
     other = next((of for of in ("hf_transformers.model", "hf_model") if sheet.text(of)), None)
     if other is not None and flavor.startswith("debugmodel"):
         meaning.ask(
@@ -172,11 +176,17 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
         sheet.flag("float8.enable_float8_linear") or sheet.flag("training.enable_float8_linear")
     )
     sheet.text("quantize.linear.float8.recipe_name")
+    of_llama = sheet.text("model.name") == "llama3"
+    of_own_code = of_llama and "compile" in meaning.job
+    if fp8 and not of_own_code:
+        of_fp8 = ("model.converters", "model_spec.converters", "float8.enable_float8_linear")
+        why = "products in fp8 are counted as products in bf16, whose operands are what backward keeps"
+        meaning.lack(next((key for key in of_fp8 if sheet.given(key)), of_fp8[-1]), why)
     sharded = shards != 1
     of = ("training.mixed_precision_param", "training.dtype")
     if dtype == "bf16":
         meaning.say("precision", "pure-bf16", *of)
-    elif fp8:
+    elif fp8 and of_own_code:
         meaning.say("precision", "fsdp-fp8", "model.converters", "model_spec.converters")
     elif parameter == "fp32":
         meaning.say("precision", "fp32", *of)
@@ -193,7 +203,11 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
         if value > 1:
             meaning.say(name, value, key)
     if tensor > 1 and sheet.flag("parallelism.enable_sequence_parallel", True):
-        meaning.say("parallel.sequence_parallel", True, "parallelism.tensor_parallel_degree")
+        if of_llama:
+            meaning.say("parallel.sequence_parallel", True, "parallelism.tensor_parallel_degree")
+        else:
+            why = "between its products each device is counted with the whole sequence"
+            meaning.lack("parallelism.tensor_parallel_degree", why)
     sheet.flag("parallelism.disable_loss_parallel")
     if context > 1:
         ring = sheet.text("parallelism.context_parallel_rotate_method") == "alltoall"
@@ -251,4 +265,24 @@ def _sharding(sheet: Sheet, meaning: Meaning, replicas: int, shards: int, reduce
 TABLE = Table(
     UNDERSTOOD | registry.UNDERSTOOD, WITHOUT_EFFECT | registry.WITHOUT_EFFECT, {**UNMODELLED, **registry.UNMODELLED}
 )
-PROGRAM = Program("torchtitan", RELEASES, TABLE, read, recognise, registry.release_of)
+
+
+def started(words: Words, script: Script, file: str) -> Launched | None:
+    """What a command starts with this program; None where it is another."""
+    names = [named(word) for word in words]
+    if not {"torchtitan.train", "run_train.sh", "run_llama_train.sh"} & set(names) and "train.py" not in names:
+        return None
+    changes = dict(options(words, file))
+    config = changes.pop("job.config_file", None)
+    held = script.values.get("CONFIG_FILE")
+    if config is None and held:
+        config = Written(held[0].text, file, held[0].line)
+    if config is None or not str(config.value).endswith(".toml"):
+        return None
+    given = {key: item for key, item in changes.items() if "." in key}
+    counted = script.values.get("NGPU", ())
+    number = next((int(item.text) for item in counted if item.text.isdecimal()), None)
+    return Launched(config, given, processes(words) or number)
+
+
+PROGRAM = Program("torchtitan", RELEASES, TABLE, read, recognise, registry.release_of, started=started)

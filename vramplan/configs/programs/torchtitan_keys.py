@@ -1,6 +1,6 @@
-"""The keys of torchtitan's files, their defaults, and the models that its flavors are.
+"""The keys of torchtitan's files, and their defaults.
 
-Source: pytorch/torchtitan 0.2.2 (238fa995), torchtitan/config/job_config.py and models/*/__init__.py.
+Source: pytorch/torchtitan 0.2.2 (238fa995), torchtitan/config/job_config.py.
 """
 
 from __future__ import annotations
@@ -92,94 +92,5 @@ DEFAULTS: dict[str, Any] = {
     "compile.enable": False,
     "compile.components": ["model", "loss"],
 }
-
-FLAVORS = {
-    ("llama3", "8B"): "llama-3.1-8b",
-    ("llama3", "70B"): "llama-3.1-70b",
-    ("llama3", "405B"): "llama-3.1-405b",
-    ("llama2", "7B"): "llama-2-7b",
-    ("llama2", "13B"): "llama-2-13b",
-    ("llama2", "70B"): "llama-2-70b",
-    ("deepseek_v3", "16B"): "deepseek-v2-lite",
-    ("deepseek_v3", "236B"): "deepseek-v2",
-    ("deepseek_v3", "671B"): "deepseek-v3",
-    ("llama4", "17bx16e"): "llama-4-scout-17b-16e",
-    ("llama4", "17bx128e"): "llama-4-maverick-17b-128e",
-    ("gpt_oss", "20b"): "gpt-oss-20b",
-    ("gpt_oss", "120b"): "gpt-oss-120b",
-}
-
-SHAPES: dict[tuple[str, str], dict[str, Any]] = {
-    ("llama3", "debugmodel"): {
-        "name": "torchtitan llama3 debugmodel",
-        "family": "llama",
-        "layers": 6,
-        "hidden_size": 256,
-        "attention_heads": 16,
-        "intermediate_size": 768,
-        "vocabulary_size": 2048,
-        "max_positions": 131072,
-        "tied_embeddings": False,
-    },
-    ("qwen3", "debugmodel"): {
-        "name": "torchtitan qwen3 debugmodel",
-        "family": "qwen3",
-        "layers": 8,
-        "hidden_size": 256,
-        "attention_heads": 16,
-        "key_value_heads": 8,
-        "head_size": 128,
-        "intermediate_size": 3072,
-        "vocabulary_size": 2048,
-        "max_positions": 4096,
-        "tied_embeddings": True,
-    },
-    ("qwen3", "debugmodel_moe"): {
-        "name": "torchtitan qwen3 debugmodel_moe",
-        "family": "qwen_moe",
-        "transformers_model_type": "qwen3_moe",
-        "layers": 8,
-        "hidden_size": 256,
-        "attention_heads": 16,
-        "key_value_heads": 8,
-        "head_size": 128,
-        "intermediate_size": 3072,
-        "vocabulary_size": 2048,
-        "max_positions": 4096,
-        "tied_embeddings": False,
-        "qk_norm": True,
-        "experts": {"count": 64, "active": 8, "intermediate_size": 768, "normalized": True},
-    },
-    ("deepseek_v3", "debugmodel"): {
-        "name": "torchtitan deepseek_v3 debugmodel",
-        "family": "deepseek",
-        "transformers_model_type": "deepseek_v2",
-        "layers": 6,
-        "hidden_size": 256,
-        "attention_heads": 16,
-        "intermediate_size": 1024,
-        "vocabulary_size": 2048,
-        "max_positions": 16384,
-        "tied_embeddings": False,
-        "experts": {"count": 8, "active": 3, "shared": 2, "intermediate_size": 256, "dense_layers": [0]},
-        "latent_attention": {"key_value_rank": 512, "plain_size": 128, "rotary_size": 64, "value_size": 128},
-    },
-    ("gpt_oss", "debugmodel"): {
-        "name": "torchtitan gpt_oss debugmodel",
-        "family": "gpt_oss",
-        "layers": 4,
-        "hidden_size": 256,
-        "attention_heads": 64,
-        "key_value_heads": 8,
-        "head_size": 64,
-        "intermediate_size": 2880,
-        "vocabulary_size": 201088,
-        "max_positions": 131072,
-        "sliding_window": 128,
-        "sliding_window_pattern": 2,
-        "experts": {"count": 8, "active": 4},
-    },
-}
-"""Flavors that no checkpoint has, by torchtitan/models/*/__init__.py."""
 
 ATTENTIONS = ("_flex_attn", "_varlen_attn", "_flex", "_varlen", "_irope")

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from vramplan.configs import constructed
+from vramplan.configs.programs.torchtitan_shapes import FOLDERS
 from vramplan.configs.sheet import Meaning, Sheet, Written
 from vramplan.configs.table import Release, names
 
@@ -19,7 +21,7 @@ UNDERSTOOD = names(
     """
     model_spec.0 model_spec.attn_backend model_spec.converters model.name activation_checkpoint._class
     training.num_tokens_per_microbatch_per_dp_rank training.num_tokens_per_train_step training.max_context_length
-    loss._class loss.num_chunks optimizer._class parallelism.num_pp_microbatches
+    loss._class loss.num_chunks optimizer._class optimizer.names parallelism.num_pp_microbatches
     parallelism.enable_sequence_parallel
     """
 )
@@ -48,6 +50,7 @@ DEFAULTS: dict[str, Any] = {
     "loss._class": "BaseLoss.Config",
     "loss.num_chunks": 8,
     "optimizer._class": "default_adamw",
+    "optimizer.names": [],
     "parallelism.num_pp_microbatches": 1,
     "parallelism.enable_sequence_parallel": True,
 }
@@ -95,8 +98,25 @@ def from_python(
     source = re.search(r"from \.model import (\w+?)Model\b", text)
     if model is None and source is not None:
         model = next((known for known in MODELS if known.replace("_", "") == source[1].lower()), source[1].lower())
+    folder = Path(file).parent.name  # torchtitan/models/FOLDER/config_registry.py
+    if folder in FOLDERS:
+        model = FOLDERS[folder]
     found["model.name"] = Written(model or name, file, made.line)
+    found |= _groups(made, file)
     return found, constructed.note_on(file, name, others)
+
+
+def _groups(made: constructed.Made, file: str) -> dict[str, Written]:
+    """The optimizers of an `OptimizersContainer.Config`, which has one for each group of parameters."""
+    container, line = made.fields.get("optimizer", (None, 0))
+    if not isinstance(container, constructed.Made):
+        return {}
+    groups = container.fields.get("param_groups", ([], 0))[0]
+    if not isinstance(groups, list):
+        return {}
+    named = [one.fields.get("optimizer_name", (None, 0))[0] for one in groups if isinstance(one, constructed.Made)]
+    found = list(dict.fromkeys(name for name in named if isinstance(name, str)))
+    return {"optimizer.names": Written(found, file, line)} if found else {}
 
 
 def batch(sheet: Sheet, meaning: Meaning, stages: int) -> None:
@@ -143,8 +163,8 @@ def loss(sheet: Sheet, meaning: Meaning) -> None:
 
 
 def optimizer(sheet: Sheet, meaning: Meaning) -> None:
-    """AdamW, fused; or Muon, by the name of the function that makes it."""
-    name = (sheet.text("optimizer._class") or "").lower()
+    """AdamW, fused; or Muon, by the name of the function that makes it or by those of its groups."""
+    name = " ".join([sheet.text("optimizer._class") or "", *(sheet.texts("optimizer.names") or [])]).lower()
     word = next((word for word in ("muon", "adamw") if word in name), None)
     if word is None:
         meaning.ask("optimizer", f"optimizer={sheet.text('optimizer._class')} is not followed (--optimizer NAME)")

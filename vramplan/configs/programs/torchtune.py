@@ -1,7 +1,8 @@
 """torchtune: one YAML file for `tune run RECIPE --config FILE`.
 
 Source: pytorch/torchtune main after 0.6.1 (bd2a0fc7), recipes/*.py (which keys a recipe reads and their defaults),
-torchtune/models/*/_model_builders.py (models and the defaults of their adapters), torchtune/modules/loss/.
+torchtune/models/*/_model_builders.py (models and the defaults of their adapters), torchtune/modules/loss/,
+torchtune/_cli/run.py and config/_utils.py (`key=value`, `~key`).
 """
 
 from __future__ import annotations
@@ -10,166 +11,33 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.sheet import Meaning, Program, Sheet
-from vramplan.configs.table import Release, Table, names
-
-UNDERSTOOD = names(
-    """
-    model._component_ model.lora_attn_modules model.apply_lora_to_mlp model.apply_lora_to_output model.lora_rank
-    model.lora_alpha model.lora_dropout model.use_dora model.quantize_base model.max_seq_len model.vocab_size
-    model.num_layers model.num_heads model.num_kv_heads model.embed_dim model.intermediate_dim
-    model.tie_word_embeddings policy_model.vocab_size policy_model.max_seq_len policy_model.num_layers
-    policy_model.num_heads policy_model.num_kv_heads policy_model.embed_dim policy_model.intermediate_dim
-    policy_model._component_ tokenizer.max_seq_len dataset.packed batch_size gradient_accumulation_steps
-    optimizer._component_ optimizer.fused optimizer.foreach optimizer.momentum optimizer_in_bwd loss._component_
-    loss.num_output_chunks clip_grad_norm compile dtype enable_activation_checkpointing enable_activation_offloading
-    ac_mode ac_option fsdp_cpu_offload fsdp.cpu_offload fsdp_reshard_after_forward custom_sharded_layers
-    tensor_parallel_dim
-    tensor_parallel_plan._component_ context_parallel_dim data_parallel_shard_dim data_parallel_replicate_dim
-    enable_fp8_training enable_expandable_segments
-    """
+from vramplan.configs.command import Words, assigned, option, processes, starts_with
+from vramplan.configs.programs.torchtune_keys import (
+    COMPONENTS,
+    DASHED,
+    DTYPES,
+    LOSSES,
+    MLP,
+    MODELS,
+    NAME,
+    OPTIMIZERS,
+    PROJECTIONS,
+    RELEASES,
+    SIZES,
+    UNDERSTOOD,
+    UNITS,
+    UNMODELLED,
+    WITHOUT_EFFECT,
 )
+from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
+from vramplan.configs.shell import Script
+from vramplan.configs.table import Table
+from vramplan.replay.models.parts import own_units
+from vramplan.replay.sharding import OWN_UNITS
 
-WITHOUT_EFFECT = names(
-    """
-    output_dir tokenizer.* checkpointer.* teacher_checkpointer.* ref_checkpointer.* ref_policy_checkpointer.*
-    value_checkpointer.* reward_checkpointer.* resume_from_checkpoint save_adapter_weights_only save_every_n_steps
-    save_every_n_epochs enable_async_checkpointing dataset dataset.* dataset_val dataset_val.* datasets dataloader.*
-    seed shuffle epochs max_steps_per_epoch num_steps batch_size_val run_val_every_n_steps optimizer.lr
-    optimizer.weight_decay optimizer.betas optimizer.eps optimizer.nesterov optimizer.amsgrad lr_scheduler
-    lr_scheduler.* loss.ignore_index loss.beta loss.label_smoothing loss.epsilon loss.kl_coeff loss.value_coeff
-    loss.value_clip_range loss.reduction metric_logger.* log_every_n_steps log_peak_memory_stats log_level
-    profiler.* profile_memory device collate_fn kd_ratio name base_model_path checkpoint_dir checkpoint_files
-    cudnn_deterministic_mode debug_logging_enabled debug_num_samples_per_step ppo_epochs gamma lmbda whiten_rewards
-    penalise_no_eos reward_penalty min_response_length stop_token_ids kl_coeff temperature top_k reward_functions
-    grad_reduce_dtype fp8_recipe_name use_distributed_state_dict low_cpu_ram context_parallel_rotate_method
-    policy_model.* activation_offloading_use_streams chat_template prompt prompt.* max_new_tokens tasks limit
-    model.attn_dropout model.norm_eps model.rope_base model.encoder_max_seq_len apply_chat_template include_path
-    max_seq_length num_output_chunks model.max_batch_size
-    """
-)
-
-UNMODELLED = {
-    "memory_efficient_fsdp_wrap": "layers that are sharded on their own, as embedding and head",
-    "teacher_model.*": "the teacher of a distillation: its weights and its logits",
-    "kd_loss.*": "the loss of a distillation",
-    "quantizer.*": "quantization-aware training: fake quantization of weights and activations",
-    "quantizer": "quantization-aware training: fake quantization of weights and activations",
-    "fake_quant_after_n_steps": "quantization-aware training",
-    "reward_and_value_model.*": "the reward and value models of PPO",
-    "forward_batch_size": "the batch of the forward passes without gradients",
-    "ppo_batch_size": "the batch of PPO",
-    "grpo_samples": "answers to each prompt of GRPO",
-    "max_generated_tokens": "tokens that are generated",
-    "enable_kv_cache": "a KV cache for generating",
-    "model.encoder_trainable": "which part of a model of images is trained",
-    "model.decoder_trainable": "which part of a model of images is trained",
-    "model.fusion_trainable": "which part of a model of images is trained",
-    "model.image_size": "pixels of an image",
-    "layer_dropout*": "layers that are left out at random",
-    "early_exit_loss*": "losses after several layers",
-    "resize_token_embeddings": "the embedding is resized to the tokenizer",
-    "use_flex": "FlexAttention over packed samples",
-    "inference.*": "an inference engine beside training",
-    "orchestration.*": "several kinds of workers",
-    "postprocessing.*": "several kinds of workers",
-    "training.*": "the workers that train, beside an inference engine",
-}
-
-_BUILDERS = "torchtune/models/*/_model_builders.py"
-DEFAULTS: dict[str, Any] = {
-    "enable_activation_checkpointing": False,
-    "enable_activation_offloading": False,
-    "optimizer_in_bwd": False,
-    "compile": False,
-    "gradient_accumulation_steps": 1,
-    "fsdp_cpu_offload": False,
-    "fsdp_reshard_after_forward": True,
-    "model.apply_lora_to_mlp": False,
-    "model.apply_lora_to_output": False,
-    "model.lora_rank": 8,
-    "model.lora_alpha": 16,
-    "model.lora_dropout": 0.0,
-    "loss.num_output_chunks": 8,
-}
-RELEASES = (
-    Release("main", "2026-04-23", f"pytorch/torchtune main (bd2a0fc7), recipes/ and {_BUILDERS}", DEFAULTS),
-    Release("0.6.1", "2025-04-10", f"pytorch/torchtune 0.6.1, recipes/ and {_BUILDERS}", DEFAULTS),
-)
-
-MODELS = {
-    "phi3_mini": "phi-3-mini-4k",
-    "phi4_14b": "phi-4",
-    "code_llama2_7b": "codellama-7b",
-    "code_llama2_13b": "codellama-13b",
-    "code_llama2_70b": "codellama-70b",
-    "llama2_reward_7b": "llama-2-7b",
-    "mistral_reward_7b": "mistral-7b",
-    "mistral_classifier_7b": "mistral-7b",
-    "llama4_scout_17b_16e": "llama-4-scout-17b-16e",
-    "llama4_maverick_17b_128e": "llama-4-maverick-17b-128e",
-    "llama3_2_vision_11b": "llama-3.2-11b-vision",
-    "llama3_2_vision_90b": "llama-3.2-90b-vision",
-}
-_NAME = re.compile(
-    r"(?:(?P<llama>llama)(?P<llama_version>2|3_1|3_2|3_3|3|4)|(?P<qwen>qwen)(?P<qwen_version>2_5|2|3)|"
-    r"(?P<other>gemma|smollm|mistral|phi)(?P<other_version>\d*))(?P<reward>_reward)?"
-    r"_(?P<size>\d+(?:_\d+)?[bm])(?P<rest>(?:_\d+e)?)(?:_base|_instruct)?"
-)
-DASHED = ("llama", "gemma", "phi")  # llama-3.1-8b, but qwen2.5-7b
-
-COMPONENTS = dict.fromkeys(("llama2", "llama3", "llama3_1", "llama3_2", "mistral"), "llama") | {"qwen2": "qwen2"}
-"""Builders that take the sizes of a model, torchtune/models/*/_component_builders.py, and families."""
-
-SIZES = {
-    "num_layers": "layers",
-    "embed_dim": "hidden_size",
-    "num_heads": "attention_heads",
-    "num_kv_heads": "key_value_heads",
-    "intermediate_dim": "intermediate_size",
-    "vocab_size": "vocabulary_size",
-    "max_seq_len": "max_positions",
-}
-
-PROJECTIONS = {"output_proj": "o_proj"}
-MLP = ("gate_proj", "down_proj", "up_proj")
-
-OPTIMIZERS = {
-    "torch.optim.AdamW": "adamw",
-    "torch.optim.Adam": "adam",
-    "torch.optim.SGD": "sgd",
-    "torch.optim.RMSprop": "rmsprop",
-    "torch.optim.Adafactor": "adafactor",
-    "bitsandbytes.optim.AdamW": "adamw",
-    "bitsandbytes.optim.AdamW8bit": "adamw-8bit",
-    "bitsandbytes.optim.PagedAdamW": "adamw-paged",
-    "bitsandbytes.optim.PagedAdamW8bit": "adamw-8bit-paged",
-    "bitsandbytes.optim.Lion": "lion",
-    "torchao.optim.AdamW8bit": "adamw-8bit",
-    "torchao.optim.AdamW4bit": "adamw-8bit",
-    "torchao.optim.AdamWFp8": "adamw-8bit",
-    "torchao.prototype.low_bit_optim.AdamW8bit": "adamw-8bit",
-    "torchao.prototype.low_bit_optim.AdamW4bit": "adamw-8bit",
-    "torchao.prototype.low_bit_optim.CPUOffloadOptimizer": "adamw",
-}
-LOSSES = {
-    "torchtune.modules.loss.LinearCrossEntropyLoss": "chunked",
-    "torchtune.modules.loss.CEWithChunkedOutputLoss": "chunked",
-    "torch.nn.CrossEntropyLoss": "standard",
-    "torchtune.rlhf.loss.DPOLoss": "dpo",
-    "torchtune.rlhf.loss.RSOLoss": "dpo",
-    "torchtune.rlhf.loss.IPOLoss": "dpo",
-    "torchtune.rlhf.loss.SimPOLoss": "simpo",
-    "torchtune.rlhf.loss.PPOLoss": "ppo",
-}
-DTYPES = {"bf16": "pure-bf16", "bfloat16": "pure-bf16", "fp32": "fp32", "float32": "fp32", "fp16": "pure-fp16"}
-
-UNITS = {
-    ("tok_embeddings",): "embedding",
-    ("output",): "head",
-    ("output", "tok_embeddings"): "embedding-and-head",
-}
-"""Of `custom_sharded_layers`, in order."""
+SERVING = ("tasks", "max_new_tokens", "enable_kv_cache", "quantizer", "quantizer._component_")
+"""Keys of the recipes generate, eleuther_eval and quantize; those that train with a quantizer have an optimizer."""
+TRAINING_FILE = "give the file of a training run"
 
 _RECIPE = re.compile(r"\b(\w*_(?:single_device|distributed)|\w*_distributed_\w+)\b")
 
@@ -185,7 +53,7 @@ def shape_name(component: str) -> str:
     builder = re.sub(r"^(q?lora)_", "", component.rsplit(".", 1)[-1])
     if builder in MODELS:
         return MODELS[builder]
-    matched = _NAME.fullmatch(builder)
+    matched = NAME.fullmatch(builder)
     if matched is None:
         return builder.replace("_", "-")
     family = matched["llama"] or matched["qwen"] or matched["other"]
@@ -198,6 +66,9 @@ def shape_name(component: str) -> str:
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of a torchtune file."""
     meaning.say("runtime", "torchtune", "model._component_")
+    if not sheet.given("optimizer._component_") and any(sheet.given(key) for key in SERVING):
+        key = next(key for key in SERVING if sheet.given(key))
+        sheet.refuse(key, "the file is for generation, evaluation or quantization and trains nothing", TRAINING_FILE)
     key = "model._component_" if sheet.given("model._component_") else "policy_model._component_"
     builder = sheet.text(key) or ""
     part = key.partition(".")[0]
@@ -346,6 +217,14 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
         if "single_device" not in recipe:
             meaning.ask("parallel.data", "the recipe says how many GPUs there are (--gpus N)")
         return
+    if tensor > 1:
+        meaning.say("parallel.tensor", tensor, "tensor_parallel_dim")
+    if tensor > 1 and context == 1 and sheet.devices == tensor:
+        # parallel_dims.dp_shard_enabled is false, and no recipe shards
+        meaning.say("parallel.sharding", "none", "tensor_parallel_dim", "the launcher")
+        meaning.say("parallel.data", 1, "the launcher")
+        sheet.texts("custom_sharded_layers")
+        return
     word = "fsdp" if whole else "fsdp-grad-op"
     if replicas > 1 and shards and shards > 0:
         word = f"hsdp:{shards}"
@@ -355,8 +234,6 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("parallel.sharding", word, "the recipe")
     meaning.say("parallel.fsdp_version", 2, "the recipe")
     _units(sheet, meaning)
-    if tensor > 1:
-        meaning.say("parallel.tensor", tensor, "tensor_parallel_dim")
     if context > 1:
         meaning.say("parallel.context", context, "context_parallel_dim")
     if offload:
@@ -380,8 +257,27 @@ def _units(sheet: Sheet, meaning: Meaning) -> None:
         meaning.note(
             f"{key}: a job has units of the embedding and the head alone; the others are counted with the rest"
         )
+    elif not _has_units(sheet, meaning, word):
+        meaning.lack(key, "units of the embedding or the head, which are counted with those of the blocks' rest")
     else:
         meaning.say("parallel.fsdp_units", word, key)
 
 
-PROGRAM = Program("torchtune", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)
+def _has_units(sheet: Sheet, meaning: Meaning, word: str) -> bool:
+    """Whether the code that is replayed has the ends of the model as units."""
+    model = meaning.job["model"].value if "model" in meaning.job else None
+    shape = sheet.shape_of(model) if isinstance(model, str) else None
+    return shape is None or set(OWN_UNITS[word][0]) <= set(own_units(shape.family))
+
+
+def started(words: Words, script: Script, file: str) -> Launched | None:
+    """What a command starts with this program; None where it is another."""
+    if not starts_with(words, "tune", "run") and not any(word.text == "torchtune._cli.tune" for word in words):
+        return None
+    config = option(words, "--config", file)
+    return None if config is None else Launched(config, assigned(words, file), processes(words))
+
+
+PROGRAM = Program(
+    "torchtune", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise, started=started
+)

@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from vramplan.configs.asked import Asked, Files, Writer
 from vramplan.configs.page import SHELL, Page
 from vramplan.configs.programs.megatron import computing
+from vramplan.configs.programs.megatron.kinds import GPT, KINDS, Kind
 from vramplan.configs.writers import words
 
-PROGRAMS = {"bert": "pretrain_bert.py", "t5": "pretrain_t5.py"}
 ATTENTIONS = {"flash": "flash", "eager": "unfused"}
 
 
 def write(asked: Asked) -> Iterator[Files]:
     """One script; the attention is named, or left to Megatron."""
     for named in (False, True) if asked["attention"] in ATTENTIONS else (False,):
-        family = str(asked.shape.get("family"))
-        program = f"{asked.torchrun()} {PROGRAMS.get(family, 'pretrain_gpt.py')}"
+        kind = KINDS.get(str(asked.shape.get("family")), GPT)
+        program = f"{asked.torchrun()} {kind.program}"
         page = Page("megatron.sh", SHELL, program)
-        _model(page, asked, family)
+        _model(page, asked, kind)
         if named:
             page.put("attention_backend", ATTENTIONS[asked["attention"]], "attention")
         _training(page, asked)
@@ -36,11 +36,11 @@ def write(asked: Asked) -> Iterator[Files]:
         yield Files((page,), (f"bash {page.name}",))
 
 
-def _model(page: Page, asked: Asked, family: str) -> None:
+def _model(page: Page, asked: Asked, kind: Kind) -> None:
     shape = asked.shape
-    key = "encoder_num_layers" if family == "t5" else "num_layers"
+    key = "encoder_num_layers" if kind.is_encoder_decoder else "num_layers"
     page.put(key, shape["layers"], "model")
-    if family == "t5":
+    if kind.is_encoder_decoder:
         page.put("decoder_num_layers", shape["decoder_layers"])
     page.put("hidden_size", shape["hidden_size"])
     page.put("num_attention_heads", shape["attention_heads"])
@@ -51,7 +51,7 @@ def _model(page: Page, asked: Asked, family: str) -> None:
         page.put("num_query_groups", groups)
     if shape.get("head_size") and shape["head_size"] * shape["attention_heads"] != shape["hidden_size"]:
         page.put("kv_channels", shape["head_size"])
-    if family == "t5":
+    if kind.is_encoder_decoder:
         page.put("encoder_seq_length", asked["sequence_length"], "sequence_length")
         page.put("decoder_seq_length", asked["target_length"] or asked["sequence_length"], "target_length")
     else:
@@ -59,7 +59,7 @@ def _model(page: Page, asked: Asked, family: str) -> None:
     if shape.get("max_positions"):
         page.put("max_position_embeddings", shape["max_positions"])
     page.put("vocab_size", shape["vocabulary_size"])
-    if family in ("llama", "mixtral", "qwen2", "qwen3", "mistral"):
+    if kind.is_gated:
         for name, value in (("swiglu", True), ("normalization", "RMSNorm"), ("disable_bias_linear", True)):
             page.put(name, value)
         page.put("position_embedding_type", "rope")

@@ -10,15 +10,20 @@ from collections.abc import Iterator
 
 from vramplan.configs.asked import Asked, Files, Writer, refused
 from vramplan.configs.page import TOML, Page
-from vramplan.configs.programs import torchtitan, torchtitan_keys
+from vramplan.configs.programs import torchtitan, torchtitan_shapes
+from vramplan.configs.programs.torchtitan_shapes import NEWER
 from vramplan.configs.writers import words
 
 P = "parallelism"
 AC = "activation_checkpoint"
 MODELS: dict[str, tuple[str, str]] = {
     **{f"qwen3-{size.lower()}": ("qwen3", size) for size in ("0.6B", "1.7B", "4B", "8B", "14B", "32B", "30B-A3B")},
-    **words.turned(torchtitan_keys.FLAVORS),
-    **{str(shape["name"]): names for names, shape in torchtitan_keys.SHAPES.items()},
+    **words.turned({key: name for key, name in torchtitan_shapes.FLAVORS.items() if key[0] not in NEWER}),
+    **{
+        str(shape["name"]): key
+        for key, shape in reversed(torchtitan_shapes.SHAPES.items())
+        if key[0] not in NEWER  # of two flavors with one shape the first
+    },
 }
 """Of the names of the catalogue, the name and the flavor."""
 FLOAT8 = "quantize.linear.float8"

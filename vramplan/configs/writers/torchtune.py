@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from vramplan.configs.asked import Asked, Files, Writer, refused
 from vramplan.configs.page import Page
-from vramplan.configs.programs import torchtune
+from vramplan.configs.programs import torchtune_keys as keys
+from vramplan.configs.programs.torchtune import shape_name
 from vramplan.configs.writers import words
 
 BUILDERS = {
@@ -46,15 +47,13 @@ NO_QLORA = ("qwen2", "qwen2_5", "qwen3")
 """Modules without builders of their own for quantized weights: those for LoRA take `quantize_base`."""
 
 MODELS = {
-    torchtune.shape_name(builder): (module, builder)
-    for module, builders in BUILDERS.items()
-    for builder in builders.split()
+    shape_name(builder): (module, builder) for module, builders in BUILDERS.items() for builder in builders.split()
 }
-LOSSES = words.turned(torchtune.LOSSES, last=True) | {
+LOSSES = words.turned(keys.LOSSES, last=True) | {
     "chunked": "torchtune.modules.loss.CEWithChunkedOutputLoss",
     "dpo": "torchtune.rlhf.loss.DPOLoss",
 }
-DTYPES = words.turned(torchtune.DTYPES)
+DTYPES = words.turned(keys.DTYPES)
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
@@ -116,11 +115,11 @@ def _dataset(asked: Asked) -> str:
 
 def _adapter(page: Page, asked: Asked) -> None:
     found = words.targets(asked)
-    wanted = [*ATTENTION, *torchtune.MLP] if found == "all-linear" else found
-    back = words.turned(torchtune.PROJECTIONS)
+    wanted = [*ATTENTION, *keys.MLP] if found == "all-linear" else found
+    back = words.turned(keys.PROJECTIONS)
     attention = [back.get(name, name) for name in wanted if name in ATTENTION]
     page.put("model.lora_attn_modules", attention, "adapter.targets")
-    page.put("model.apply_lora_to_mlp", any(name in wanted for name in torchtune.MLP), "adapter.targets")
+    page.put("model.apply_lora_to_mlp", any(name in wanted for name in keys.MLP), "adapter.targets")
     if "lm_head" in wanted:  # which not every builder can adapt
         page.put("model.apply_lora_to_output", True, "adapter.targets")
     page.put("model.lora_rank", asked["adapter.rank"] or 8, "adapter.rank")
@@ -132,7 +131,7 @@ def _adapter(page: Page, asked: Asked) -> None:
 
 def _optimizer(page: Page, asked: Asked) -> None:
     word, how = str(asked["optimizer"]), asked["optimizer_implementation"]
-    table = words.turned(torchtune.OPTIMIZERS)
+    table = words.turned(keys.OPTIMIZERS)
     name = table.get(word) or table.get(words.NEAR_OPTIMIZERS.get(word.partition(":")[0], ""), "torch.optim.AdamW")
     page.put("optimizer._component_", name, "optimizer")
     if name.startswith("torch.") and word != "adafactor":
@@ -167,7 +166,7 @@ def _devices(page: Page, asked: Asked) -> None:
     if not is_distributed(asked):
         return
     page.put("fsdp_reshard_after_forward", asked.kind != "fsdp-grad-op", *words.STATES)
-    apart = words.turned(torchtune.UNITS).get(str(asked["parallel.fsdp_units"]))
+    apart = words.turned(keys.UNITS).get(str(asked["parallel.fsdp_units"]))
     if apart:
         page.put("custom_sharded_layers", list(apart), "parallel.fsdp_units")
     page.put("fsdp_cpu_offload", asked.offloads("parameters"), "offload")

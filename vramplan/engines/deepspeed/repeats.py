@@ -64,7 +64,7 @@ class _Repetition:
         self.short, self.units = order, units
         of_block = [number for number, unit in enumerate(units) for _ in range(unit.blocks)]
         self.unit = [None if place is None else of_block[place[1]] for place in order.places]
-        self.runs = _runs(range(len(order.sizes)), self.unit.__getitem__)
+        self.runs = runs_of(range(len(order.sizes)), self.unit.__getitem__)
         self._once([unit for unit, _ in self.runs])
         self.length = {unit: len(members) for unit, members in self.runs}  # of what is in no unit there is one
         self.begins: list[int] = []  # the new number of each parameter, of the first unit that its own stands for
@@ -84,7 +84,7 @@ class _Repetition:
             trained=self._each(short.trained),
             leaves=tuple(
                 self._of(module, time)
-                for unit, modules in _runs(short.leaves, self._unit_of)
+                for unit, modules in runs_of(short.leaves, self._unit_of)
                 for time in range(self._times(unit))
                 for module in modules
             ),
@@ -105,7 +105,7 @@ class _Repetition:
         return place[0], unit.at + time * unit.blocks + place[1] - unit.first
 
     def _numbers(self, numbers: Sequence[int], *, falling: bool = False) -> tuple[int, ...]:
-        runs = _runs(numbers, self.unit.__getitem__)
+        runs = runs_of(numbers, self.unit.__getitem__)
         self._once([unit for unit, _ in runs])
         found: list[int] = []
         for unit, members in runs:
@@ -117,7 +117,7 @@ class _Repetition:
     def _uses(self) -> tuple[tuple[int, ...], ...]:
         """Forward comes to each unit once, and so does backward, the other way round."""
         found: list[tuple[int, ...]] = []
-        runs = _runs(self.short.uses, self._unit_of)
+        runs = runs_of(self.short.uses, self._unit_of)
         met: set[int] = set()
         self._once([unit for unit, _ in runs], 2)
         for unit, modules in runs:
@@ -150,7 +150,7 @@ class _Repetition:
             raise _Irregular
 
 
-def _runs(items: Sequence[T], unit_of: Callable[[T], int | None]) -> list[tuple[int | None, list[T]]]:
+def runs_of(items: Sequence[T], unit_of: Callable[[T], int | None]) -> list[tuple[int | None, list[T]]]:
     """Neighbours of one unit together."""
     runs: list[tuple[int | None, list[T]]] = []
     for item in items:

@@ -12,13 +12,24 @@ from vramplan.engines.deepspeed.zero import Zero
 from vramplan.engines.deepspeed.zero3_drive import Swapped3
 from vramplan.engines.deepspeed.zero3_offload import Offloaded3
 from vramplan.engines.deepspeed.zero3_parameters import HostedParameters3
-from vramplan.replay.models.modules import Recipe
+from vramplan.engines.deepspeed.zero3_plan import plan_of
+from vramplan.replay.models.modules import Recipe, Segment
+from vramplan.replay.models.stacks import split_at
 from vramplan.replay.observers import Accumulation, Trained
 from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.sharding import Way
 from vramplan.replay.techniques import Shards
+
+
+def stacks_of(recipe: Recipe) -> tuple[tuple[Segment, ...], ...]:
+    """The segments of each stack, in the order in which forward comes to them."""
+    found, rest = [], recipe.segments
+    for layers in recipe.shape.stacks:
+        one, rest = split_at(rest, layers)
+        found.append(one)
+    return tuple(found)
 
 
 def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> Shards:
@@ -43,15 +54,17 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
             outer_modules=zero3_policy.outer_modules(setup.adapter),
             own_adam=setup.optimizer in ADAM,
         )
+        every = tape.unrolled or tape.is_certain
+        plan = None if every else plan_of(order, of_stage_3, stacks_of(recipe), recipe.loss)
         if setup.offload:
             drive = setup.sharding.zero.parameter_drive
             if drive is not None:
                 accumulating = setup.accumulating
                 return Swapped3(tape, of_stage_3, order, setup.offload, drive, accumulating=accumulating)
             if "optimizer" not in setup.offload:
-                return HostedParameters3(tape, of_stage_3, order, setup.offload, accumulating=setup.accumulating)
-            return Offloaded3(tape, of_stage_3, order, setup.offload, accumulating=setup.accumulating)
-        return zero3.Zero3(tape, of_stage_3, order)
+                return HostedParameters3(tape, of_stage_3, order, setup.offload, plan, accumulating=setup.accumulating)
+            return Offloaded3(tape, of_stage_3, order, setup.offload, plan, accumulating=setup.accumulating)
+        return zero3.Zero3(tape, of_stage_3, order, plan)
     asks_inputs, reentrant = bool(tape.told.looked_up), bool(tape.told.checkpointed)
     order = order_of(recipe, tape.role(Trained), key, asks_inputs=asks_inputs and reentrant, reentrant=reentrant)
     policy = Policy(

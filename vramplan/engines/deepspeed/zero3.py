@@ -14,8 +14,8 @@ from itertools import accumulate, pairwise
 
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION, NORM_BYTES, OVERFLOW_BUFFER_BYTES
-from vramplan.engines.deepspeed.zero3_gathering import Gathering
 from vramplan.engines.deepspeed.zero3_policy import Policy
+from vramplan.engines.deepspeed.zero3_turning import Plan, Turning
 from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.record import State
 from vramplan.replay.recorder import Tape, rounded
@@ -25,7 +25,7 @@ from vramplan.replay.tensors import BOOL, FP16, FP32, FP64, Parameter, Tensor
 MOST_PADDING = 64  # tensors that are recorded one by one
 
 
-class Zero3(Gathering, Shards):
+class Zero3(Turning, Shards):
     """The walk of one iteration: gradients are reduced to the parts of their devices, which step them."""
 
     clips = True
@@ -33,21 +33,12 @@ class Zero3(Gathering, Shards):
     linear_is_function = True
     walks_others = False
 
-    def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
-        super().__init__(tape, policy, order)
-        self.bucket: list[int] = []  # numbers of the parameters whose gradients wait to be reduced
-        self.filled = 0
-        self.large: Parameter | None = None
-        self.of_leaf: dict[int, Parameter] = {}  # whose gradients wait for those of the others
-        self.waiting: dict[int, Parameter] = {}  # biases that come after their weights, by these
+    def __init__(self, tape: Tape, policy: Policy, order: Order, plan: Plan | None = None) -> None:
+        super().__init__(tape, policy, order, plan)
         self.losses: list[Tensor] = []
         self.norms: list[Tensor] = []
 
     # ------------------------------------------------------------------------------------------------ the model
-    def apart(self) -> list[int]:
-        """What is there of the next block when one runs is different each time."""
-        return list(range(self.policy.blocks))
-
     def before_forward(self) -> None:
         """Small parameters are there, and the modules that hold the others begin to gather them."""
         self._gather_small()
@@ -64,6 +55,7 @@ class Zero3(Gathering, Shards):
 
         Source: engine.py, DeepSpeedEngine.backward; base_optimizer.py, ZeROOptimizer.scale_if_loss.
         """
+        self.is_turned = True
         mean = mul_scalar(loss)
         scaled = mul_scalar(mean)
         self.losses = [loss, mean, scaled]
@@ -111,6 +103,7 @@ class Zero3(Gathering, Shards):
 
     def _reduce(self) -> None:
         """Source: coalesced_collectives.py, reduce_scatter_coalesced."""
+        self.reductions += 1
         shards, sizes = self.policy.shards, [self.sizes[one] for one in self.bucket]
         copy: Tensor | None = None
         if len(sizes) > 1 or sizes[0] % shards:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -137,10 +137,12 @@ class Gathering(Observer):
             self._end_outer(entry)
 
     def _begin_outer(self, entry: OuterEntry) -> None:
-        if entry.members:
+        members = self.now(entry.members)
+        if members:
+            self.turned_to(members)
             self._let_go()
-            self._fetch(entry.members)
-            self.held.update(entry.members)
+            self._fetch(members)
+            self.held.update(members)
             self.leaving = ()
 
     def _end_outer(self, entry: OuterEntry) -> None:
@@ -149,8 +151,9 @@ class Gathering(Observer):
             self._let_go()
             if is_owner:
                 self.owner, self.is_over = None, True
-            self.held.subtract(entry.members)
-            self.leaving = entry.members
+            members = self.now(entry.members)
+            self.held.subtract(members)
+            self.leaving = members
             self._let_go()
 
     def _come_around(self, outer: tuple[OuterEntry, ...]) -> None:
@@ -221,6 +224,7 @@ class Gathering(Observer):
         """
         self.in_backward = None
         self._come_around(outer)
+        members = self.now(members)
         if entered and members:
             self.leaving = members
             return
@@ -228,6 +232,7 @@ class Gathering(Observer):
 
     def _reach(self, members: tuple[int, ...]) -> None:
         """An operator runs: what was before is over."""
+        self.turned_to(members)
         self._let_go()
         if members:
             self._fetch(members)
@@ -263,9 +268,20 @@ class Gathering(Observer):
         if found is None:
             self.created = self.created or list(self.tape.parameters)
             known = zip(self.created, self.order.made, strict=False)  # blocks are yet to be made
-            self.numbers = {id(one): number for one, number in known}
+            self.numbers = self.numbered(known)
             found = self.numbers[id(parameter)]
         return found
+
+    def numbered(self, known: Iterable[tuple[Parameter, int]]) -> dict[int, int]:
+        """The numbers of parameters, by what tells those apart."""
+        return {id(one): number for one, number in known}
+
+    def now(self, members: tuple[int, ...]) -> tuple[int, ...]:
+        """The numbers of what forward noted, in backward."""
+        return members
+
+    def turned_to(self, members: tuple[int, ...]) -> None:
+        """A module is come to."""
 
     def _fetch(self, members: tuple[int, ...]) -> None:
         """Source: partitioned_param_coordinator.py, _fetch_sub_module_impl."""

@@ -26,6 +26,7 @@ from vramplan.engines.deepspeed.zero import COMMUNICATION
 from vramplan.engines.deepspeed.zero3 import Zero3
 from vramplan.engines.deepspeed.zero3_gathering import GATHERED
 from vramplan.engines.deepspeed.zero3_policy import Policy
+from vramplan.engines.deepspeed.zero3_turning import Plan
 from vramplan.replay.record import Record, State
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.sharding.hosted import HostStates, pinned_block
@@ -39,8 +40,17 @@ SCALARS_OF_A_NORM = ("zeros", "pow", "isinf", "isnan", "logical_or", "zeros")  #
 class Offloaded3(Zero3):
     """The walk of one iteration whose step is on the host."""
 
-    def __init__(self, tape: Tape, policy: Policy, order: Order, words: tuple[str, ...], *, accumulating: bool) -> None:
-        super().__init__(tape, policy, order)
+    def __init__(
+        self,
+        tape: Tape,
+        policy: Policy,
+        order: Order,
+        words: tuple[str, ...],
+        plan: Plan | None = None,
+        *,
+        accumulating: bool,
+    ) -> None:
+        super().__init__(tape, policy, order, plan)
         self.hosts_parameters, self.accumulating = "parameters" in words, accumulating
         self.gathered = 0  # elements of the device's parts that came from the host
         self.came = 0  # of small parameters that one device has by itself
@@ -57,7 +67,7 @@ class Offloaded3(Zero3):
 
     def _copied(self, one: int, category: str = COMMUNICATION) -> Tensor | None:
         """The device's part of a parameter."""
-        self.gathered += self.parts[one]
+        self.gathered += self.parts[one] * self.tape.copies
         return self._new("_to_copy", self.parts[one], category)
 
     def _gather_small(self) -> None:

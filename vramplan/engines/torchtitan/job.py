@@ -25,6 +25,8 @@ class TitanJob(JobBehaviour):
     """torchtitan shards over all devices; the rest is said of its own code of a model."""
 
     has_sharded_float8 = True
+    wraps_one_device = True  # torchtitan main, models/llama3/parallelize.py: apply_fsdp_to_decoder is always called
+    splits = ("tensor",)  # models/qwen3_5/parallelize.py: the plans of its models without code here
     shards_hold_experts = True  # distributed/parallel_dims.py: the mesh of experts is made of that of the shards
     lacks = MappingProxyType(
         dict.fromkeys(("adapter", "quantization", "dropout", "grad_scaler", "ema"), "leave it out, or runtime: pytorch")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.options import spellings, words
-from vramplan.options.option import COUNT, MAPPING, MAX_COUNT, NUMBER, TEXT, TEXTS, WORD, Option
+from vramplan.options.option import COUNT, FLAG, MAPPING, MAX_COUNT, NUMBER, TEXT, TEXTS, WORD, Option
 from vramplan.options.table.sections import BETWEEN, DEVICES, TRAINED
 
 
@@ -110,6 +110,15 @@ TRAINED_ROWS = (
         also=("--quant", "--quantize"),
         spellings=spellings.QUANTIZATIONS,
         everyday=True,
+        section=TRAINED,
+    ),
+    Option(
+        "quantized_experts",
+        FLAG,
+        "Quantize the stacked weights of experts too, which are no linear layers.",
+        default=False,
+        note="Axolotl's `quantize_moe_experts`, with `nf4`, `nf4-double` or `int8`; "
+        "[how they are computed with](adapters.md#quantized-experts).",
         section=TRAINED,
     ),
     Option(

@@ -11,14 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 from vramplan.replay.models.blocks import run_blocks
-from vramplan.replay.models.experts import GatedMLP, experts_of
+from vramplan.replay.models.experts import GatedMLP, Look, experts_of
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, fused_attention, repeat_kv
 from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES_WITHOUT_HALF, Linear, Recipe, RMSNorm
+from vramplan.replay.models.part_names import DOWN, GATE_UP
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.windows import are_alike
-from vramplan.replay.observers import Outer
+from vramplan.replay.observers import Outer, Trained
 from vramplan.replay.operators.elementwise import (
     add,
     add_in_place,
@@ -135,15 +136,23 @@ class Experts:
         self.gate_up_proj = tape.parameter("experts.gate_up_proj", (count, hidden, 2 * width), dtype)
         self.down_proj = tape.parameter("experts.down_proj", (count, width, hidden), dtype)
         self.act = ACTIVATIONS[recipe.shape.activation]
+        self.adapter = tape.role(Trained).tensors(tape, {GATE_UP: self.gate_up_proj, DOWN: self.down_proj})
 
     def __call__(self, hidden: Tensor) -> Tensor:
+        if self.adapter is not None:
+            output: Tensor = self.adapter(self.base, hidden)
+            return output
+        return self.base(hidden)
+
+    def base(self, hidden: Tensor, look: Look | None = None) -> Tensor:
+        """The experts as they are in the model; `look` gives their weights where they are stored otherwise."""
         rows, width = hidden.shape
         count = self.gate_up_proj.shape[0]
         with Outer(hidden, own=(self.gate_up_proj, self.down_proj)):
             hidden = view(hidden, (count, rows // count, width))
-            gate_up = product_by_expert(hidden, self.gate_up_proj)
+            gate_up = product_by_expert(hidden, self.gate_up_proj if look is None else look(GATE_UP))
             gate, up = split(gate_up, gate_up.shape[-1] // 2)
-            states = product_by_expert(mul(up, self.act(gate)), self.down_proj)
+            states = product_by_expert(mul(up, self.act(gate)), self.down_proj if look is None else look(DOWN))
         return view(states, (rows, width))
 
 
@@ -216,6 +225,7 @@ class Llama4(Llama):
 
     takes_padding = True
     takes_packing = True
+    has_tensor_plan = True  # configuration_llama4.py; torchtune, models/llama4/_parallelism.py, decoder_only_tp_plan
     chunked = True  # is_flash_attention_requested raises an error where a sequence is longer than a chunk
     head_losses = HEAD_LOSSES_WITHOUT_HALF
 

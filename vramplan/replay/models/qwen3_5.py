@@ -7,7 +7,7 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.gemma import RMSNorm
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Rotary
-from vramplan.replay.models.modules import Output, Segment
+from vramplan.replay.models.modules import SELECTIVE_OP, Output, Segment
 from vramplan.replay.models.qwen3_next import Block, recurrent_mask, rotary_of_axes, turned_of
 from vramplan.replay.models.qwen3_vl import Qwen3VL
 from vramplan.replay.tensors import INT64, Tensor
@@ -18,6 +18,8 @@ class Qwen35(Qwen3VL):
     """Qwen3_5ForConditionalGeneration and Qwen3_5MoeForConditionalGeneration, with their loss."""
 
     equal_blocks = False  # there are two stacks of them
+    selective = SELECTIVE_OP
+    has_tensor_plan = True  # configuration_qwen3_5.py; the delta nets, whose results are gathered, count as whole
     takes_padding = True
     head_losses = ("chunked:N", "fused")
     takes_samples_apart = True  # each_image

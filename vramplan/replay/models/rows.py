@@ -21,6 +21,7 @@ class Row:
 
     def __init__(self, tape: Tape, firsts: Sequence[int], kind: Sign | None, make_up: Sign | None) -> None:
         self.tape, self.firsts, self.kind, self.make_up = tape, firsts, kind, make_up
+        self.turn = tape.role(Sharding).turn
 
     def items(
         self,
@@ -81,7 +82,7 @@ class Row:
     def _signs(self, first: int, size: int) -> list[tuple[object, object]]:
         """What the blocks of an item are."""
         kind, make_up = self.kind or _same, self.make_up or _same
-        return [(kind(i), make_up(i)) for i in range(first, first + size)]
+        return [((kind(i), self.turn(i)), make_up(i)) for i in range(first, first + size)]
 
 
 def stretches(count: int, period: int, alone: Iterable[int]) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.replay.operators.views import Grads, autocast_half
-from vramplan.replay.recorder import Parameter, Saved
+from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import FP32, Tensor
 
 
@@ -22,7 +22,7 @@ def repeat_rows(x: Tensor, times: int) -> Tensor:
     return x.tape.new("repeat", (times * whole[0], whole[1]), x.dtype, x.batched, None, node)
 
 
-def product_by_expert(x: Tensor, weight: Parameter) -> Tensor:
+def product_by_expert(x: Tensor, weight: Tensor) -> Tensor:
     """`torch.bmm(x, weight)` of rows [E, n, in] with all experts' weights [E, in, out]: new, [E, n, out].
 
     Saves `x3`: the gradient of the weights is the rows, transposed, times the incoming one.

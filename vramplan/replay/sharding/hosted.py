@@ -8,11 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from vramplan.replay.tensors import DType
+from vramplan.replay.tensors import FP32, DType
 from vramplan.tuples import NamedTuple
 
-STATES = {"adamw": 2, "adam": 2, "sgd": 0, "sgd-momentum": 1, "rmsprop": 1}
-"""Copies of each weight that an optimizer of PyTorch keeps beside it."""
+EIGHT_BITS = 1 + FP32.itemsize / 256  # torchao/optim/subclass_8bit.py: a byte, and a scale for each 256 of them
+STATES = {
+    "adamw": 2.0,
+    "adam": 2.0,
+    "sgd": 0.0,
+    "sgd-momentum": 1.0,
+    "rmsprop": 1.0,
+    "adamw-8bit": 2 * EIGHT_BITS / FP32.itemsize,
+}
+"""Copies of each weight in fp32 that an optimizer of PyTorch or torchao keeps beside it.
+
+torchao's steps a shard by a function that is compiled for where the shard is (torchao/optim/adam.py).
+"""
+OF_BYTES = ("adamw-8bit",)  # whose states are as wide whatever the weights are
 
 
 class HostStates(NamedTuple):
@@ -63,7 +75,8 @@ def host_states(shards: Iterable[Shard], optimizer: str, *, sums_each: bool) -> 
         up += one.moves * one.bytes * one.copies
         if one.trained:
             down += one.bytes * one.copies
-            pageable += STATES[optimizer] * one.bytes * one.copies
+            width = FP32.itemsize * one.elements if optimizer in OF_BYTES else one.bytes
+            pageable += int(STATES[optimizer] * width) * one.copies
     return HostStates(
         bytes=size + pageable,
         pinned_bytes=pinned,

@@ -31,6 +31,7 @@ from vramplan.replay.techniques.expert_adapters import LoraTensors, tensors_of
 from vramplan.replay.techniques.frozen import path_of
 from vramplan.replay.techniques.quantized import quantize, shared_bytes
 from vramplan.replay.techniques.quantized_adapters import quantized_adapter
+from vramplan.replay.techniques.quantized_experts import QuantizedTensors
 from vramplan.replay.tensors import DType, Parameter, Shape, Tensor
 from vramplan.values.job import Adapter
 
@@ -56,6 +57,7 @@ class Adapted(Trained):
         bitsandbytes: str | None = None,
         quantized_from: str | None = None,
         by_index: bool = False,
+        experts: bool = False,
     ) -> None:
         self.adapter: Adapter = adapter
         self.makes_original = False  # of a module to save, which nobody trains
@@ -66,6 +68,7 @@ class Adapted(Trained):
         self.bitsandbytes = bitsandbytes
         self.quantized_from = None if quantized_from is None else DTYPES[quantized_from]
         self.by_index = by_index  # 4-bit weights are torchao's, and nothing is compiled
+        self.experts = experts  # whether the stacked weights of experts are quantized too
         self.compute = autocast or weights
         self.former = former or {}  # names of layers that stand for tensors of experts
         self.targets = tuple(word for word in adapter.targets if leaf(word) not in self.former)
@@ -138,14 +141,25 @@ class Adapted(Trained):
             return LoraConvolution(tape, module, name, self.adapter, DTYPES[self.adapter.dtype])
 
     def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> Callable[..., Any] | None:
-        """The adapter over weights of experts or of a router, of which some are targets."""
-        if not self.former:
-            return None
+        """The adapter over weights of experts or of a router, of which some are targets; or what dequantizes them."""
+        bits = self.quantized_tensors(weights)
         targets = tensors_of(self.adapter.targets, self.former, ALL_LINEAR)
         if not any(name in targets for name in weights):
-            return None
+            return bits
+        base = None if bits is None else bits.weight
         with tape.building(OWN):
-            return LoraTensors(tape, weights, self.adapter, targets, DTYPES[self.adapter.dtype])
+            return LoraTensors(tape, weights, self.adapter, targets, DTYPES[self.adapter.dtype], base)
+
+    def quantized_tensors(self, weights: dict[str, Parameter]) -> QuantizedTensors | None:
+        """What dequantizes the stacked weights of experts; None where they are as the model has them."""
+        if (
+            self.quantization is None
+            or not self.experts
+            or not any(map(QuantizedTensors.is_quantized, weights.values()))
+        ):
+            return None
+        self.has_bits = True
+        return QuantizedTensors(weights, self.quantization)
 
     def shared_bytes(self) -> int:
         """What all quantized layers share."""
@@ -171,3 +185,7 @@ class AdapterOff(Trained):
     def linear(self, tape: Tape, module: Linear, name: str) -> Adapting | None:
         """The layer, or what runs in place of a quantized one."""
         return None if self.adapted.is_saved(tape, name) else self.adapted.quantized(tape, module, name)
+
+    def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> Callable[..., Any] | None:
+        """What dequantizes the stacked weights of experts."""
+        return self.adapted.quantized_tensors(weights)

@@ -70,9 +70,16 @@ class LoraTensors:
     """
 
     def __init__(
-        self, tape: Tape, weights: dict[str, Parameter], adapter: Adapter, tensors: Sequence[str], dtype: DType
+        self,
+        tape: Tape,
+        weights: dict[str, Parameter],
+        adapter: Adapter,
+        tensors: Sequence[str],
+        dtype: DType,
+        base: Look | None = None,
     ) -> None:
         self.weights = weights
+        self.base = weights.__getitem__ if base is None else base  # a weight as it is without the adapter
         self.scaled = (DEFAULT_ALPHA if adapter.alpha is None else adapter.alpha) != adapter.rank
         self.factors: dict[str, tuple[Parameter, Parameter]] = {}
         for name in reversed(OUTER_TO_INNER) if ROUTER not in weights else (ROUTER,):
@@ -108,7 +115,7 @@ class LoraTensors:
 
         def look(name: str) -> Tensor:
             if name not in changes:
-                return self.weights[name]
+                return self.base(name)
             if name not in kept:
                 kept[name] = changes[name]()
             return kept[name]
@@ -120,7 +127,7 @@ class LoraTensors:
         weight, (lora_a, lora_b) = self.weights[name], self.factors[name]
         if len(weight.shape) == 2:
             delta = to(mul_scalar(factors_product(lora_b, lora_a)), weight.dtype)
-            return lambda: add(weight, delta)
+            return lambda: add(self.base(name), delta)
         experts, outputs, inputs = weight.shape
         rank = lora_a.shape[0] // experts
         rows = view(lora_a, (experts, rank, inputs))
@@ -128,4 +135,4 @@ class LoraTensors:
         left = to(columns, weight.dtype)
         right = to(rows, weight.dtype)
         del rows, columns
-        return lambda: fold(weight, left, right, scaled=self.scaled)
+        return lambda: fold(self.base(name), left, right, scaled=self.scaled)

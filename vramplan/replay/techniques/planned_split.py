@@ -1,9 +1,10 @@
 """A replica that a program splits by a plan over devices, where the model's own code knows nothing of it.
 
-Tensor parallelism gives each device some heads of each attention layer and some columns of each feed-forward layer;
-what a device has is the same model with fewer heads and a narrower feed-forward layer. The sums that follow attention
-and feed-forward layer are of the whole hidden state. Embedding, head and logits count as whole: some plans split them.
-Devices that share a sequence have its part of everything; in each attention layer keys and values of the others come.
+Tensor parallelism gives each device some heads of each attention layer and some columns of each feed-forward layer and
+of each expert; what a device has is the same model with fewer heads and narrower feed-forward layers. The sums that
+follow attention and feed-forward layer are of the whole hidden state. Embedding, head and logits count as whole: some
+plans split them. Devices that share a sequence have its part of everything; in each attention layer keys and values of
+the others come.
 
 Source: transformers 5.23.0, integrations/tensor_parallel.py (ColwiseParallel, RowwiseParallel) and base_model_tp_plan
 of each configuration; deepspeed/module_inject/auto_tp.py (AutoTP); torchtune, models/llama3/_parallelism.py
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 from vramplan.replay.models import has_tensor_plan, published
 from vramplan.replay.record import State
 from vramplan.replay.techniques import Technique
-from vramplan.values.model import ModelShape
+from vramplan.values.model import Experts, ModelShape
 from vramplan.values.parallel import RING, Split
 
 COMMUNICATION = "communication"  # component of the answer
@@ -38,6 +39,16 @@ def shape_of_part(model: ModelShape, split: Split) -> ModelShape:
         key_value_heads=max(1, model.key_value_heads // split.tensor),
         full_key_value_heads=model.full_key_value_heads and max(1, model.full_key_value_heads // split.tensor),
         intermediate_size=model.intermediate_size // split.tensor,
+        experts=None if model.experts is None else _experts_of_part(model.experts, split.tensor),
+    )
+
+
+def _experts_of_part(experts: Experts, tensor: int) -> Experts:
+    """Every device has some columns of each expert: packed_colwise, and torchtune's ExpertTensorParallel."""
+    shared = experts.shared_intermediate_size
+    return experts._replace(
+        intermediate_size=experts.intermediate_size // tensor,
+        shared_intermediate_size=None if shared is None else shared // tensor,
     )
 
 

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5324 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5326 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
   foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe,
@@ -38,16 +38,16 @@ activation_checkpointing: selective-layer | 133 | fully_shard_more, liger, losse
   selective, seq2seq, tiled, titan, titan_replicas, titan_units, zero | bert, glm4_moe, gpt2, gpt_neo, llama, llama
   under torchtitan, mistral, phi3, qwen2, qwen3, roberta, smollm3 | bert, glm4_moe, gpt2, gpt_neo, llama, llama under
   torchtitan, phi3, roberta
-activation_checkpointing: selective-op | 464 | block_kinds, decoders, fully_shard_more, liger, linear, losses, masks,
+activation_checkpointing: selective-op | 467 | block_kinds, decoders, fully_shard_more, liger, linear, losses, masks,
   more_families, selective, selective_more, seq2seq, sharded_more, sharded_units, tiled, titan, titan_replicas,
   titan_units, turns, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
   exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
   helium, hunyuan_v1_dense, llama, llama under torchtitan, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2,
-  opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss,
-  smollm3, stablelm, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4,
-  falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama,
-  llama under torchtitan, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe,
-  roberta, seed_oss, stablelm, t5, vit
+  opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, roberta, seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere,
+  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite,
+  helium, hunyuan_v1_dense, llama, llama under torchtitan, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, opt,
+  phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 adapter: dora | 182 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
   linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiled, zero_adapters | apertus, arcee, bart,
   bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2,
@@ -68,7 +68,7 @@ adapter: ia3 | 201 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
   gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo,
   olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1414 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
+adapter: lora | 1419 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units, tiled, torchtune,
   torchtune_units, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2,
@@ -329,7 +329,7 @@ parallel.sharding: zero3 | 130 | host_activations, zero, zero_adapters, zero_off
   qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3461 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3467 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, galore, generation, generation_more, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt,
@@ -376,7 +376,7 @@ precision: mixed | 1638 | adapters, attention, block_kinds, checkpoints, compile
   gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron,
   neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
   roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 2994 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 2995 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, modded, modded_compiled, moe,
@@ -403,7 +403,7 @@ quantization: int8 | 103 | adapters, block_kinds, images, liger, linear, pairs, 
   mixtral, mpt, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, t5,
   xlm-roberta | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3,
   mixtral, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-quantization: nf4 | 212 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt, pairs,
+quantization: nf4 | 215 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt, pairs,
   pairs_beside, quantized, sharded_bits, sharded_more, tiled, zero | apertus, arcee, bart, bert, bloom, cohere,
   cohere2, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox,
   granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llava, ministral3, mistral, mistral3, mixtral, mpt,
@@ -413,17 +413,17 @@ quantization: nf4 | 212 | adapters, block_kinds, decoders, flat_adapters, images
   glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llava, ministral3, mistral3, mixtral,
   mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl,
   roberta, seed_oss, stablelm, t5
-quantization: nf4-double | 116 | adapters, flat_adapters, images, liger, litgpt, more_families, pairs, quantized,
-  sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, glm4,
-  gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3,
-  qwen2, qwen3, qwen3_vl, qwen3_vl_moe, roberta, t5 | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm,
-  glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi3,
-  qwen3_vl, roberta, t5
+quantization: nf4-double | 118 | adapters, flat_adapters, images, liger, linear, litgpt, more_families, pairs,
+  quantized, sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text,
+  glm, glm4, gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt,
+  phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_vl, qwen3_vl_moe, roberta, t5 | bart, bloom, falcon under litgpt,
+  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, mpt, neox, neox under litgpt,
+  olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
 trained_blocks: badam | 15 | turns | gemma, gpt_neox, mistral, opt, phi, phi3, qwen2, qwen3 | gemma, llama, neox,
   opt, phi, phi3
 trained_blocks: lisa | 20 | turns | gemma, gpt_neox, llama, mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma,
   llama, mixtral, neox, olmo2, phi, phi3
-weight_dtype: 16 bits | 796 | adapters, adapters_more, block_kinds, decoders, flat_adapters, fully_shard_more,
+weight_dtype: 16 bits | 800 | adapters, adapters_more, block_kinds, decoders, flat_adapters, fully_shard_more,
   galore, halves, hosted, liger, linear, losses_more, more_families, pairs, pairs_beside, precisions, quantized,
   sharded_bits, sharded_more, sharded_units, tiled, turns | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
   cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
@@ -443,7 +443,7 @@ activation_checkpointing: full + adapter: ia3 | 114 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 895 | adapted, adapters, adapters_more, block_kinds, decoders,
+activation_checkpointing: full + adapter: lora | 897 | adapted, adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
   quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units, torchtune,
   torchtune_units, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
@@ -588,7 +588,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 72 | host_activation
   | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt,
   qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1882 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 1884 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads,
   host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, moe, more_families,
@@ -633,17 +633,17 @@ activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloo
 activation_checkpointing: full + quantization: int8 | 64 | adapters, block_kinds, images, linear, pairs,
   pairs_beside, quantized | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, ministral3, mpt,
   opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 147 | adapters, block_kinds, decoders, flat_adapters, images,
+activation_checkpointing: full + quantization: nf4 | 148 | adapters, block_kinds, decoders, flat_adapters, images,
   linear, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more, zero | apertus, arcee, bart, bert,
   bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense,
   llama, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt,
   phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-activation_checkpointing: full + quantization: nf4-double | 69 | adapters, flat_adapters, images, liger, litgpt,
-  more_families, pairs, quantized, sharded_bits, sharded_more, zero | bart, bloom, gemma, glm, glm4, gpt2, gpt_neo,
-  llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, roberta
+activation_checkpointing: full + quantization: nf4-double | 70 | adapters, flat_adapters, images, liger, linear,
+  litgpt, more_families, pairs, quantized, sharded_bits, sharded_more, zero | bart, bloom, gemma, glm, glm4, gpt2,
+  gpt_neo, llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
 activation_checkpointing: full + trained_blocks: lisa | 3 | turns | gemma, llama, phi
-activation_checkpointing: full + weight_dtype: 16 bits | 492 | adapters, adapters_more, block_kinds, decoders,
+activation_checkpointing: full + weight_dtype: 16 bits | 494 | adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, galore, halves, hosted, linear, losses_more, more_families, pairs, pairs_beside,
   precisions, quantized, sharded_bits, sharded_more, sharded_units | apertus, arcee, bart, bert, bloom, chatglm, clip,
   cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite,
@@ -735,20 +735,20 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 3 | s
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 147 | block_kinds, decoders, liger, linear, losses, masks,
+activation_checkpointing: selective-op + precision: amp | 149 | block_kinds, decoders, liger, linear, losses, masks,
   more_families, selective, selective_more, seq2seq, sharded_more, turns | apertus, arcee, bart, bert, bloom, cohere,
   deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite,
-  helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next,
-  qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_5,
+  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-op + precision: fsdp | 23 | fully_shard_more, sharded_more, titan,
   titan_replicas, titan_units | gpt2, gpt_neo, llama, llama under torchtitan, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
   seq2seq, zero | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
   llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 116 | block_kinds, liger, linear, losses, masks,
+activation_checkpointing: selective-op + precision: pure | 117 | block_kinds, liger, linear, losses, masks,
   more_families, selective, selective_more, seq2seq, sharded_more, sharded_units, tiled | bart, bert, bloom, deepseek,
   falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, mpt, neox,
-  olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
+  olmo2, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-op + quantization: int8 | 1 | liger | gemma3
 activation_checkpointing: selective-op + quantization: nf4-double | 1 | liger | mixtral
 activation_checkpointing: selective-op + trained_blocks: lisa | 1 | turns | mixtral
@@ -903,7 +903,7 @@ adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4
   qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
   opt, qwen3_vl, t5
-adapter: lora + precision: amp | 639 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+adapter: lora + precision: amp | 643 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
   flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
   quantized, replicated, sharded_activations, sharded_bits, sharded_units, tiled | apertus, arcee, bart, bert, bloom,
   chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
@@ -929,16 +929,16 @@ adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2,
 adapter: lora + quantization: int8 | 95 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside,
   quantized | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3,
   mixtral, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 201 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt,
+adapter: lora + quantization: nf4 | 204 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt,
   pairs, pairs_beside, quantized, sharded_bits, sharded_more, tiled, zero | apertus, arcee, bart, bert, cohere,
   ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
   hunyuan_v1_dense, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox under
   litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-adapter: lora + quantization: nf4-double | 105 | adapters, flat_adapters, images, liger, litgpt, more_families,
-  pairs, quantized, sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3,
-  glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3,
-  qwen3_vl, roberta, t5
-adapter: lora + weight_dtype: 16 bits | 246 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+adapter: lora + quantization: nf4-double | 107 | adapters, flat_adapters, images, liger, linear, litgpt,
+  more_families, pairs, quantized, sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma,
+  gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt,
+  phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+adapter: lora + weight_dtype: 16 bits | 250 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, liger, linear, pairs, quantized, sharded_bits, sharded_more, sharded_units, tiled | apertus,
   arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
   granite, helium, hunyuan_v1_dense, llama, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi, phi3,
@@ -1787,16 +1787,16 @@ precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2
 precision: amp + quantization: int8 | 65 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside,
   quantized | bart, bert, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mixtral,
   mpt, opt, phi, qwen3_next, qwen3_vl, roberta, t5
-precision: amp + quantization: nf4 | 111 | adapters, block_kinds, decoders, flat_adapters, images, linear, pairs,
+precision: amp + quantization: nf4 | 114 | adapters, block_kinds, decoders, flat_adapters, images, linear, pairs,
   pairs_beside, quantized, sharded_bits | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2,
   gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, llama, llava, ministral3, mixtral, mpt,
   nemotron, neox, olmo, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-precision: amp + quantization: nf4-double | 54 | adapters, flat_adapters, images, liger, more_families, pairs,
-  quantized, sharded_bits, tiled | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, mixtral, neox, opt,
-  phi, phi3, qwen3_vl, roberta, t5
+precision: amp + quantization: nf4-double | 55 | adapters, flat_adapters, images, liger, linear, more_families,
+  pairs, quantized, sharded_bits, tiled | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, mixtral,
+  neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
 precision: amp + trained_blocks: badam | 5 | turns | gemma, llama, neox
 precision: amp + trained_blocks: lisa | 10 | turns | llama, mixtral, phi, phi3
-precision: amp + weight_dtype: 16 bits | 748 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+precision: amp + weight_dtype: 16 bits | 752 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, galore, halves, hosted, liger, linear, losses_more, more_families, pairs, pairs_beside,
   precisions, quantized, sharded_bits, tiled, turns | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
   deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium,
@@ -1824,11 +1824,11 @@ quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma,
   llama, neox, opt, phi, phi3
 quantization: int8 + weight_dtype: 16 bits | 29 | adapters, block_kinds, liger, linear, quantized | bart, gemma,
   gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, llava, ministral3, mixtral, mpt, opt, qwen3_next, t5
-quantization: nf4 + weight_dtype: 16 bits | 59 | adapters, block_kinds, decoders, flat_adapters, linear, pairs,
+quantization: nf4 + weight_dtype: 16 bits | 62 | adapters, block_kinds, decoders, flat_adapters, linear, pairs,
   quantized, sharded_bits, sharded_more | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma2, gemma3, gemma4,
   glm, gpt2, granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, neox, olmo, opt, qwen3_5,
   qwen3_next, roberta, seed_oss, stablelm
-quantization: nf4-double + weight_dtype: 16 bits | 26 | adapters, flat_adapters, quantized, sharded_bits, tiled |
-  bloom, gemma, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3
+quantization: nf4-double + weight_dtype: 16 bits | 27 | adapters, flat_adapters, linear, quantized, sharded_bits,
+  tiled | bloom, gemma, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen3_next
 trained_blocks: badam + weight_dtype: 16 bits | 2 | turns | neox
 """

@@ -56,7 +56,7 @@ def trained_of(setup: Setup, precision: Precision) -> Trained:
     if precision.stored is not None:  # a policy of FSDP gathers an adapter's weights in the type of the others
         adapter = adapter._replace(dtype=next(word for word, dtype in DTYPES.items() if dtype is precision.weights))
     by_index = looks_up_4bit(setup.model.family) and not setup.compile
-    parts = setup.frozen, setup.bitsandbytes, setup.quantized_from, by_index
+    parts = setup.frozen, setup.bitsandbytes, setup.quantized_from, by_index, setup.quantized_experts
     return Adapted(adapter, setup.quantization, precision.weights, precision.autocast, former, *parts)
 
 

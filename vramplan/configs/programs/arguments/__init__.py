@@ -10,7 +10,7 @@ recipes/zephyr-7b-beta/README.md and zephyr-141b-A35b/README.md: how the files o
 from __future__ import annotations
 
 from vramplan.configs.programs import trainer
-from vramplan.configs.programs.arguments import computing, devices, losses, recognising, tuning
+from vramplan.configs.programs.arguments import command, computing, devices, losses, recognising, tuning
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import OF_PEFT, TABLE
 from vramplan.configs.programs.arguments.releases import RELEASES, TRL_RELEASES
@@ -96,4 +96,6 @@ def batch(file: TrainingFile) -> None:
 
 PROGRAM = Program("training-arguments", RELEASES, TABLE, read, recognising.recognise, decides_precision=True)
 
-TRL = Program("trl", TRL_RELEASES, TABLE, read_trl, recognising.recognise_trl, decides_precision=True)
+TRL = Program(
+    "trl", TRL_RELEASES, TABLE, read_trl, recognising.recognise_trl, decides_precision=True, started=command.started
+)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.programs import trainer
-from vramplan.configs.programs.axolotl import adapters, computing, devices
+from vramplan.configs.programs.axolotl import adapters, command, computing, devices
 from vramplan.configs.programs.axolotl.keys import RELEASES, UNDERSTOOD, UNMODELLED, WITHOUT_EFFECT
 from vramplan.configs.sheet import Meaning, Program, Sheet
 from vramplan.configs.table import Table
@@ -48,7 +48,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("runtime", "transformers", "base_model")
     name = sheet.text("base_model")
     if name:
-        meaning.say("model", name, "base_model")
+        meaning.say("model", adapters.checkpoint_of(name), "base_model")
     else:
         meaning.ask("model", "the file names no base_model")
     meaning.say("sequence_length", sheet.count("sequence_len"), "sequence_len")
@@ -96,5 +96,11 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
 
 
 PROGRAM = Program(
-    "axolotl", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise, casts_whole_models=False
+    "axolotl",
+    RELEASES,
+    Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED),
+    read,
+    recognise,
+    casts_whole_models=False,
+    started=command.started,
 )

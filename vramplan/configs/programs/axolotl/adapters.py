@@ -5,8 +5,11 @@ Source: axolotl-ai-cloud/axolotl 0.18.0 (067b021c), src/axolotl/loaders/{model,a
 
 from __future__ import annotations
 
+from vramplan.configs.programs.axolotl.patterns import matched
 from vramplan.configs.sheet import Meaning, Sheet
 
+NVFP4 = "-nvfp4"
+LINEARIZED = "llama4_linearized_experts"
 LORA_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel")
 
 
@@ -40,7 +43,39 @@ def adapter(sheet: Sheet, meaning: Meaning) -> bool:
         meaning.say("quantization", "int8", "load_in_8bit")
     elif sheet.flag("gptq"):
         meaning.say("quantization", "gptq-int4", "gptq")
+    elif kind and is_nvfp4(sheet.text("base_model")):
+        meaning.say("quantization", "nf4", "base_model")
+        meaning.lack("base_model", "weights in NVFP4 are counted as nf4's, which are as many bytes")
+    key = next((key for key in ("quantize_moe_experts", LINEARIZED) if sheet.flag(key)), "base_model")
+    if "quantization" in meaning.job and (key != "base_model" or is_nvfp4(sheet.text(key))):
+        _experts(sheet, meaning, key)
+    if key == LINEARIZED:
+        meaning.lack(key, "experts as linear layers, which are counted as given back together in a block")
     return bool(kind)
+
+
+def _experts(sheet: Sheet, meaning: Meaning, key: str) -> None:
+    """Stacked weights of experts in few bits; a model without experts has none, and Axolotl finds none."""
+    shape = sheet.shape_of(checkpoint_of(sheet.text("base_model") or ""))
+    if shape is None or shape.experts is None:
+        if key != "base_model":
+            meaning.note(f"{key}: no weight is a stack of experts")
+    else:
+        meaning.say("quantized_experts", True, key)
+
+
+def is_nvfp4(name: str | None) -> bool:
+    """Whether a checkpoint is ModelOpt's NVFP4: 4 bits, and a scale of 8 bits for each 16 of them.
+
+    nf4 has as many bytes, with a scale of 32 bits for each 64.
+    Source: NVIDIA/Model-Optimizer, modelopt/torch/quantization/qtensor/nvfp4_tensor.py.
+    """
+    return (name or "").lower().endswith(NVFP4)
+
+
+def checkpoint_of(name: str) -> str:
+    """The name of a checkpoint without the word of how it is quantized."""
+    return name[: -len(NVFP4)] if is_nvfp4(name) else name
 
 
 def lora_kernels(sheet: Sheet, meaning: Meaning) -> None:
@@ -59,6 +94,23 @@ def lora_kernels(sheet: Sheet, meaning: Meaning) -> None:
     meaning.lack(LORA_KERNELS[0], "Axolotl turns its fused LoRA kernels on, which save less; PEFT's layers are counted")
 
 
+def _pattern(sheet: Sheet, meaning: Meaning, pattern: str) -> None:
+    """Targets that are a regular expression: the layers that it is of, where the model is known."""
+    key = "lora_target_modules"
+    shape = sheet.shape_of(checkpoint_of(sheet.text("base_model") or ""))
+    found = None if shape is None else matched(pattern, shape)
+    if shape is None or found is None:
+        meaning.say("adapter.targets", "all-linear", key)
+        meaning.lack(key, "it is a regular expression, and every linear layer is counted")
+        return
+    names, some = found
+    meaning.say("adapter.targets", names, key)
+    if some:
+        meaning.lack(key, "it leaves blocks out, and the layers of all blocks are counted")
+    elif shape.takes_images:
+        meaning.lack(key, "layers with the same names in the encoder of images are counted too")
+
+
 def _targets(sheet: Sheet, meaning: Meaning) -> None:
     if sheet.flag("lora_target_linear"):
         # find_all_linear_names takes names of layers; PEFT's word would take the tensors of experts too
@@ -68,8 +120,7 @@ def _targets(sheet: Sheet, meaning: Meaning) -> None:
     targets = sheet.get("lora_target_modules")
     if isinstance(targets, str) and targets != "all-linear":
         if any(sign in targets for sign in "*+()|[\\"):
-            meaning.say("adapter.targets", "all-linear", "lora_target_modules")
-            meaning.lack("lora_target_modules", "it is a regular expression, and every linear layer is counted")
+            _pattern(sheet, meaning, targets)
             return
         targets = [targets]
     if targets:

@@ -19,8 +19,9 @@ UNDERSTOOD = names(
     eager_attention sample_packing pretraining_dataset torch_compile plugins liger_fused_linear_cross_entropy
     lisa_n_layers lisa_step_interval liger_rope liger_rms_norm liger_swiglu liger_glu_activation
     cut_cross_entropy chunked_cross_entropy chunked_cross_entropy_num_chunks load_in_4bit load_in_8bit gptq
-    bnb_config_kwargs bnb_config_kwargs.* adapter lora_r lora_alpha lora_dropout lora_target_modules
-    lora_target_linear lora_modules_to_save peft_use_dora deepspeed deepspeed.* fsdp fsdp_version fsdp_config
+    quantize_moe_experts llama4_linearized_experts bnb_config_kwargs bnb_config_kwargs.* adapter lora_r lora_alpha
+    lora_dropout lora_target_modules lora_target_linear lora_modules_to_save peft_use_dora deepspeed deepspeed.* fsdp
+    fsdp_version fsdp_config
     fsdp_config.* tensor_parallel_size context_parallel_size sequence_parallel_degree dp_shard_size
     dp_replicate_size reinit_weights world_size reward_model process_reward_model tf32 use_ray ray_num_workers
     expert_parallel_size
@@ -115,9 +116,7 @@ UNMODELLED = {
     "peft_trainable_token_indices": "some rows of the embedding are trained",
     "peft_autocast_adapter_dtype": "the element type of the adapter",
     "loftq_config.*": "LoftQ quantizes while it initialises",
-    "quantize_moe_experts": "experts are quantized when they are loaded",
     "experts_implementation": "how the experts are computed",
-    "llama4_linearized_experts": "experts as linear layers",
     "neftune_noise_alpha": "NEFTune adds noise to the embeddings: a copy of them",
     "torch_compile_backend": "the backend of torch.compile",
     "torch_compile_mode": "the mode of torch.compile",

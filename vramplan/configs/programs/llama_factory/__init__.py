@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.programs.llama_factory import computing, devices, tuning, v1
+from vramplan.configs.programs.llama_factory import command, computing, devices, tuning, v1
 from vramplan.configs.programs.llama_factory.computing import ATTENTIONS
 from vramplan.configs.programs.llama_factory.keys import RELEASES, TABLE
 from vramplan.configs.sheet import Meaning, Program, Sheet
@@ -80,4 +80,4 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     devices.devices(sheet, meaning)
 
 
-PROGRAM = Program("llama-factory", RELEASES, TABLE, read, recognise)
+PROGRAM = Program("llama-factory", RELEASES, TABLE, read, recognise, started=command.started)

@@ -13,7 +13,7 @@ from vramplan.configs.programs import trainer, zero
 from vramplan.configs.programs.llama_factory import devices, tuning
 from vramplan.configs.programs.llama_factory.computing import ATTENTIONS
 from vramplan.configs.programs.llama_factory.keys import TABLE
-from vramplan.configs.sheet import Meaning, Sheet
+from vramplan.configs.sheet import Meaning, Sheet, Written
 
 ATTENTIONS_V1 = {**ATTENTIONS, **trainer.ATTENTIONS}
 
@@ -30,6 +30,11 @@ def _plugin(sheet: Sheet, key: str) -> dict[str, Any]:
 def read_v1(sheet: Sheet, meaning: Meaning) -> None:
     """The v1 schema: other names, a global batch, plug-ins as mappings."""
     meaning.say("runtime", "transformers", "model")
+    peft = sheet.written.get("peft_config", Written({})).value
+    merges = sheet.given("peft_config.export_dir") or (isinstance(peft, Mapping) and bool(peft.get("export_dir")))
+    if merges and not sheet.given("train_dataset"):
+        message = "the file merges an adapter and trains nothing"
+        sheet.refuse("peft_config.export_dir", message, "give the file of a training run")
     meaning.say("model", sheet.text("model"), "model")
     sheet.text("model_class")
     meaning.say("sequence_length", sheet.count("cutoff_len"), "cutoff_len")

@@ -9,10 +9,17 @@ examples/academic_paper_scripts (arguments of releases before core). The sheet h
 
 from __future__ import annotations
 
+import re
+
 from vramplan.configs.programs.megatron import computing, devices, model, options
 from vramplan.configs.programs.megatron.asked import Asked
 from vramplan.configs.programs.megatron.keys import RELEASES, TABLE
 from vramplan.configs.sheet import Meaning, Program, Sheet
+
+SERVES = re.compile(r"generat|inference|server|export|convert|prune|quantize", re.IGNORECASE)
+"""Programs beside training, of tools/, examples/inference and examples/post_training/modelopt."""
+SERVING_TASK = re.compile(r"EVAL|PROMPT|GEN", re.IGNORECASE)
+"""Values of `--task` of tasks/msdp/main.py that train nothing."""
 
 
 def read(sheet: Sheet, meaning: Meaning) -> None:
@@ -25,14 +32,17 @@ def read_command(asked: Asked) -> None:
     sheet, meaning = asked.sheet, asked.meaning
     meaning.say("runtime", "megatron", "program")
     program = (sheet.text("program") or "").rsplit("/", 1)[-1]
-    family = model.family_of(asked, program)
+    if SERVES.search(program) or SERVING_TASK.search(sheet.text("task") or ""):
+        message = f"{program} generates or evaluates and trains nothing"
+        sheet.refuse("program", message, "give the script of a training run")
+    kind = model.kind_of(asked, program)
     length = asked.count("seq_length", "sequence_length")
-    model.model_of(asked, family)
-    if sheet.given("decoder_seq_length") and family != "t5":
+    model.model_of(asked, kind)
+    if sheet.given("decoder_seq_length") and not kind.is_encoder_decoder:
         length = asked.count("decoder_seq_length", "sequence_length")  # `--seq-length` are the tokens of an image
     elif sheet.given("total_seq_length"):
         length = asked.count("total_seq_length", "sequence_length")
-    if family == "t5":
+    if kind.is_encoder_decoder:
         length = asked.count("encoder_seq_length", "sequence_length") or length
         target = asked.count("decoder_seq_length")
         if target:
@@ -46,7 +56,7 @@ def read_command(asked: Asked) -> None:
     devices.batch_of(asked)
     computing.numbers_of(asked)
     computing.checkpointing(asked)
-    computing.attention(asked, family)
+    computing.attention(asked, kind)
     devices.sharding_of(asked)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from vramplan.configs.programs import megatron_beside as beside
 from vramplan.configs.programs.megatron.asked import Asked
+from vramplan.configs.programs.megatron.kinds import Kind
 
 OPTIMIZERS = {"adam": "adam", "adamw": "adam", "sgd": "sgd-momentum", "muon": "muon", "dist_muon": "muon"}
 
@@ -51,7 +52,7 @@ def checkpointing(asked: Asked) -> None:
         meaning.say("activation_checkpointing", "none", "recompute_granularity")
 
 
-def attention(asked: Asked, family: str) -> None:
+def attention(asked: Asked, kind: Kind) -> None:
     """Say the kernel of attention, dropout, and the capacity of experts."""
     sheet, meaning = asked.sheet, asked.meaning
     backend = sheet.text("attention_backend") or "auto"
@@ -62,7 +63,7 @@ def attention(asked: Asked, family: str) -> None:
         meaning.say("attention", "flash", "attention_backend", "use_flash_attn")
     given = sheet.given("hidden_dropout") or sheet.given("attention_dropout")
     hidden, inside = sheet.number("hidden_dropout"), sheet.number("attention_dropout")
-    if given and family in ("gpt2", "bert", "t5"):
+    if given and kind.drops_out:
         meaning.say("dropout", hidden, "hidden_dropout", "attention_dropout")
         if hidden != inside:
             meaning.lack("attention_dropout", f"{inside}, and --hidden-dropout is taken for both")

@@ -11,6 +11,7 @@ from typing import Any
 from vramplan.configs import shell
 from vramplan.configs.programs import megatron_beside as beside
 from vramplan.configs.programs.megatron.asked import Asked
+from vramplan.configs.programs.megatron.kinds import BERT, GPT, GPT_OSS, LLAMA, MIXTRAL, STARCODER, T5, Kind
 
 VOCABULARIES = {
     "GPT2BPETokenizer": 50257,
@@ -21,27 +22,27 @@ VOCABULARIES = {
 }
 
 
-def family_of(asked: Asked, program: str) -> str:
-    """The family of the catalogue whose blocks these are."""
+def kind_of(asked: Asked, program: str) -> Kind:
+    """The kind of models that the program and the arguments make."""
     sheet = asked.sheet
     images = beside.reads_images(sheet)
     if "t5" in program or (sheet.given("decoder_seq_length") and not images):
-        return "t5"
+        return T5
     pieces = str(sheet.get("tokenizer_type")).startswith("BertWordPiece")
     if "bert" in program or pieces or str(sheet.get("vocab_file")).endswith("vocab.txt"):
-        return "bert"
+        return BERT
     sheet.text("vocab_extra_ids")
     if sheet.flag("enable_gpt_oss"):
-        return "gpt_oss"
+        return GPT_OSS
     if (experts_of(asked) or 0) > 1:
-        return "mixtral"
+        return MIXTRAL
     gated = sheet.flag("swiglu") and (sheet.text("normalization") or "").lower() == "rmsnorm"
     rotary = sheet.text("position_embedding_type") in ("rope", "mrope")
     rotary = bool(sheet.flag("use_rotary_position_embeddings")) or rotary  # the same since validate_args has both
     if not sheet.flag("swiglu") and rotary and sheet.flag("group_query_attention"):
         sheet.flag("squared_relu")
-        return "starcoder2"
-    return "llama" if gated else "gpt2"
+        return STARCODER
+    return LLAMA if gated else GPT
 
 
 def experts_of(asked: Asked) -> int | None:
@@ -53,7 +54,7 @@ def experts_of(asked: Asked) -> int | None:
     return max(numbers) if len(numbers) > 1 else asked.count("num_experts")
 
 
-def model_of(asked: Asked, family: str) -> None:
+def model_of(asked: Asked, kind: Kind) -> None:
     """Say the model: a profile of these sizes, else the sizes."""
     sheet, meaning = asked.sheet, asked.meaning
     key = "encoder_num_layers" if sheet.given("encoder_num_layers") else "num_layers"
@@ -74,8 +75,8 @@ def model_of(asked: Asked, family: str) -> None:
     grouped = sheet.flag("group_query_attention") or sheet.given("num_key_value_heads")
     groups = asked.count("num_key_value_heads") or asked.count("num_query_groups")
     head_size = asked.count("kv_channels")
-    experts = experts_of(asked) if family in ("mixtral", "gpt_oss") else None
-    vocabulary = vocabulary_of(asked, family)
+    experts = experts_of(asked) if kind.has_experts else None
+    vocabulary = vocabulary_of(asked, kind)
     sheet.text("position_embedding_type")
     sheet.flag("disable_bias_linear")
     normed = sheet.flag("qk_layernorm")
@@ -84,7 +85,7 @@ def model_of(asked: Asked, family: str) -> None:
     sheet.get("topk")
     one = asked.count("moe_ffn_hidden_size")
     sizes: dict[str, Any] = {
-        "family": family,
+        "family": kind.family,
         "layers": layers,
         "hidden_size": width,
         "attention_heads": heads,
@@ -98,43 +99,43 @@ def model_of(asked: Asked, family: str) -> None:
         sizes["head_size"] = head_size
     if experts:
         sizes["experts"] = experts
-    if family == "starcoder2" and sheet.flag("disable_bias_linear"):
+    if kind.says_biases and sheet.flag("disable_bias_linear"):
         sizes["qkv_bias"] = False
-    if family in ("llama", "mixtral", "gpt_oss", "starcoder2"):
+    if kind.says_tied:
         sizes["tied_embeddings"] = not untied
     known = None
-    if family != "gpt2":
-        left_out = ("vocabulary_size",) if family == "t5" else ()  # its own vocabulary is that of another tokenizer
-        exact = sizes if family in ("t5", "bert") else {**sizes, "head_size": head_size or width // heads}
+    if kind.is_in_catalogue:
+        left_out = ("vocabulary_size",) if kind.own_vocabulary else ()
+        exact = {**sizes, "head_size": head_size or width // heads} if kind.counts_heads else sizes
         known = sheet.shape_named({name: value for name, value in exact.items() if name not in left_out})
-    if family == "mixtral" and not known:
+    if kind.other_experts and not known:
         latent = sheet.given("multi_latent_attention")  # whose heads have sizes of their own
         others = {name: value for name, value in sizes.items() if not (latent and name.startswith("head_"))}
-        known = sheet.shape_named({**others, "family": "deepseek" if latent else "qwen_moe"})
+        known = sheet.shape_named({**others, "family": kind.other_experts[0 if latent else 1]})
     if known:
         meaning.say("model", known, key, "hidden_size", "num_attention_heads")
         return
     if vocabulary is None:
         meaning.ask("model.vocabulary_size", "the tokenizer of --tokenizer-model says how many tokens there are")
-        vocabulary = sizes["vocabulary_size"] = 50257 if family == "gpt2" else 32000
-    if one and family == "mixtral":
+        vocabulary = sizes["vocabulary_size"] = kind.usual_vocabulary_size
+    if one and kind.other_experts:
         sizes["intermediate_size"] = inner = one
     attention = (2 * heads + 2 * (groups if grouped and groups else heads)) * (head_size or width // heads)
     billions = layers * width * (attention + (3 if gated else 2) * inner * (experts or 1)) / 1e9
-    if normed and family == "llama":
+    if normed and kind.norms_heads:
         sizes["qk_norm"] = True
-    shape = {"name": f"{family}-{billions:.1f}b", **{name: v for name, v in sizes.items() if v is not None}}
-    if family in ("mixtral", "gpt_oss"):
+    shape = {"name": f"{kind.family}-{billions:.1f}b", **{name: v for name, v in sizes.items() if v is not None}}
+    if kind.has_experts:
         active = asked.count("topk") or asked.count("moe_router_topk")
         shape["experts"] = {"count": experts, "active": active}
     meaning.say("model", shape, key, "hidden_size", "num_attention_heads")
 
 
-def vocabulary_of(asked: Asked, family: str) -> int | None:
+def vocabulary_of(asked: Asked, kind: Kind) -> int | None:
     """How many tokens there are, None where only the tokenizer knows."""
     sheet = asked.sheet
     given = asked.count("vocab_size") or asked.count("padded_vocab_size")
-    kind = sheet.text("tokenizer_type")
+    tokens = sheet.text("tokenizer_type")
     file = sheet.text("vocab_file") or ""
     tokenizer = sheet.text("tokenizer_model") or ""
     if given:
@@ -145,12 +146,12 @@ def vocabulary_of(asked: Asked, family: str) -> int | None:
     named = sheet.shape_of(tokenizer) if "/" in tokenizer and not shell.unknowns(tokenizer) else None
     if named is not None:
         return named.vocabulary_size
-    if kind in VOCABULARIES:
-        return VOCABULARIES[kind]
-    if family == "bert" or file.endswith("vocab.txt"):
-        return 30522
-    if family == "t5":
-        return 32128
-    if kind is None and (file or family == "gpt2"):
+    if tokens in VOCABULARIES:
+        return VOCABULARIES[tokens]
+    if file.endswith("vocab.txt"):
+        return BERT.vocabulary_size
+    if kind.vocabulary_size is not None:
+        return kind.vocabulary_size
+    if tokens is None and (file or kind is GPT):
         return VOCABULARIES["GPT2BPETokenizer"]
     return None

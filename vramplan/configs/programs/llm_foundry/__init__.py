@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramplan.configs.programs.llm_foundry import command
 from vramplan.configs.sheet import Meaning, Program, Sheet
 from vramplan.configs.table import Release, Table, names
 
@@ -380,4 +381,12 @@ def _data(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("padding", "right", "train_loader.name")
 
 
-PROGRAM = Program("llm-foundry", RELEASES, Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED), read, recognise)
+PROGRAM = Program(
+    "llm-foundry",
+    RELEASES,
+    Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED),
+    read,
+    recognise,
+    started=command.started,
+    on_platform=command.of_platform,
+)

@@ -1,0 +1,96 @@
+"""torchtitan's registry: flavors that no checkpoint has, optimizers in groups, fp8, and one device that FSDP wraps."""
+
+from __future__ import annotations
+
+from math import isclose
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.cli.running import fit
+from tests.configs.meant import holds, job, meant
+from vramplan.catalog.counting import parameters_of
+from vramplan.catalog.models import find_model
+from vramplan.configs.programs.torchtitan_shapes import NEWER, SHAPES
+from vramplan.configs.writers import torchtitan
+from vramplan.job.file import build_job
+
+pytestmark = pytest.mark.contract
+
+REGISTRY = """
+    from torchtitan.trainer import Trainer
+    from . import model_registry
+
+    def FUNCTION() -> Trainer.Config:
+        return Trainer.Config(
+            model_spec=model_registry("FLAVOR"),
+            optimizer=OPTIMIZER,
+            training=TrainingConfig(num_tokens_per_microbatch_per_dp_rank=2048, max_context_length=2048),
+            parallelism=ParallelismConfig(tensor_parallel_degree=TENSOR),
+            activation_checkpoint=FullAC.Config(),
+        )
+"""
+ADAMW = "default_adamw(lr=1e-4)"
+
+
+def registry(function: str, flavor: str, optimizer: str = ADAMW, tensor: int = 1) -> str:
+    """A file with one configuration."""
+    named = REGISTRY.replace("FUNCTION", function).replace("FLAVOR", flavor)
+    return named.replace("OPTIMIZER", optimizer).replace("TENSOR", str(tensor))
+
+
+def test_qwen3_5_has_its_encoder_of_images_and_a_head_of_its_own() -> None:
+    model = job(registry("qwen35_27b", "27B", tensor=4), "config_registry.py")["model"]
+    assert (model["family"], model["layers"], model["hidden_size"]) == ("qwen3_5", 64, 5120)
+    assert (model["vision_layers"], model["vision_hidden_size"], model["tied_embeddings"]) == (27, 1152, False)
+    assert len(model["linear_attention"]["layers"]) == 48
+
+
+@pytest.mark.closed_form
+@pytest.mark.parametrize("flavor", ["4B", "9B", "27B", "35B-A3B"])
+def test_the_text_of_a_flavor_has_the_parameters_of_its_checkpoint(flavor: str) -> None:
+    described = build_job({"model": SHAPES["qwen3_5", flavor], "gpu": "h100", "micro_batch_size": 1}).model
+    text, _ = find_model(f"qwen3.5-{flavor.lower()}")
+    head = text.vocabulary_size * text.hidden_size if text.tied_embeddings else 0
+    encoder = parameters_of(described) - parameters_of(text) - head
+    width, inner, layers = described.vision_hidden_size, described.vision_intermediate_size, described.vision_layers
+    assert None not in (width, inner, layers)
+    blocks = layers * (4 * width * width + 2 * width * inner)
+    merger = 4 * width * (4 * width + described.hidden_size)
+    assert isclose(encoder, blocks + merger, rel_tol=0.02)
+
+
+def test_groups_of_parameters_name_their_optimizers() -> None:
+    first = 'ParamGroupConfig(pattern=r".*attention.*", optimizer_name="NAME")'
+    last = 'ParamGroupConfig(pattern=r".*", optimizer_name="AdamW")'
+    container = f"OptimizersContainer.Config(param_groups=[{first}, {last}])"
+    for name, word in (("AdamW", "adamw"), ("DistMuon", "muon")):
+        text = registry("qwen3_0_6b", "0.6B", container.replace("NAME", name))
+        assert job(text, "config_registry.py")["optimizer"] == word
+
+
+def test_what_is_beside_the_text_of_kimi_is_told() -> None:
+    found = meant(registry("kimi_k2_5", "Kimi-K2.5"), "config_registry.py")
+    assert found.job["model"] == "kimi-k2"
+    assert any("MoonViT" in why for why in found.unmodelled.values())
+
+
+def test_products_in_fp8_that_nothing_compiles_are_counted_in_bf16() -> None:
+    text = registry("llama3_debugmodel", "debugmodel").replace(
+        'model_registry("debugmodel")', 'model_registry("debugmodel", converters=[Float8LinearConverter.Config()])'
+    )
+    found = meant(text, "config_registry.py")
+    assert found.job["precision"] == "fsdp-bf16"
+    assert any("fp8" in why for why in found.unmodelled.values())
+
+
+def test_fsdp_wraps_the_one_device_that_tensor_parallelism_leaves(tmp_path: Path) -> None:
+    file = tmp_path / "config_registry.py"
+    file.write_text(dedent(registry("llama3_debugmodel", "debugmodel", tensor=8)))
+    holds(fit(str(file), "--gpu", "8xh100")["job"]["parallel"], data=1, tensor=8, sharding="fsdp")
+
+
+def test_flavors_that_came_after_the_toml_are_not_written_into_it() -> None:
+    assert not [key for key in torchtitan.MODELS.values() if key[0] in NEWER]
+    assert torchtitan.MODELS[str(SHAPES["qwen3", "debugmodel"]["name"])] == ("qwen3", "debugmodel")

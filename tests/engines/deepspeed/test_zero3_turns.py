@@ -1,0 +1,143 @@
+"""CLOSED FORM. Blocks that are alike under stage 3 are played once, with the peaks of the replay of every block."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.engines.deepspeed.test_zero import partitioned, partly_trained, zero
+from tests.job.configured import job_of
+from vramplan.engines.deepspeed import zero3_gathering, zero3_plan
+from vramplan.engines.deepspeed.zero3_turning import Plan
+from vramplan.planner.setups import setup_of
+from vramplan.replay.models.modules import Segment
+from vramplan.replay.record import Record
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
+
+pytestmark = pytest.mark.closed_form
+
+DRAWS = settings(max_examples=40, deadline=None)
+LARGE = {"parallel": {"data": 8, "sharding": "zero3"}, "micro_batch_size": 1}
+
+
+@st.composite
+def deep(draw: st.DrawFn, setups: st.SearchStrategy[Setup]) -> Setup:
+    """An iteration of many blocks, each, several or none of them in a checkpoint, with buckets of any size."""
+    setup = draw(setups)
+    assume(len(setup.model.stacks) == 1 and setup.sharding is not None and setup.sharding.zero is not None)
+    assert setup.sharding is not None
+    assert setup.sharding.zero is not None
+    layers = draw(st.integers(5, 26))
+    zero = setup.sharding.zero._replace(
+        reduce_bucket_size=draw(st.sampled_from([3_000, 20_000, 100_000, 10**6, 10**7])),
+        prefetch_bucket_size=draw(st.sampled_from([0, 3_000, 30_000, 10**6])),
+        max_live_parameters=draw(st.sampled_from([10**4, 10**5, 10**9])),
+    )
+    return setup._replace(
+        model=setup.model.with_layers(layers),
+        segments=draw(divided(layers)) if any(one.checkpointed for one in setup.segments) else (stored(layers),),
+        sharding=setup.sharding._replace(zero=zero),
+    )
+
+
+@st.composite
+def divided(draw: st.DrawFn, layers: int) -> tuple[Segment, ...]:
+    """Checkpoints of one size, and what is left stored or in another one."""
+    size = draw(st.integers(1, 4))
+    times = draw(st.integers(1, layers // size))
+    rest = layers - times * size
+    last = (stored(rest) if draw(st.booleans()) else Segment(1, rest, True),) if rest else ()
+    return (Segment(times, size, True), *last)
+
+
+def stored(blocks: int) -> Segment:
+    return Segment(1, blocks, False)
+
+
+def holds(setup: Setup, batch: int, reuse: int) -> None:
+    """`reuse`: what is needed again within so many elements stays, which in a small model is everything."""
+    with mock.patch.object(zero3_gathering, "MAX_REUSE_DISTANCE", reuse):
+        zero3_plan.plan_of.cache_clear()
+        short, literal = replay(setup, batch=min(batch, 2)), replay(setup, batch=batch, direct=True)
+        zero3_plan.plan_of.cache_clear()
+    assert short.peaks(batch) == literal.peaks(batch)
+    assert short.saved_bytes(batch) == literal.saved_bytes(batch)
+    assert short.end_bytes(batch) == short.static_bytes(batch)
+    assert short.host_states == literal.host_states
+
+
+REUSE = st.sampled_from([0, 1_000, 30_000, 10**6])
+
+
+@pytest.mark.sweep(4)
+@DRAWS
+@given(deep(partitioned(("zero3",))), st.sampled_from([1, 2, 3]), REUSE)
+def test_few_blocks_have_the_peaks_of_all(setup: Setup, batch: int, reuse: int) -> None:
+    holds(setup, batch, reuse)
+
+
+@pytest.mark.sweep(4)
+@DRAWS
+@given(deep(partly_trained(("zero3",))), st.sampled_from([1, 2, 3]), REUSE)
+def test_so_they_have_where_less_is_trained(setup: Setup, batch: int, reuse: int) -> None:
+    holds(setup, batch, reuse)
+
+
+def test_what_waits_to_go_is_no_parameter_that_nobody_lets_go() -> None:
+    """Found at random: a parameter that is not used again goes when the next module begins, in the block below."""
+    shape = {"name": "r", "family": "roberta", "layers": 17, "hidden_size": 80, "attention_heads": 4}
+    sizes = {"intermediate_size": 240, "vocabulary_size": 1000, "max_positions": 1024}
+    job = job_of({**shape, **sizes}, precision="mixed-fp16", **LARGE)
+    sharding = zero("zero3", 1, bucket=10**7, threshold=500, ahead=30_000)
+    assert sharding.zero is not None
+    setup = setup_of(job, "none", accumulates=False)._replace(
+        segments=(Segment(8, 2, True), stored(1)),
+        sharding=sharding._replace(zero=sharding.zero._replace(max_live_parameters=10_000)),
+        offload=("optimizer", "parameters"),
+    )
+    holds(setup, 2, 1_000)
+
+
+def of_70b(strategy: str, **keys: object) -> Setup:
+    job = job_of("llama-3-70b", **{**LARGE, "activation_checkpointing": strategy, **keys})
+    return setup_of(job, strategy, accumulates=False)
+
+
+def events(record: Record) -> int:
+    return len(record.events)
+
+
+@pytest.mark.parametrize("strategy", ["none", "full", "every:8"])
+def test_of_a_large_model_few_are_played(strategy: str) -> None:
+    setup = of_70b(strategy)
+    short, literal = replay(setup, batch=1), replay(setup, batch=1, direct=True)
+    assert short.peaks(1) == literal.peaks(1)
+    assert 2 * events(short) < events(literal)
+
+
+def test_gradients_of_adapters_wait_over_many_blocks() -> None:
+    setup = of_70b("full", adapter={"kind": "lora", "rank": 16, "targets": ["all-linear"]})
+    short, literal = replay(setup, batch=1), replay(setup, batch=1, direct=True)
+    assert short.peaks(1) == literal.peaks(1)
+    assert 2 * events(short) < events(literal)
+
+
+def test_what_turns_out_not_to_be_alike_is_played() -> None:
+    """A loss that uses the head in parts makes the walk come to each module later than DeepSpeed noted."""
+    setup = of_70b("full", loss="chunked:8")
+    gave_up = []
+    narrow = Plan.narrow
+
+    def counted(plan: Plan) -> None:
+        gave_up.append(plan.turns)
+        narrow(plan)
+
+    zero3_plan.plan_of.cache_clear()
+    with mock.patch.object(Plan, "narrow", counted):
+        short = replay(setup, batch=1)
+    assert short.peaks(1) == replay(setup, batch=1, direct=True).peaks(1)
+    assert gave_up

@@ -1,0 +1,41 @@
+"""The command that starts LLaMA-Factory with a file: `llamafactory-cli train FILE key=value`.
+
+Source: hiyouga/LLaMA-Factory 0.9.6.dev0, src/llamafactory/launcher.py and hparams/parser.py, read_args.
+"""
+
+from __future__ import annotations
+
+import re
+
+from vramplan.configs.command import FILES, Words, assigned, launcher_of, named, options
+from vramplan.configs.sheet import Launched, Written
+from vramplan.configs.shell import Script
+
+
+def started(words: Words, script: Script, file: str) -> Launched | None:
+    """What a command starts with this program; None where it is another."""
+    verbs = ("train", "sft", "dpo", "rm")
+    console = ("llamafactory-cli", "lmf", "llamafactory.cli")
+    at = next((i for i, word in enumerate(words[:-1]) if named(word) in console), None)
+    if at is not None and words[at + 1].text in verbs:
+        at += 1
+    else:
+        scripts = ("src/train.py", "llamafactory/launcher.py")
+        at = next((i for i, word in enumerate(words[:-1]) if word.text.endswith(scripts)), None)
+    if at is None or at + 1 >= len(words):
+        return None
+    first, rest = words[at + 1], words[at + 1 :]
+    config = Written(first.text, file, first.line) if first.text.endswith(FILES) else None
+    changes = {**assigned(rest, file), **options(rest, file)}
+    if words[at].text in verbs:
+        changes["program"] = Written(words[at].text, file, words[at].line)
+    launcher = launcher_of(words[:at], file)
+    if not launcher:
+        held = {name: script.values[name][0] for name in ("NPROC_PER_NODE", "NNODES") if script.values.get(name)}
+        names = {"NPROC_PER_NODE": "launcher.nproc_per_node", "NNODES": "launcher.nnodes"}
+        launcher = {names[name]: Written(item.text, file, item.line) for name, item in held.items()}
+        seen = script.values.get("CUDA_VISIBLE_DEVICES")
+        if "NPROC_PER_NODE" not in held and seen and re.fullmatch(r"\d+(,\d+)*", seen[0].text):
+            number = seen[0].text.count(",") + 1  # it starts as many as it sees
+            launcher["launcher.nproc_per_node"] = Written(number, file, seen[0].line)
+    return Launched(config, changes, None, launcher)

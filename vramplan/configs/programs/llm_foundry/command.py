@@ -1,0 +1,44 @@
+"""The command that starts llm-foundry with a file: `composer train.py FILE key=value`.
+
+Source: mosaicml/llm-foundry 0.22.0.dev0, scripts/train/train.py; mcli/mcli-1b-max-seq-len-8k.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vramplan.configs.command import Words, assigned, named, processes
+from vramplan.configs.sheet import Launched, Written
+from vramplan.configs.shell import Script, read
+
+
+def of_platform(written: Mapping[str, Written], file: str) -> Launched | None:
+    """What a run of MosaicML's platform starts: `parameters` are the file, or the command names one."""
+    command, image = written.get("command"), written.get("image")
+    if command is None or image is None or not isinstance(command.value, str):
+        return None
+    gpus = written.get("compute.gpus")
+    devices = gpus.value if gpus is not None and isinstance(gpus.value, int) else None
+    own = {key.removeprefix("parameters."): item for key, item in written.items() if key.startswith("parameters.")}
+    for words in read(command.value).commands:
+        found = started(words, Script(), file)
+        if found is None or found.config is None:
+            continue
+        line = command.line
+        changes = {key: None if item is None else item._replace(line=line) for key, item in found.changes.items()}
+        if own and str(found.config.value).startswith("/mnt/config/"):
+            return found._replace(config=None, changes={**own, **changes}, devices=devices)
+        return found._replace(config=found.config._replace(line=line), changes=changes, devices=devices)
+    return None
+
+
+def started(words: Words, script: Script, file: str) -> Launched | None:
+    """What a command starts with this program; None where it is another."""
+    first = next((place for place, word in enumerate(words) if named(word) in ("composer", "python", "python3")), None)
+    if first is None:
+        return None
+    at = next((place for place, word in enumerate(words) if place > first and named(word) == "train.py"), None)
+    if at is None or at + 1 >= len(words) or not words[at + 1].text.endswith((".yaml", ".yml")):
+        return None
+    config = Written(words[at + 1].text, file, words[at + 1].line)
+    return Launched(config, assigned(words[at + 2 :], file), processes(words[:at]))

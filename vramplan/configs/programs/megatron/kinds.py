@@ -1,0 +1,76 @@
+"""The kinds of models that Megatron's arguments make, each with the family of the catalogue whose blocks it has.
+
+Source: NVIDIA/Megatron-LM core 0.20.0 (d98e8a64), megatron/training/arguments.py, validate_args;
+pretrain_{gpt,bert,t5}.py.
+"""
+
+from __future__ import annotations
+
+from vramplan.tuples import NamedTuple
+
+
+class Kind(NamedTuple):
+    """What sets a kind of models apart where its arguments are read and written."""
+
+    family: str
+
+    program: str = "pretrain_gpt.py"
+
+    is_encoder_decoder: bool = False
+
+    is_gated: bool = False
+    """It is written with SwiGLU, RMSNorm and rotary positions, and without biases."""
+
+    has_experts: bool = False
+
+    other_experts: tuple[str, ...] = ()
+    """Families that the same arguments may describe; with latent attention, and without."""
+
+    drops_out: bool = False
+    """A job of it can say dropout."""
+
+    says_tied: bool = False
+    """The arguments say whether the output is tied to the embedding; else it always is."""
+
+    says_biases: bool = False
+    """The arguments say whether its products have biases."""
+
+    norms_heads: bool = False
+    """Queries and keys may be normalized."""
+
+    counts_heads: bool = True
+    """A model of the catalogue with as many heads of another size is another model."""
+
+    is_in_catalogue: bool = True
+    """Models of the catalogue with the same sizes have the same blocks."""
+
+    own_vocabulary: bool = False
+    """The tokens of Megatron's models are not those of the catalogue's."""
+
+    vocabulary_size: int | None = None
+    """Of the tokenizer that its scripts take."""
+
+    usual_vocabulary_size: int = 32000
+    """Of the tokenizer that is assumed where nothing tells."""
+
+
+GPT = Kind("gpt2", drops_out=True, is_in_catalogue=False, usual_vocabulary_size=50257)
+BERT = Kind("bert", "pretrain_bert.py", drops_out=True, counts_heads=False, vocabulary_size=30522)
+T5 = Kind(
+    "t5",
+    "pretrain_t5.py",
+    is_encoder_decoder=True,
+    drops_out=True,
+    counts_heads=False,
+    own_vocabulary=True,
+    vocabulary_size=32128,
+)
+LLAMA = Kind("llama", is_gated=True, says_tied=True, norms_heads=True)
+MIXTRAL = Kind("mixtral", is_gated=True, has_experts=True, other_experts=("deepseek", "qwen_moe"), says_tied=True)
+GPT_OSS = Kind("gpt_oss", has_experts=True, says_tied=True)
+STARCODER = Kind("starcoder2", says_tied=True, says_biases=True)
+
+KINDS = {kind.family: kind for kind in (GPT, BERT, T5, LLAMA, MIXTRAL, GPT_OSS, STARCODER)} | {
+    family: LLAMA._replace(family=family) for family in ("mistral", "qwen2", "qwen3")
+}
+"""By family. The last three are only written: their arguments are read as Llama's, and looked up by their sizes."""
