@@ -22,6 +22,7 @@ from vramplan.replay.step import replay
 from vramplan.results.compared import Cell
 from vramplan.time.rates import Rates, rates_of
 from vramplan.values.job import Job
+from vramplan.values.parallel import Split
 from vramplan.values.textbook import TextbookJob
 
 NO_STATES = ("checkpointing", "loss")  # choices that change nothing of what is alive during the whole iteration
@@ -57,8 +58,10 @@ class Asked:
         self.looked_at: set[tuple[object, ...]] = set()  # the runs that are answered as `fit` does
         self.known: dict[tuple[str, ...], Job | str] = {}  # by all choices: the job, or why there is none
         self.plain: dict[tuple[Setup, int], Plain] = {}  # by micro-batch: 1, or 2 for all above
-        self.works: dict[tuple[Setup, int], Work] = {}  # by the plain iteration, and the devices that share it
-        self.whole: dict[tuple[Setup, int, int], Work] = {}  # the same of every kernel
+        self.works: dict[
+            tuple[Setup, int, int], Work
+        ] = {}  # by the plain iteration, the devices that share it or experts
+        self.whole: dict[tuple[Setup, int, int, int], Work] = {}  # the same of every kernel, and by micro-batch
 
     # ------------------------------------------------------------------------------------------------- what can be run
     def job(self, one: Mapping[str, str]) -> Job | None:
@@ -143,11 +146,11 @@ class Asked:
         rates = rates_of(job)
         if rates is None:
             return 0.0
-        setup, parts = plain_setup(job), parts_of(job)
+        setup, parts, experts = plain_setup(job), parts_of(job), (job.split or Split()).expert
         plain = self._plain(setup)
-        work = self.works.get((setup, parts))
+        work = self.works.get((setup, parts, experts))
         if work is None:
-            work = self.works[setup, parts] = arithmetic_of(plain, parts)
+            work = self.works[setup, parts, experts] = arithmetic_of(plain, parts, experts)
         return least_seconds(job, work, plain, rates, shared=shared)
 
     def least_of_all_kernels(self, job: Job) -> float:
@@ -168,11 +171,11 @@ class Asked:
         return several if self.least(alone) >= several else min(several, self._least_at(alone, rates, 1))
 
     def _least_at(self, job: Job, rates: Rates, batch: int) -> float:
-        setup, parts = plain_setup(job, whole=True), cuts_of(job)
+        setup, parts, experts = plain_setup(job, whole=True), cuts_of(job), (job.split or Split()).expert
         plain = self._plain(setup, batch)
-        work = self.whole.get((setup, parts, batch))
+        work = self.whole.get((setup, parts, experts, batch))
         if work is None:
-            work = self.whole[setup, parts, batch] = work_of(plain, parts)
+            work = self.whole[setup, parts, experts, batch] = work_of(plain, parts, experts)
         return least_seconds(job, work, plain, rates, most=max(1, self._most_samples(job, setup)))
 
     def has_room(self, job: Job) -> bool:

@@ -8,7 +8,7 @@ then its answer. What is left when every bound is below the rates that are looke
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from vramplan.answers.asked import Asked
 from vramplan.answers.candidates import DEGREES, Family, complexity
@@ -18,6 +18,8 @@ from vramplan.results.compared import Cell
 from vramplan.results.plans import Plan
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
+
+MOST_FOLLOWED = 3  # combinations that are answered before all others, until one fits
 
 
 class Waiting(NamedTuple):
@@ -87,27 +89,43 @@ class Walk:
 
     def go(self, flags_of: Callable[[Mapping[str, str]], str]) -> None:
         """Look at all that may be among the plans that are looked for."""
+        for _ in range(MOST_FOLLOWED):
+            if not self.found:
+                self._follow(flags_of)
         while self.waiting and self.waiting[0].seconds <= self._limit:
-            self.told()
-            waiting = heappop(self.waiting)
-            if isinstance(waiting.one, Family):
-                self._open(waiting.one)
-                continue
-            if isinstance(waiting.one, tuple):
-                for family in waiting.one:
-                    seconds, runnable = self._bounded((family,), self.asked.least_without_sharing)
-                    if runnable:
-                        self._put(max(seconds, waiting.seconds), family)
-                continue
-            assert waiting.job is not None
-            if not waiting.is_close:
-                if not self.asked.has_room(waiting.job):
-                    self.too_large += 1
-                    continue
-                seconds = self.asked.least_of_all_kernels(waiting.job)
-                self._put(max(seconds, waiting.seconds), waiting.one, waiting.job, is_close=True)
-                continue
+            self._look_at(heappop(self.waiting), flags_of)
+
+    def _follow(self, flags_of: Callable[[Mapping[str, str]], str]) -> None:
+        """Go with what may be fastest straight to an answer, so that who interrupts the search early has a plan.
+
+        In the order of their bounds the first answer comes when most of the bounds are there.
+        """
+        beside: list[Waiting] = []
+        while self.waiting:
+            first = heappop(self.waiting)
+            beside += self.waiting
+            self.waiting = []
+            self._look_at(first, flags_of)
+        heapify(beside)
+        self.waiting = beside
+
+    def _look_at(self, waiting: Waiting, flags_of: Callable[[Mapping[str, str]], str]) -> None:
+        """Answer one, or put what comes of it where closer bounds say."""
+        self.told()
+        if isinstance(waiting.one, Family):
+            self._open(waiting.one)
+        elif isinstance(waiting.one, tuple):
+            for family in waiting.one:
+                seconds, runnable = self._bounded((family,), self.asked.least_without_sharing)
+                if runnable:
+                    self._put(max(seconds, waiting.seconds), family)
+        elif waiting.job is not None and waiting.is_close:
             self._answer(waiting.one, waiting.job, flags_of(waiting.one))
+        elif waiting.job is not None and self.asked.has_room(waiting.job):
+            seconds = self.asked.least_of_all_kernels(waiting.job)
+            self._put(max(seconds, waiting.seconds), waiting.one, waiting.job, is_close=True)
+        else:
+            self.too_large += 1
 
     def _answer(self, one: Mapping[str, str], job: Job, flags: str) -> None:
         """Ask for the run of a combination, and for those at smaller micro-batches that may be looked for.

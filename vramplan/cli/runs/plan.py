@@ -78,7 +78,7 @@ def plan(
     opened = open_axes(devices, splits=splits, experts=machines[0].experts, attention=machines[0].attention)
     axes = {flag_of(name): values for name, values in lists.items() if len(values) > 1}
     axes |= {option: values for option, values in opened.items() if parameters[option] not in lists}
-    axes = _without(axes, exclude or [])
+    axes = _without(axes, list(dict.fromkeys(exclude or [])))
     pinned = {name: values[0] for name, values in lists.items() if len(values) == 1}
     data = table.find("parallel.data").parameter
 
