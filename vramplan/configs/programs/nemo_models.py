@@ -8,6 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramplan.configs.programs.megatron.kinds import (
+    BERT,
+    CHATGLM,
+    FALCON,
+    GEMMA,
+    GEMMA_2,
+    GPT,
+    LLAMA,
+    MIXTRAL,
+    STARCODER,
+    Kind,
+)
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.table import names
 
@@ -47,7 +59,7 @@ def read(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
         return
     layers, width = sheet.count("model.num_layers"), sheet.count("model.hidden_size")
     heads, inner = sheet.count("model.num_attention_heads"), sheet.count("model.ffn_hidden_size")
-    kind = sheet.text("model.tokenizer.type") or sheet.text("model.tokenizer.model") or ""
+    tokens = sheet.text("model.tokenizer.type") or sheet.text("model.tokenizer.model") or ""
     if layers is None or width is None or heads is None:
         if path and path != "???":
             meaning.say("model", path.removesuffix(".nemo"), "model.restore_from_path")
@@ -58,9 +70,9 @@ def read(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
     if other is not None:
         meaning.ask("model", f"{other}: a job has no word for blocks that are recurrent (--model NAME)")
         return
-    families = _families(sheet)
+    kinds = _kinds(sheet)
     vocabulary = sheet.count("model.override_vocab_size") or sheet.count("model.vocab_size")
-    vocabulary = vocabulary or sheet.count("model.tokenizer.vocab_size") or VOCABULARIES.get(kind)
+    vocabulary = vocabulary or sheet.count("model.tokenizer.vocab_size") or VOCABULARIES.get(tokens)
     shape: dict[str, Any] = {
         "layers": layers,
         "hidden_size": width,
@@ -71,64 +83,64 @@ def read(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
     }
     groups, size = sheet.count("model.num_query_groups"), sheet.count("model.kv_channels")
     of = ("model.num_layers", "model.hidden_size", "model.num_attention_heads")
-    if families[0] != "gpt2":
+    if kinds[0].is_in_catalogue:
         exact = {**shape, "key_value_heads": groups or heads, "head_size": size or width // heads}
-        for family in families:
-            known = sheet.shape_named({"family": family, **exact})
+        for kind in kinds:
+            known = sheet.shape_named({"family": kind.family, **exact})
             if known:
                 meaning.say("model", known, *of)
                 return
     if vocabulary is None:
-        meaning.ask("model.vocabulary_size", f"the tokenizer {kind or '(none)'} says how many tokens there are")
-        shape["vocabulary_size"] = 50257 if families[-1] == "gpt2" else 32000
-    _own(sheet, meaning, families[-1], shape, groups, size)
+        meaning.ask("model.vocabulary_size", f"the tokenizer {tokens or '(none)'} says how many tokens there are")
+        shape["vocabulary_size"] = kinds[-1].usual_vocabulary_size
+    _own(sheet, meaning, kinds[-1], shape, groups, size)
 
 
-def _families(sheet: Sheet) -> tuple[str, ...]:
-    """The families that a file may describe, the likeliest first."""
+def _kinds(sheet: Sheet) -> tuple[Kind, ...]:
+    """The kinds of models that a file may describe, the likeliest first."""
     norm, activation = sheet.text("model.normalization") or "", sheet.text("model.activation") or ""
     capped = [sheet.get(f"model.mcore_customization_config.{key}_logit_softcapping") for key in ("attn", "final")]
     sheet.under("model.mcore_customization_config")
     scaled, biased = sheet.flag("model.apply_embedding_scaling"), sheet.flag("model.qkv_bias")
     if "model.bert_binary_head" in sheet or sheet.flag("model.mcore_bert"):
-        return ("bert",)
+        return (BERT,)
     if (sheet.count("model.num_moe_experts") or 1) > 1:
-        return ("mixtral",)
+        return (MIXTRAL,)
     if "glu" in activation.lower() and "rms" in norm.lower():
         if scaled:
-            return ("gemma2",) if any(capped) else ("gemma",)
-        return ("chatglm", "llama") if biased else ("llama",)
+            return (GEMMA_2,) if any(capped) else (GEMMA,)
+        return (CHATGLM, LLAMA) if biased else (LLAMA,)
     if sheet.text("model.position_embedding_type") == "rope":
         groups = sheet.count("model.num_query_groups") is not None
         parallel = bool(sheet.flag("model.mcore_customization_config.parallel_attention"))
-        return ("falcon", "gpt2") if parallel else ("starcoder2",) if groups else ("gpt2",)
-    return ("gpt2",)
+        return (FALCON, GPT) if parallel else (STARCODER,) if groups else (GPT,)
+    return (GPT,)
 
 
 def _own(
-    sheet: Sheet, meaning: Meaning, family: str, sizes: dict[str, Any], groups: int | None, size: int | None
+    sheet: Sheet, meaning: Meaning, kind: Kind, sizes: dict[str, Any], groups: int | None, size: int | None
 ) -> None:
     """A model that the catalogue does not have."""
     heads, width, experts = sizes["attention_heads"], sizes["hidden_size"], sheet.count("model.num_moe_experts")
     billions = 12 * sizes["layers"] * width * width / 1e9
-    shape: dict[str, Any] = {"name": f"{family}-{billions:.1f}b", "family": family}
+    shape: dict[str, Any] = {"name": f"{kind.family}-{billions:.1f}b", "family": kind.family}
     shape |= {key: value for key, value in sizes.items() if value is not None}
     if groups and groups != heads:
         shape["key_value_heads"] = groups
     if size and size * heads != width:
         shape["head_size"] = size
     shared = sheet.flag("model.share_embeddings_and_output_weights")
-    if family not in ("gpt2", "bert"):
+    if kind.says_tied:
         shape["tied_embeddings"] = bool(shared)
-    if family == "starcoder2" and sheet.flag("model.bias") is False:
+    if kind.says_biases and sheet.flag("model.bias") is False:
         shape["qkv_bias"] = False
-    if sheet.flag("model.qkv_bias") and family == "llama":
+    if sheet.flag("model.qkv_bias") and kind.biases_queries:
         shape["qkv_bias"] = True
-    if family == "mixtral":
+    if kind.has_experts:
         shape["experts"] = {"count": experts, "active": sheet.count("model.moe_router_topk", 2)}
     meaning.say("model", shape, "model.num_layers", "model.hidden_size", "model.num_attention_heads")
     dropout = sheet.number("model.hidden_dropout")
-    if dropout is not None and family == "gpt2":
+    if dropout is not None and kind is GPT:
         meaning.say("dropout", dropout, "model.hidden_dropout")
 
 

@@ -38,6 +38,9 @@ class Kind(NamedTuple):
     norms_heads: bool = False
     """Queries and keys may be normalized."""
 
+    biases_queries: bool = False
+    """Queries, keys and values may have biases where nothing else has."""
+
     counts_heads: bool = True
     """A model of the catalogue with as many heads of another size is another model."""
 
@@ -65,10 +68,13 @@ T5 = Kind(
     own_vocabulary=True,
     vocabulary_size=32128,
 )
-LLAMA = Kind("llama", is_gated=True, says_tied=True, norms_heads=True)
+LLAMA = Kind("llama", is_gated=True, says_tied=True, norms_heads=True, biases_queries=True)
 MIXTRAL = Kind("mixtral", is_gated=True, has_experts=True, other_experts=("deepseek", "qwen_moe"), says_tied=True)
 GPT_OSS = Kind("gpt_oss", has_experts=True, says_tied=True)
 STARCODER = Kind("starcoder2", says_tied=True, says_biases=True)
+
+GEMMA, GEMMA_2, CHATGLM, FALCON = (Kind(family, says_tied=True) for family in ("gemma", "gemma2", "chatglm", "falcon"))
+"""Of NeMo's files alone, which describe models of the catalogue."""
 
 KINDS = {kind.family: kind for kind in (GPT, BERT, T5, LLAMA, MIXTRAL, GPT_OSS, STARCODER)} | {
     family: LLAMA._replace(family=family) for family in ("mistral", "qwen2", "qwen3")
