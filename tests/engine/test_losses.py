@@ -66,11 +66,34 @@ PADDED_BELOW_THE_WINDOW = example_setup(
     padded=True,
 )
 
+KEYS_HANDED_OUT_OF_A_CHECKPOINT = example_setup(
+    model(
+        "gemma4_text",
+        layers=5,
+        hidden_size=96,
+        attention_heads=1,
+        key_value_heads=1,
+        head_size=8,
+        sliding_window=1,
+        sliding_window_pattern=1,
+        full_head_size=8,
+        layer_input_size=8,
+        layer_input_vocabulary_size=64,
+        key_value_sharing_layers=1,
+    ),
+    precision="mixed-fp16",
+    sequence_length=2,
+    segments=(Segment(1, 4, True), Segment(1, 1, False)),
+    loss="dpo",
+)
+"""The block that hands them on keeps what all before it in the checkpoint save again."""
+
 
 @pytest.mark.sweep(12)
 @settings(deadline=None)  # a busy machine is no defect
 @given(preferences(), st.sampled_from([1, 2, 3, 7, 21]))
 @example(PADDED_BELOW_THE_WINDOW, 1)
+@example(KEYS_HANDED_OUT_OF_A_CHECKPOINT, 1)
 def test_the_quick_replay_of_pairs_is_that_of_every_block(setup: Setup, batch: int) -> None:
     quick = replay(setup, batch=min(batch, 2))
     direct = replay(setup, batch=batch, direct=True)

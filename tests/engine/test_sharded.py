@@ -74,9 +74,35 @@ def sharded(draw: st.DrawFn, *, devices: int | None = None) -> Setup:
     )
 
 
+ROW_OF_IMAGES = setup(
+    model(
+        "mistral3",
+        layers=1,
+        hidden_size=8,
+        attention_heads=1,
+        key_value_heads=1,
+        head_size=8,
+        intermediate_size=24,
+        image_size=16,
+        channels=1,
+        vision_layers=1,
+        vision_hidden_size=8,
+        vision_attention_heads=1,
+        vision_intermediate_size=24,
+        vision_merge=1,
+    ),
+    sequence_length=5,
+    attention="flash",
+    image_size=16,
+    sharding=Sharded("fsdp", 2, version=1),
+)
+"""One row of attention has all images, and the kernel's sums are of whole tiles of it."""
+
+
 @DRAWS
 @given(sharded(), st.sampled_from([1, 2, 3]))
 @example(setup(ONE_BY_ONE, sequence_length=8, attention="eager", image_size=16), 5)
+@example(ROW_OF_IMAGES, 3)
 def test_what_is_saved_on_the_host_is_not_on_the_device(setup: Setup, batch: int) -> None:
     """Beside states there or not; but for the copies that one operator gets back."""
     what_is_saved_leaves_the_device(setup, batch)

@@ -78,6 +78,7 @@ class Ledger:
         self.categories: list[str] = []  # the component that it is counted under
         # of some storages
         self.sized: dict[int, Callable[[int], int]] = {}  # the rare sizes that are functions of the batch, not affine
+        self.rows: dict[int, Callable[[int], int]] = {}  # of them, those of one row of all samples: bytes, unrounded
         self.not_affine: set[int] = set()  # those of them that no line approximates
         self.elsewhere: set[int] = set()  # allocated on another stream than the model runs on
         self.unseen = Unseen()

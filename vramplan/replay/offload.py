@@ -22,7 +22,7 @@ class Away(NamedTuple):
     dtype: DType
     batched: bool
     node: Any  # what gets its gradient
-    pairs: HostTensor | None = None  # what it is on the host, where that grows with the square of the micro-batch
+    sized: HostTensor | None = None  # what it is on the host, if not as many times what it is of one sample
 
 
 class HostTensor(NamedTuple):
@@ -32,12 +32,12 @@ class HostTensor(NamedTuple):
     per_sample_bytes: int
     copies: int
     is_of_further_images: bool = False
-    of_pairs: Callable[[int], int] | None = None  # its bytes where they grow with the square of the micro-batch
+    sized: Callable[[int], int] | None = None  # its bytes where they are not as many times those of one sample
 
     def at(self, batch: int) -> int:
         """Bytes of one of them at a micro-batch."""
-        if self.of_pairs is not None:
-            return self.of_pairs(batch)
+        if self.sized is not None:
+            return self.sized(batch)
         return self.fixed_bytes + self.per_sample_bytes * batch
 
     def copies_at(self, batch: int) -> int:
@@ -60,9 +60,10 @@ def to_host(tape: Tape, host: list[HostTensor], tensors: Saved) -> list[Any]:
         if type(x) is tuple:
             gone.append(tuple(to_host(tape, host, x)))
             continue
-        if x.batched == SQUARED and x.storage is not None:  # some are empty at some micro-batches
-            index = x.storage.index
-            host.append(HostTensor(tape.fixed[index], 0, tape.copies, of_pairs=tape.sized.get(index)))
+        index = -1 if x.storage is None else x.storage.index
+        if index in tape.rows or (x.batched == SQUARED and index >= 0):  # some are empty at some micro-batches
+            sized = tape.rows.get(index) or tape.sized.get(index)
+            host.append(HostTensor(0 if index in tape.rows else tape.fixed[index], 0, tape.copies, sized=sized))
             gone.append(Away(tape, x.shape, x.dtype, x.batched, x.node, host[-1]))
             continue
         size = x.dtype.itemsize
@@ -90,8 +91,10 @@ def to_device(saved: Iterable[Any]) -> list[Any]:
 def _back(x: Any) -> Any:
     if type(x) is Away:
         back = x.tape.new("_to_copy", x.shape, x.dtype, x.batched, None, x.node)
-        if x.pairs is not None and back.storage is not None:
-            x.tape.resize(back.storage.index, x.pairs.fixed_bytes, 0, x.pairs.of_pairs, is_affine=False)
+        if x.sized is not None and back.storage is not None:
+            one = x.sized
+            size = None if one.sized is None else lambda batch: rounded(one.at(batch))
+            x.tape.resize(back.storage.index, one.fixed_bytes, 0, size, is_affine=False)
         return back
     return tuple(to_device(x)) if type(x) is tuple else x
 

@@ -36,6 +36,7 @@ def run_blocks(
     carries: bool = False,
     handed: Handed = NOTHING,
     hands_to_all: bool = False,
+    every: bool = False,
 ) -> Tensor: ...
 
 
@@ -55,6 +56,7 @@ def run_blocks(
     carries: bool = False,
     handed: Handed = NOTHING,
     hands_to_all: bool = False,
+    every: bool = False,
 ) -> Carried: ...
 
 
@@ -73,6 +75,7 @@ def run_blocks(
     carries: bool = False,
     handed: Handed = NOTHING,
     hands_to_all: bool = False,
+    every: bool = False,
 ) -> Any:
     """Send the hidden state through all blocks, checkpointing the segments that ask for it.
 
@@ -85,6 +88,8 @@ def run_blocks(
     arguments, by the attributes that blocks have them in, or a function that gives those of a block. Where each block
     is a checkpoint, as a switch of Transformers makes it, that keeps them like its input, and with `hands_to_all` so
     does one of several blocks.
+
+    With `every` each block of a checkpoint is played, as one of them keeps what all before it have saved again.
 
     `start` is the number of the first block in the answer, where other blocks ran before, and `numbered_from` that in
     its own stack, where a stack runs in several parts. With `carries` a block is
@@ -128,7 +133,7 @@ def run_blocks(
                 beside = handed_to(at + first * size) if hands else NOTHING
                 given = {name: sharding.taken(one) for name, one in beside.items() if one is not None}
                 names = tuple(given)
-                segment = segment_of(row, size, make, at + first * size, carries=carries, names=names)
+                segment = segment_of(row, size, make, at + first * size, carries=carries, names=names, every=every)
                 result = checkpoint(tape, segment, hidden, *given.values(), keeps=selects)
                 del segment, given
                 hidden = hand(result)
@@ -216,6 +221,7 @@ def segment_of(
     *,
     carries: bool = False,
     names: Sequence[str] = (),
+    every: bool = False,
 ) -> Callable[..., Any]:
     """The function of one checkpoint. It runs twice, over the same blocks, and holds no more than they do.
 
@@ -225,7 +231,7 @@ def segment_of(
     """
     blocks: dict[int, Any] = {}
     makes = [make]
-    every = row.tape.role(Sharding).every_block_of_a_checkpoint
+    every = every or row.tape.role(Sharding).every_block_of_a_checkpoint
     hand: Callable[[Any], Any] = as_is if carries else hidden_of
 
     def run(hidden: Any, *handed: Tensor) -> Any:

@@ -302,7 +302,12 @@ class Gemma4(Gemma3):
             return full, mode, mode == REUSES and make_ups[i] not in make_ups[i + 1 :]
 
         hidden = run_blocks(
-            tape, recipe.segments, block, hidden, kind=kind, alike=False, make_up=make_ups.__getitem__, handed=handed
+            *(tape, recipe.segments, block, hidden),
+            kind=kind,
+            alike=False,
+            make_up=make_ups.__getitem__,
+            handed=handed,
+            every=shape.key_value_sharing_layers > 0,
         )
         hidden = RMSNorm(tape, "norm", shape.hidden_size, recipe.weight_dtype)(hidden)
         tape.parameters += later
