@@ -1,4 +1,4 @@
-"""TRUTH: attention by PyTorch's plain operators, where grouped queries in fp32 leave no other kernel.
+"""TRUTH: attention by PyTorch's plain operators: asked for, and where grouped queries leave no other kernel.
 
 grouped_math.json names the rig, its versions and the command.
 """

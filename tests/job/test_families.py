@@ -223,12 +223,33 @@ def test_the_code_of_chatglm_calls_fused_attention_alone() -> None:
     assert "64 is more than the 32 positions that inline chatglm has" in message
 
 
-def test_math_is_for_those_that_have_nothing_else() -> None:
-    message = refused(small("llama"), attention="math")
-    assert "attention: math is modelled only where nothing else can run" in message
+def test_math_is_answered_with_the_code_of_transformers() -> None:
+    assert job(small("llama"), attention="math").attention == "math"
+    message = refused(small("llama"), attention="math", runtime="litgpt")
+    assert "attention: math is not modelled for llama under litgpt but where nothing else can run" in message
+    assert "attention: math is not modelled for t5" in refused("t5-small", attention="math")
 
 
 GROUPED = {"attention_heads": 4, "key_value_heads": 2}
+FEW = {**GROUPED, "sliding_window": 32}
+
+
+@pytest.mark.parametrize(
+    ("of", "fields", "kernel", "said"),
+    [
+        ("cohere2", {"sliding_window_pattern": 2, "layers": 4}, "sdpa", "efficient in 2 of 4 blocks, math elsewhere"),
+        ("mistral", {}, "efficient", "the sliding window of 32 tokens is a mask"),
+        ("mixtral", {"sliding_window": None}, "math", "hands on as they are"),
+    ],
+)
+def test_sdpa_is_chosen_call_by_call(of: str, fields: dict[str, Any], kernel: str, said: str) -> None:
+    """Source: transformers 5.23, integrations/sdpa_attention.py, use_gqa_in_sdpa; traced in grouped_math.json."""
+    asked = job(small(of, **{**FEW, **fields}), gpu="t4", sequence_length=64)
+    assert asked.attention == kernel
+    (assumed,) = [one for one in asked.assumptions if one.key == "attention"]
+    assert said in (assumed.why or "")
+    again = job(small(of, **{**FEW, **fields}), gpu="t4", sequence_length=64, attention=kernel)
+    assert again.attention == kernel
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def component(name: str, **keys: Any) -> int:
     ("keys", "said"),
     [
         ({"adapter": {"kind": "lora"}}, "lisa:2 is not modelled with an adapter"),
-        ({"frozen": ["embeddings"]}, "lisa:2 is not modelled with parts that are frozen"),
+        ({"frozen": ["norms"]}, "lisa:2 is not modelled with parts that are frozen"),
         ({"parallel": {"data": 2}}, "lisa:2 is modelled on one device"),
         ({"precision": "mixed-bf16"}, "lisa:2 is not modelled with mixed-bf16"),
         ({"trained_blocks": "lisa:17"}, "lisa:17 trains more blocks than the 16"),

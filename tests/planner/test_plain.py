@@ -13,6 +13,7 @@ from vramplan.planner.plain import most_within
 pytestmark = pytest.mark.contract
 
 SHARED: tuple[dict[str, Any], ...] = (
+    {"parallel": {"data": 4, "sharding": "ddp"}},
     {"parallel": {"data": 4, "sharding": "zero1"}},
     {"parallel": {"data": 4, "sharding": "zero2"}},
     {"parallel": {"data": 4, "sharding": "zero3"}},

@@ -148,6 +148,7 @@ SEARCH = Search(
     candidates=8,
     refused=1,
     too_large=1,
+    over_limits=0,
     slower=1,
     within=0.1,
     fits=1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.traces.drawn import SHARDINGS
+from tests.traces.drawn import SHARDINGS, TYPES
 from tests.traces.rigs import RIGS, check, nightly, set_up, trace_rows, write_sources
 
 
@@ -17,6 +17,9 @@ def main(arguments: list[str]) -> int:
     compose.add_argument("--seed", type=int, default=0)
     compose.add_argument("--jobs", type=int, default=100, help="how many jobs to draw")
     compose.add_argument("--sharding", choices=SHARDINGS, help="under which all of them are (default: one device)")
+    compose.add_argument(
+        "--types", nargs="*", default=(), choices=TYPES, metavar="TYPE", help="of models (default: all)"
+    )
     compose.add_argument("--output", help="a file of JSON for what was found")
     for name, help_of in (
         ("setup", "make the environment of a rig"),
@@ -58,7 +61,7 @@ def main(arguments: list[str]) -> int:
         return 0
     if given.command == "answer":
         return composed.answer_anew(given.file)
-    return composed.run(given.seed, given.jobs, given.output, given.sharding)
+    return composed.run(given.seed, given.jobs, given.output, given.sharding, given.types)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from tests.traces import ao, ddp, fsdp1, fsdp2, programs, zero
-from tests.traces.drawn import PLAIN, Keys, job, shared
+from tests.traces.drawn import PLAIN, TYPES, Keys, job, shared
 from vramplan.catalog.fields import Fields
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
@@ -35,6 +35,7 @@ from vramplan.values.parallel import DDP, ZERO_STAGES
 PACKAGES = ("torch", "transformers", "deepspeed", "peft", "bitsandbytes", "liger-kernel", "galore-torch", "lomo-optim")
 NOT_KNOWN = (" not modelled", "never traced", "not traced")  # in a refusal of what somebody could model
 SETTLED = 8  # times that a draw is looked at again
+PLAINEST = {"attention": "eager", "activation_checkpointing": "none"}  # without which an answer would choose
 OPEN = (*NOT_KNOWN, " is modelled ", " are modelled ")
 
 
@@ -88,8 +89,8 @@ def _without(keys: Keys, wrong: list[str]) -> Keys:
     for key in wrong:
         head, _, own = key.partition(".")
         group = found.get(head)
-        if key == "attention":
-            found[key] = "eager"
+        if key in PLAINEST:
+            found[key] = PLAINEST[key]
         elif isinstance(group, dict) and own in group:
             found[head] = {name: one for name, one in group.items() if name != own}
         elif head not in PLAIN:
@@ -248,8 +249,10 @@ def _write(document: dict[str, Any], path: str) -> None:
     Path(path).write_text(f'{json.dumps(head)[:-1]}, "results": [\n{lines}\n]}}\n', "utf-8")
 
 
-def run(seed: int, jobs: int, output: str | None, sharding: str | None = None) -> int:
+def run(seed: int, jobs: int, output: str | None, sharding: str | None = None, types: Sequence[str] = ()) -> int:
     """Draw, compare, print; the exit code is 1 if an answer is off. `sharding`: under which all of them are.
+
+    `types`: of models, as Transformers calls them; none given are all.
 
     The file is whole after each job: what a run that is stopped leaves is that of a smaller number of jobs.
     """
@@ -258,14 +261,14 @@ def run(seed: int, jobs: int, output: str | None, sharding: str | None = None) -
     document: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="vramplan-") as folder:
         for number in range(jobs):
-            keys = job(random, Path(folder))
+            keys = job(random, Path(folder), types or TYPES)
             result = compared(number, settled(keys if sharding is None else shared(random, keys, sharding)))
             results.append(result._replace(keys=without_folder(result.keys)))
             if result.status in ("off", "refused", "untraced"):
                 right = result.predicted is not None and result.predicted == result.traced
                 shown = f"{result.said}{' (the replay is exact)' * right}" or f"{result.predicted} {result.traced}"
                 print(f"{number} {result.status} {' + '.join(result.techniques)}: {shown}", flush=True)
-            document = _document(seed, results, sharding)
+            document = _document(seed, results, sharding, types)
             if output is not None:
                 _write(document, output)
     del kept
@@ -273,14 +276,15 @@ def run(seed: int, jobs: int, output: str | None, sharding: str | None = None) -
     return any(one.status == "off" for one in results)
 
 
-def _document(seed: int, results: list[Result], sharding: str | None) -> dict[str, Any]:
+def _document(seed: int, results: list[Result], sharding: str | None, types: Sequence[str]) -> dict[str, Any]:
     """What is kept of the jobs until now."""
     jobs = len(results)
     return {
         "seed": seed,
         "jobs": jobs,
         "command": f"python -m tests.traces compose --seed {seed} --jobs {jobs}"
-        + (f" --sharding {sharding}" if sharding else ""),
+        + (f" --sharding {sharding}" if sharding else "")
+        + (f" --types {' '.join(types)}" if types else ""),
         "versions": {name: found for name in PACKAGES if (found := _version(name)) is not None},
         "results": [one._asdict() | ({"error": one.error} if one.status == "off" else {}) for one in results],
     }

@@ -7,6 +7,7 @@ training step on one device is named here, so that an option that is new to the 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -63,9 +64,9 @@ CHECKPOINTS = ("full", "full", "sqrt", "every:2", "every:3", "selective", "selec
 GPU = {"name": "trace", "memory": "8192 GiB"}
 
 
-def job(random: Random, folder: Path) -> Keys:
+def job(random: Random, folder: Path, types: Sequence[str] = TYPES) -> Keys:
     """A job in the words of the job format; its model is read from a `config.json` in the folder."""
-    model_type = random.choice(TYPES)
+    model_type = random.choice(types)
     keys: Keys = {
         "model": _model(random, model_type, folder),
         "gpu": GPU,

@@ -14,14 +14,15 @@ from vramplan.job.lookup import Catalog
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.choose import accumulation_of
 from vramplan.planner.decision import ALWAYS
-from vramplan.planner.floor import floor_of
-from vramplan.planner.least import Work, arithmetic_of, least_seconds, most_samples, work_of
+from vramplan.planner.floor import Floor, certain_bytes, floor_of
+from vramplan.planner.least import MANY, Work, arithmetic_of, least_seconds, most_samples, work_of
 from vramplan.planner.plain import Plain, cuts_of, least_bytes, parts_of, plain_of, plain_setup
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.results.compared import Cell
 from vramplan.time.rates import Rates, rates_of
 from vramplan.values.job import Job
+from vramplan.values.parallel import Split
 from vramplan.values.textbook import TextbookJob
 
 NO_STATES = ("checkpointing", "loss")  # choices that change nothing of what is alive during the whole iteration
@@ -57,8 +58,10 @@ class Asked:
         self.looked_at: set[tuple[object, ...]] = set()  # the runs that are answered as `fit` does
         self.known: dict[tuple[str, ...], Job | str] = {}  # by all choices: the job, or why there is none
         self.plain: dict[tuple[Setup, int], Plain] = {}  # by micro-batch: 1, or 2 for all above
-        self.works: dict[tuple[Setup, int], Work] = {}  # by the plain iteration, and the devices that share it
-        self.whole: dict[tuple[Setup, int, int], Work] = {}  # the same of every kernel
+        self.works: dict[
+            tuple[Setup, int, int], Work
+        ] = {}  # by the plain iteration, the devices that share it or experts
+        self.whole: dict[tuple[Setup, int, int, int], Work] = {}  # the same of every kernel, and by micro-batch
 
     # ------------------------------------------------------------------------------------------------- what can be run
     def job(self, one: Mapping[str, str]) -> Job | None:
@@ -143,11 +146,11 @@ class Asked:
         rates = rates_of(job)
         if rates is None:
             return 0.0
-        setup, parts = plain_setup(job), parts_of(job)
+        setup, parts, experts = plain_setup(job), parts_of(job), (job.split or Split()).expert
         plain = self._plain(setup)
-        work = self.works.get((setup, parts))
+        work = self.works.get((setup, parts, experts))
         if work is None:
-            work = self.works[setup, parts] = arithmetic_of(plain, parts)
+            work = self.works[setup, parts, experts] = arithmetic_of(plain, parts, experts)
         return least_seconds(job, work, plain, rates, shared=shared)
 
     def least_of_all_kernels(self, job: Job) -> float:
@@ -168,16 +171,21 @@ class Asked:
         return several if self.least(alone) >= several else min(several, self._least_at(alone, rates, 1))
 
     def _least_at(self, job: Job, rates: Rates, batch: int) -> float:
-        setup, parts = plain_setup(job, whole=True), cuts_of(job)
+        setup, parts, experts = plain_setup(job, whole=True), cuts_of(job), (job.split or Split()).expert
         plain = self._plain(setup, batch)
-        work = self.whole.get((setup, parts, batch))
+        work = self.whole.get((setup, parts, experts, batch))
         if work is None:
-            work = self.whole[setup, parts, batch] = work_of(plain, parts)
-        return least_seconds(job, work, plain, rates, most=max(1, most_samples(job, self._plain(setup))))
+            work = self.whole[setup, parts, experts, batch] = work_of(plain, parts, experts)
+        return least_seconds(job, work, plain, rates, most=max(1, self._most_samples(job, setup)))
 
     def has_room(self, job: Job) -> bool:
-        """Whether a single sample may have room beside the states."""
-        return most_samples(job, self._plain(plain_setup(job, whole=True))) > 0
+        """Whether the micro-batch, or a single sample, may have room beside the states: the job may fit for certain."""
+        least = min(job.micro_batch_size or 1, MANY)
+        return self._most_samples(job, plain_setup(job, whole=True)) >= least
+
+    def _most_samples(self, job: Job, setup: Setup) -> int:
+        """The largest micro-batch with which a job may fit for certain; `setup` is its plain one."""
+        return most_samples(job, self._plain(setup), certain_bytes(job))
 
     def is_too_large(self, one: Mapping[str, str], job: Job) -> bool:
         """Whether what is alive all the time certainly is more than the device has, whatever is checkpointed."""
@@ -202,15 +210,15 @@ class Asked:
 
     # --------------------------------------------------------------------------------------------------------- answers
     def cell(self, one: Mapping[str, str], job: Job, *, small_first: bool = False) -> Cell | None:
-        """The run of a combination; None: it is certainly too large. Raises InputError where it cannot be answered.
+        """The run of a combination; None: it does not fit for certain. Raises InputError where it cannot be answered.
 
         `small_first` is that of `floor_of`.
         """
         states = self._states(one)
         if states in self.too_large:
             return None
-        floor = floor_of(job, self.session.replays, small_first=small_first)
-        if floor is not None and floor.peak_bytes > floor.usable_bytes:
+        floor = self._floor_above(job, small_first=small_first)
+        if floor is not None:
             if floor.states_bytes > floor.usable_bytes:
                 self.too_large.add(states)
             return None
@@ -245,9 +253,14 @@ class Asked:
             schedules = [schedule for schedule in accumulation.schedules() if schedule.micro_batch_size < largest]
         yield from (at(job, schedule) for schedule in schedules)
 
-    def run(self, one: Mapping[str, str], job: Job) -> Cell:
-        """The run of a job at the one micro-batch that it has."""
-        return self._answered(one, job)
+    def run(self, one: Mapping[str, str], job: Job) -> Cell | None:
+        """The run of a job at the one micro-batch that it has; None: it does not fit for certain."""
+        return None if self._floor_above(job) else self._answered(one, job)
+
+    def _floor_above(self, job: Job, *, small_first: bool = False) -> Floor | None:
+        """What a job needs at least, where it does not fit for certain."""
+        floor = floor_of(job, self.session.replays, small_first=small_first)
+        return None if floor is None or floor.is_met else floor
 
     def is_estimated(self, cell: Cell) -> bool:
         """Whether the allocator of a run was estimated, although the program's is simulated."""
@@ -287,7 +300,7 @@ class Asked:
             return None
 
     def _answered(self, one: Mapping[str, str], job: Job, *, closer_from: int | None = None) -> Cell:
-        return cell_of(one, self.session.brief(job, closer_from=closer_from), self.prices)
+        return cell_of(one, self.session.brief(job, closer_from=closer_from, of_misfits=False), self.prices)
 
 
 def _run_of(cell: Cell) -> tuple[object, ...]:

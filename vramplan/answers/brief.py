@@ -29,14 +29,15 @@ class Brief(NamedTuple):
     run: Run | None  # None where the job does not say how long it trains
 
 
-def brief(job: Job, replays: Replays, *, closer_from: int | None = None) -> Brief:
+def brief(job: Job, replays: Replays, *, closer_from: int | None = None, of_misfits: bool = True) -> Brief:
     """The verdict, the time and the length of a job; the same as the whole answer's. Raises UsageError as it does.
 
-    The largest micro-batch is that of the chosen strategy. `closer_from` is that of `decide`.
+    The largest micro-batch is that of the chosen strategy; without `of_misfits` it is 0 where the job does not fit for
+    certain, as it takes a replay more. `closer_from` is that of `decide`.
     """
     decision = looked_at(chosen_for(job, replays), closer_from, whole_ladder=False)
     judge, rung, judged = decision.judge, decision.choice.rung, decision.judged
-    if not rung.largest_micro_batch_size:
+    if not rung.largest_micro_batch_size and (of_misfits or rung.verdict == FITS):
         largest = judge.largest_micro_batch(rung.placement, rung.schedule.accumulates, judge.limits.device)
         rung = rung._replace(largest_micro_batch_size=largest)
     time, run = None, None

@@ -29,10 +29,11 @@ def searched(
     keys_of: Callable[[Mapping[str, str]], Keys],
     flags_of: Callable[[Mapping[str, str]], str],
     profiles: Sequence[Path] = (),
-    watch: Callable[[int, int], None] = lambda done, of: None,
+    watch: Callable[[int, int, int], None] = lambda done, of, found: None,
     within: float = WITHIN,
 ) -> Search:
-    """Search every combination of `axes` on `devices`. `watch` is told how many of how many are done.
+    """Search every combination of `axes` on `devices`. `watch` is told how many of how many are done, and how many of
+    them fit.
 
     `within`: the part of the rate of the fastest plan by which others may be slower, at least a tenth; what is slower
     is not looked for. Whoever interrupts it gets what was found so far. Raises UsageError for too many combinations.
@@ -45,28 +46,24 @@ def searched(
         raise UsageError(
             f"{walk.combinations:,} combinations are more than {MOST_COMBINATIONS:,}", key="plan", hint=hint
         )
-    found = walk.found
     complete = True
+    ladder: tuple[Bought, ...] = ()
     with asked.session.open():
         try:
-            walk.begin()
-            before = None
-            while before != len(found):  # plans that do not fit after all let slower ones in
-                before = len(found)
-                walk.go(flags_of)
-                found.sort(key=_rank)
-                walk.too_large += _settle(found, asked, _shown)
+            _walk_through(walk, asked, flags_of)
         except KeyboardInterrupt:
             complete = False
-            found.sort(key=_rank)
-        watch(walk.combinations, walk.combinations)
-        ladder = _ladder(found[0], asked) if found else ()
-    least = rate_of(found[0]) * (1 - walk.within) if found else 0.0
-    found = [plan for plan in found if rate_of(plan) >= least]
-    plans = _with_smaller(found, [plan for plan in walk.smaller if rate_of(plan) >= least])
-    if complete:
-        with asked.session.open():
-            _settle(plans, asked, _front)
+        found = sorted(walk.found, key=_rank)
+        watch(walk.combinations, walk.combinations, len(found))
+        least = rate_of(found[0]) * (1 - walk.within) if found else 0.0
+        found = [plan for plan in found if rate_of(plan) >= least]
+        plans = _with_smaller(found, [plan for plan in walk.smaller if rate_of(plan) >= least])
+        try:
+            if complete:
+                _settle(plans, asked, _front)
+            ladder = _ladder(plans[0], asked) if plans else ()
+        except KeyboardInterrupt:
+            complete = False
     front = _front(plans)
     kept = {*range(MOST_PLANS), *front, *(() if not plans else (_simplest(plans),))}
     places = [place for place in range(len(plans)) if place in kept]
@@ -77,7 +74,8 @@ def searched(
         candidates=sum(len(family) * asked.batches(family) for family in families),
         refused=walk.refused,
         too_large=walk.too_large,
-        slower=walk.combinations - walk.refused - walk.too_large - len(found),
+        over_limits=walk.over_limits,
+        slower=walk.combinations - walk.refused - walk.too_large - walk.over_limits - len(found),
         within=walk.within,
         complete=complete,
         fits=len(found),
@@ -87,6 +85,17 @@ def searched(
         front=tuple(at[place] for place in front),
         ladder=ladder,
     )
+
+
+def _walk_through(walk: Walk, asked: Asked, flags_of: Callable[[Mapping[str, str]], str]) -> None:
+    """Look at all combinations that may be looked for, and answer those that a person looks at as `fit` does."""
+    walk.begin()
+    before = None
+    while before != len(walk.found):  # plans that do not fit after all let slower ones in
+        before = len(walk.found)
+        walk.go(flags_of)
+        walk.found.sort(key=_rank)
+        walk.too_large += _settle(walk.found, asked, _shown)
 
 
 def _with_smaller(found: list[Plan], smaller: Sequence[Plan]) -> list[Plan]:
@@ -118,8 +127,9 @@ def _settle(found: list[Plan], asked: Asked, shown: Callable[[Sequence[Plan]], t
         place = next((place for place in shown(found) if not asked.is_settled(found[place].cell)), None)
         if place is None:
             break
-        plan = found.pop(place)
+        plan = found[place]  # which stays there where somebody interrupts
         cell = asked.settled(plan.cell, pinned="--micro-batch" in plan.flags)
+        del found[place]
         if cell is not None and is_plan(cell):
             found.append(plan._replace(cell=cell, is_estimated=False))
             found.sort(key=_rank)

@@ -86,10 +86,10 @@ class Session:
                 return answer(job, no_gpus, self.replays)
             return describe(decide(job, self.replays, whole_ladder=False, closer_from=IN_DOUBT), with_remedies=False)
 
-    def brief(self, job: Job, *, closer_from: int | None = None) -> Brief:
-        """What a comparison shows of a job; `closer_from` as in `answer`. Raises UsageError as it does."""
+    def brief(self, job: Job, *, closer_from: int | None = None, of_misfits: bool = True) -> Brief:
+        """What a comparison shows of a job; the others as in `answers.brief`. Raises UsageError as `answer` does."""
         with self._lock, self.open():
-            return brief(job, self.replays, closer_from=closer_from)
+            return brief(job, self.replays, closer_from=closer_from, of_misfits=of_misfits)
 
     def figures(self, job: AnyJob) -> Figures:
         """The figures that a gate looks at. Raises UsageError as `answer` does."""

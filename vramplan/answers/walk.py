@@ -8,15 +8,18 @@ then its answer. What is left when every bound is below the rates that are looke
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from vramplan.answers.asked import Asked
 from vramplan.answers.candidates import DEGREES, Family, complexity
 from vramplan.errors import InputError
+from vramplan.results import FITS
 from vramplan.results.compared import Cell
 from vramplan.results.plans import Plan
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
+
+MOST_FOLLOWED = 3  # combinations that are answered before all others, until one fits
 
 
 class Waiting(NamedTuple):
@@ -53,14 +56,14 @@ class Walk:
     """One search: what waits, and what was found."""
 
     def __init__(
-        self, asked: Asked, families: Sequence[Family], within: float, watch: Callable[[int, int], None]
+        self, asked: Asked, families: Sequence[Family], within: float, watch: Callable[[int, int, int], None]
     ) -> None:
         self.asked, self.within, self.watch = asked, within, watch
         self.combinations = sum(map(len, families))
         self.families = families
         self.found: list[Plan] = []  # of each combination the fastest
         self.smaller: list[Plan] = []  # at smaller micro-batches
-        self.refused = self.too_large = 0
+        self.refused = self.too_large = self.over_limits = 0
         self.waiting: list[Waiting] = []
         self._came = 0
 
@@ -86,27 +89,43 @@ class Walk:
 
     def go(self, flags_of: Callable[[Mapping[str, str]], str]) -> None:
         """Look at all that may be among the plans that are looked for."""
+        for _ in range(MOST_FOLLOWED):
+            if not self.found:
+                self._follow(flags_of)
         while self.waiting and self.waiting[0].seconds <= self._limit:
-            self.told()
-            waiting = heappop(self.waiting)
-            if isinstance(waiting.one, Family):
-                self._open(waiting.one)
-                continue
-            if isinstance(waiting.one, tuple):
-                for family in waiting.one:
-                    seconds, runnable = self._bounded((family,), self.asked.least_without_sharing)
-                    if runnable:
-                        self._put(max(seconds, waiting.seconds), family)
-                continue
-            assert waiting.job is not None
-            if not waiting.is_close:
-                if not self.asked.has_room(waiting.job):
-                    self.too_large += 1
-                    continue
-                seconds = self.asked.least_of_all_kernels(waiting.job)
-                self._put(max(seconds, waiting.seconds), waiting.one, waiting.job, is_close=True)
-                continue
+            self._look_at(heappop(self.waiting), flags_of)
+
+    def _follow(self, flags_of: Callable[[Mapping[str, str]], str]) -> None:
+        """Go with what may be fastest straight to an answer, so that who interrupts the search early has a plan.
+
+        In the order of their bounds the first answer comes when most of the bounds are there.
+        """
+        beside: list[Waiting] = []
+        while self.waiting:
+            first = heappop(self.waiting)
+            beside += self.waiting
+            self.waiting = []
+            self._look_at(first, flags_of)
+        heapify(beside)
+        self.waiting = beside
+
+    def _look_at(self, waiting: Waiting, flags_of: Callable[[Mapping[str, str]], str]) -> None:
+        """Answer one, or put what comes of it where closer bounds say."""
+        self.told()
+        if isinstance(waiting.one, Family):
+            self._open(waiting.one)
+        elif isinstance(waiting.one, tuple):
+            for family in waiting.one:
+                seconds, runnable = self._bounded((family,), self.asked.least_without_sharing)
+                if runnable:
+                    self._put(max(seconds, waiting.seconds), family)
+        elif waiting.job is not None and waiting.is_close:
             self._answer(waiting.one, waiting.job, flags_of(waiting.one))
+        elif waiting.job is not None and self.asked.has_room(waiting.job):
+            seconds = self.asked.least_of_all_kernels(waiting.job)
+            self._put(max(seconds, waiting.seconds), waiting.one, waiting.job, is_close=True)
+        else:
+            self.too_large += 1
 
     def _answer(self, one: Mapping[str, str], job: Job, flags: str) -> None:
         """Ask for the run of a combination, and for those at smaller micro-batches that may be looked for.
@@ -121,13 +140,10 @@ class Walk:
 
         schedules = self.asked.schedules_of_pipeline(job)
         if schedules:
-            bounds = sorted((self.asked.least_of_all_kernels(at), number, at) for number, at in enumerate(schedules))
-            fast = [at for seconds, _, at in bounds if seconds <= self._limit]
-            plans = [plan(cell) for at in fast if is_plan(cell := self.asked.run(one, at))]
+            plans = [plan(cell) for cell in self._of_pipeline(one, schedules)]
             plans.sort(key=lambda plan: -rate_of(plan))
             self.found += plans[:1]
             self.smaller += plans[1:]
-            self.too_large += not plans and len(fast) == len(schedules)
             return
         try:
             usual = self.asked.cell(one, job, small_first=not self.found)
@@ -135,24 +151,55 @@ class Walk:
             self.refused += 1
             return
         if usual is None or not is_plan(usual):
-            self.too_large += 1
+            self._leave_out([usual])
             return
         self.found.append(plan(usual, is_usual=True))
         for at in self.asked.smaller(job, usual):
             cell = self.asked.run(one, at)
-            if not is_plan(cell) or (cell.samples_per_second or 0.0) * self._limit < 1:
+            if cell is None or not is_plan(cell) or (cell.samples_per_second or 0.0) * self._limit < 1:
                 break
             self.smaller.append(plan(cell))
 
+    def _of_pipeline(self, one: Mapping[str, str], schedules: Sequence[Job]) -> list[Cell]:
+        """The runs of a pipeline that fit, at each micro-batch that may be fast enough, the fastest bound first."""
+        roomy = [at for at in schedules if self.asked.has_room(at)]
+        bounds = sorted((self.asked.least_of_all_kernels(at), number) for number, at in enumerate(roomy))
+        limit = self._limit
+        cells: list[Cell] = []
+        others: list[Cell | None] = []
+        for seconds, number in bounds:
+            if seconds > limit:
+                return cells  # those that are left may fit
+            cell = self.asked.run(one, roomy[number])
+            if cell is not None and is_plan(cell):
+                cells.append(cell)
+                limit = min(limit, self._limit_beside(cell.samples_per_second or 0.0))
+            else:
+                others.append(cell)
+        if not cells:
+            self._leave_out(others)
+        return cells
+
+    def _leave_out(self, runs: Sequence[Cell | None]) -> None:
+        """Count a combination none of whose runs is a plan: one of them fits and breaks a limit, or none fits."""
+        if any(run is not None and run.verdict == FITS for run in runs):
+            self.over_limits += 1
+        else:
+            self.too_large += 1
+
     def told(self) -> None:
         """Say how far the search is."""
-        self.watch(self.refused + self.too_large + len(self.found), self.combinations)
+        found = len(self.found)
+        self.watch(self.refused + self.too_large + self.over_limits + found, self.combinations, found)
 
     @property
     def _limit(self) -> float:
         """Seconds of a sample of the slowest plans that are looked for."""
-        best = max(map(rate_of, self.found), default=0.0)
-        least = best * (1 - self.within)
+        return self._limit_beside(max(map(rate_of, self.found), default=0.0))
+
+    def _limit_beside(self, rate: float) -> float:
+        """The same if `rate` is the fastest."""
+        least = rate * (1 - self.within)
         return 1 / least if least > 0 else float("inf")
 
     def _open(self, family: Family) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.job import on_demand
 from vramplan.job.behaviour import under
-from vramplan.replay.models import hands_groups_on, has_own_core
+from vramplan.replay.models import hands_groups_on, has_own_core, is_own_code
 from vramplan.replay.models.capable import (
     calls_flash,
     flash_takes_windows,
@@ -83,8 +83,9 @@ def attention_of(resolver: Resolver, model: ModelShape | None, gpu: Gpu | None, 
     if given == "math" and grouped and _flash_obstacle(model, gpu, precision) is not None:
         return given
     if given == "math":
-        message = "math is modelled only where nothing else can run: fewer key-value heads than heads, and no flash"
-        resolver.fields.refuse("attention", message, hint="use efficient")
+        if model is not None and not _takes_plain(model):
+            message = f"math is not modelled for {model.code} but where nothing else can run: in groups, without flash"
+            resolver.fields.refuse("attention", message, hint="use efficient")
         return given
     if given == "eager" and model is not None:
         obstacle = no_eager_attention(model.family)
@@ -136,6 +137,8 @@ def within_window(
     them. Where some blocks have one, flash is also what `sdpa` comes to, and its meaning is that.
     """
     window = None if model is None else model.sliding_window
+    if model is not None and attention == "math" and resolver.raw.attention != "math":
+        return model, on_demand.call_by_call(model, sequence_length, resolver.assumptions)
     if model is None or attention != "flash":
         return model, attention
     if model.largest_head_size > LARGEST_FLASH_HEAD:
@@ -164,6 +167,11 @@ def _is_grouped_without_mask(resolver: Resolver, model: ModelShape) -> bool:
     ):
         return False
     return model.key_value_heads < model.attention_heads and hands_groups_on(model.family)
+
+
+def _takes_plain(model: ModelShape) -> bool:
+    """Whether plain operators are in the replay: of Transformers' code, without a bias or a row of all images."""
+    return not is_own_code(model.family) and not model.any_image_size and no_flash_attention(model.family) is None
 
 
 def _of_package(model: ModelShape) -> str | None:

@@ -7,7 +7,7 @@ import re
 from vramplan.catalog.fields import Fields
 from vramplan.engines import FOLDERS, engine_of
 from vramplan.replay.models import ladder_of
-from vramplan.replay.models.capable import divides_scores_in_place, is_hosted, only_kernel_of, selective_strategies
+from vramplan.replay.models.capable import divides_scores_in_place, is_hosted, selective_strategies
 from vramplan.replay.models.parts import holds_outputs
 from vramplan.values.model import ModelShape
 
@@ -52,9 +52,6 @@ def check_selective(fields: Fields, model: ModelShape, strategy: str, attention:
         fields.refuse(
             key, f"{message} the scores that the checkpoint keeps, and in backward divides them again", hint=hint
         )
-    if strategy == "selective-op" and attention == "math" and only_kernel_of(model) is not None:
-        message = f"{strategy} is not modelled with the attention of matrix products that {model.name} falls back to"
-        fields.refuse(key, message, hint="use sqrt, full or every:K")
 
 
 def check_offload(fields: Fields, model: ModelShape) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.catalog.fields import Fields
+from vramplan.replay.models.capable import only_kernel_of
 from vramplan.replay.models.parts import full_blocks
-from vramplan.replay.models.windows import windowed_blocks
+from vramplan.replay.models.windows import reaches_window, windowed_blocks
 from vramplan.replay.operators.attention import LARGEST_FLASH_HEAD
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
@@ -43,6 +44,32 @@ def with_windows(model: ModelShape, sequence_length: int, assumptions: list[Assu
     where = f"but efficient in {windows} of {model.layers} blocks"
     assumptions.append(Assumption("attention", "flash", f"{where}: {why}"))
     return "flash"
+
+
+def call_by_call(model: ModelShape, sequence_length: int, assumptions: list[Assumption]) -> str:
+    """The attention of a job that has plain operators by PyTorch's choice, where some blocks have another kernel.
+
+    Beside the mask of a window that is reached, and of heads that are too large for flash, keys and values are repeated
+    for their query heads, so that the memory-efficient kernel runs (integrations/sdpa_attention.py, use_gqa_in_sdpa).
+    A vision tower has as many key-value heads as heads.
+    """
+    windows = windowed_blocks(model) if reaches_window(model, sequence_length) else 0
+    large = full_blocks(model) if model.largest_head_size > LARGEST_FLASH_HEAD else 0
+    others = windows + large
+    if only_kernel_of(model) is not None or not (others or model.takes_images):
+        return "math"
+    what = [f"the sliding window of {model.sliding_window} tokens is a mask"] * bool(windows)
+    what += [f"heads have {model.full_head_size} elements"] * bool(large)
+    why = f"where {' or '.join(what)}, keys and values are repeated for their heads, which that kernel takes"
+    assumptions[:] = [one for one in assumptions if one.key != "attention" or not one.why.startswith("sdpa")]
+    if others == model.layers and not model.takes_images:
+        assumptions.append(Assumption("attention", "efficient", f"sdpa: {why}"))
+        return "efficient"
+    where = [f"in {others} of {model.layers} blocks"] * bool(others)
+    where += ["in the vision tower"] * model.takes_images
+    said = f"efficient {' and '.join(where)}, math elsewhere{f': {why}' if others else ''}"
+    assumptions.append(Assumption("attention", "sdpa", said))
+    return "sdpa"
 
 
 def with_large_heads(model: ModelShape, assumptions: list[Assumption]) -> None:

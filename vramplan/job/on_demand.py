@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from vramplan.job.galore import check_galore as check_galore
     from vramplan.job.images import image_size_of as image_size_of
     from vramplan.job.images import with_images as with_images
+    from vramplan.job.kernels import call_by_call as call_by_call
     from vramplan.job.kernels import flash_alone as flash_alone
     from vramplan.job.kernels import only_kernel as only_kernel
     from vramplan.job.kernels import with_large_heads as with_large_heads
@@ -95,7 +96,7 @@ MODULES = {
     "vramplan.job.free": ("check_free",),
     "vramplan.job.galore": ("check_galore",),
     "vramplan.job.images": ("image_size_of", "with_images"),
-    "vramplan.job.kernels": ("flash_alone", "only_kernel", "with_large_heads", "with_windows"),
+    "vramplan.job.kernels": ("call_by_call", "flash_alone", "only_kernel", "with_large_heads", "with_windows"),
     "vramplan.job.length": ("length_of",),
     "vramplan.job.liger": ("liger_of",),
     "vramplan.job.machines": ("in_its_machine",),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vramplan.replay.models.part_names import LAYERS
+from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS
 from vramplan.replay.techniques.trained import names_of
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, prec
     assert given is not None
     word, _, number = given.partition(":")
     for key, what in {**BESIDE, **SWITCHES}.items():
-        if not getattr(raw, key):
+        if not getattr(raw, key) or (word != BADAM and _goes_with_lisa(key, raw.frozen)):
             continue
         if word == BADAM and key == "frozen":
             fields.refuse(KEY, f"{given} trains all of its block and nothing else, whatever is frozen", hint=ALONE)
@@ -54,3 +55,12 @@ def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, prec
         return ()
     last = model.layers - trained - 1
     return () if last < 0 else (f"{LAYERS}.0-{last}",)
+
+
+def _goes_with_lisa(key: str, frozen: Sequence[str]) -> bool:
+    """Whether LISA leaves it as it is: it trains whole blocks, so that parts inside of them cannot stay frozen.
+
+    What is in no block keeps the `requires_grad` that it has, and a step in backward runs where gradients come.
+    Source: arXiv:2403.17919; LMFlow, src/lmflow/pipeline/finetuner.py, DynamicLayerActivationCallback.
+    """
+    return key in SWITCHES or (key == "frozen" and set(frozen) <= {EMBEDDINGS, HEAD})

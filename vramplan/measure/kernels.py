@@ -218,7 +218,9 @@ def _aligned(mask: Any) -> Any:
 
 
 def attention_by(kernel: str) -> Callable[..., Any]:
-    """`F.scaled_dot_product_attention` as it is on CUDA when it takes this kernel: flash, efficient or math.
+    """`F.scaled_dot_product_attention` as it is on CUDA when it takes this kernel: flash, efficient, math or sdpa.
+
+    `sdpa` is PyTorch's choice where flash cannot run: the efficient kernel, or plain operators for grouped queries.
 
     Source: aten/src/ATen/native/transformers/attention.cpp, scaled_dot_product_attention: heads that are no multiple of
     eight are padded for flash, and the efficient kernel knows no grouped queries and wants a whole bias. Heads that are
@@ -244,11 +246,15 @@ def attention_by(kernel: str) -> Callable[..., Any]:
             )
         width = query.shape[-1]
         chosen = kernel
-        if width > LARGEST_FLASH_HEAD and key.shape[1] == query.shape[1]:
+        if chosen == "flash" and width > LARGEST_FLASH_HEAD and key.shape[1] == query.shape[1]:
             chosen = "efficient"
+        elif chosen == "sdpa":
+            chosen = "math" if key.shape[1] != query.shape[1] else "efficient"
         scale = 1 / sqrt(width) if scale is None else scale
         with torch.autocast("cuda", enabled=False):
             if chosen == "math":  # an operator of others, each of which is counted
+                if attn_mask is not None:
+                    attn_mask = _numbers(attn_mask, query.dtype)
                 plain = (query, key, value, attn_mask, dropout_p, is_causal, None)
                 return aten._scaled_dot_product_attention_math(*plain, scale=scale, enable_gqa=enable_gqa)[0]
             if chosen == "flash" and query.element_size() == 2 and attn_mask is None:

@@ -48,7 +48,7 @@ def _refused(job: Job, how: str) -> list[tuple[str, str, str]]:
         found.append(("precision", job.precision, f"{', '.join(precisions)}; {own}"))
     if job.optimizer.partition(":")[0] not in OPTIMIZERS:
         found.append(("optimizer", job.optimizer, f"{', '.join(OPTIMIZERS)}; {own}"))
-    attentions = (*ATTENTIONS, "math")
+    attentions = (*ATTENTIONS, "math", "sdpa")
     if job.attention not in attentions:
         found.append(("attention", job.attention, ", ".join(attentions)))
     if job.loss.partition(":")[0] not in LOSSES:

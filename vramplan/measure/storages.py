@@ -17,6 +17,23 @@ from vramplan.replay.recorder import rounded
 ACCUMULATE = 3  # the argument of index_put that says that values are added
 
 
+def _safe_softmax(scores: Any, dim: int, dtype: Any = None) -> Any:
+    """What PyTorch composes of a softmax: it makes the result of rows of minus infinity 0.
+
+    Source: aten/src/ATen/native/transformers/attention.cpp, _safe_softmax.
+    """
+    out = torch.softmax(scores, dim, dtype=dtype)
+    infinity = torch.scalar_tensor(float("-inf"), dtype=out.dtype, device=out.device)
+    masked = scores.eq(infinity)
+    rows = torch.all(masked, dim, keepdim=True)
+    zero = torch.scalar_tensor(0.0, dtype=out.dtype, device=out.device)
+    return torch.where(rows, zero, out)
+
+
+COMPOSED: Mapping[Any, Callable[..., Any]] = {torch.ops.aten._safe_softmax.default: _safe_softmax}
+"""Operators of PyTorch that are others, run one by one, below which no mode looks."""
+
+
 class Storages(TorchDispatchMode):  # type: ignore[misc]
     """Follows every storage that an operator makes on a device, in blocks of 512 bytes as the caching allocator does.
 
@@ -41,7 +58,7 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
         self._stand_ins = stand_ins
         self._inside = 0  # of a library's operator, below the level that takes operators apart
         self._implicit = torch._C.DispatchKey.CompositeImplicitAutograd
-        self._composed = composed  # of a library: run operator by operator, each of which is counted
+        self._composed = {**COMPOSED, **composed}  # the others are of a library; each operator of both is counted
         aten = torch.ops.aten
         # what the engine does in place, but not where any tensor is without data: FunctionsManual.cpp, index_backward
         # and gather_backward

@@ -20,6 +20,7 @@ class PlannerBehaviour:
     """What a program may do differently; a subclass in its folder says what it does."""
 
     unplaced: tuple[str, str] | None = None  # why checkpoints are not placed by size, and what to do instead
+    minds_micro_batches: bool = False  # of a step: a stage of a pipeline holds more for them than for those in flight
     smoothed_loss: str = SMOOTHED  # the loss that smoothed labels make
 
     def optimizer_of(self, job: Job) -> str:

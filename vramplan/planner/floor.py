@@ -10,11 +10,22 @@ from vramplan.values.job import Job
 
 
 class Floor(NamedTuple):
-    """Lower bounds of what the device shows, and what it has."""
+    """Lower bounds of what the device shows and of what is allocated, and what there is room for."""
 
     states_bytes: int  # what is alive all the time, with the context: no matter what is checkpointed
-    peak_bytes: int  # at the smallest micro-batch
+    allocated_bytes: int  # at the smallest micro-batch
     usable_bytes: int
+    certain_bytes: int  # the most that may be allocated, so that the job fits for certain
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the job may fit for certain."""
+        return self.allocated_bytes <= self.certain_bytes
+
+
+def certain_bytes(job: Job) -> int:
+    """The most that a job may have allocated, so that it fits for certain by its estimate."""
+    return Judge(job).limits.high
 
 
 def floor_of(job: Job, replays: Replays, *, small_first: bool = False) -> Floor | None:
@@ -33,13 +44,13 @@ def floor_of(job: Job, replays: Replays, *, small_first: bool = False) -> Floor 
     accumulates = steps is not None and steps > 1
     alone = given == 1 or (given is None and small_first)
     record = judge.record(strategy, accumulates, alone)
-    states = record.static_bytes(1) + judge.outside_bytes
+    states, most = record.static_bytes(1), judge.limits.high
     sharding = job.sharding
     # With ZeRO, no_sync or HSDP a step without accumulation may hold more than one with it.
     free = steps is None and sharding is not None and (sharding.zero or sharding.no_sync or sharding.replicas > 1)
     if free:
-        return Floor(states, states, judge.usable_bytes)
+        return Floor(states + judge.outside_bytes, states, judge.usable_bytes, most)
     least = record.peak_bytes(1 if alone else given or 2)
-    if given is None and not alone and least + judge.outside_bytes > judge.usable_bytes:
+    if given is None and not alone and least > most:
         least = judge.record(strategy, accumulates, True).peak_bytes(1)
-    return Floor(states, least + judge.outside_bytes, judge.usable_bytes)
+    return Floor(states + judge.outside_bytes, least, judge.usable_bytes, most)

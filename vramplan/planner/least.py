@@ -23,6 +23,7 @@ from vramplan.values.parallel import Split
 
 MANY = 1 << 12  # sequences of a micro-batch with which whatever a micro-batch costs at least counts for nothing
 ON_HOST = "optimizer"
+SORTING = ("cat", "split")  # operators that put the tokens of several experts in order
 
 
 class Work(NamedTuple):
@@ -46,8 +47,11 @@ def _weights(plain: Plain, parts: int) -> tuple[int, int, tuple[int, int]]:
     return plain.parameters // parts, plain.reached_parameters // parts, (quantized // parts, packed // parts)
 
 
-def arithmetic_of(plain: Plain, parts: int) -> Work:
-    """The products and the attention of a plain record, and no byte that is moved, divided by `parts` devices."""
+def arithmetic_of(plain: Plain, parts: int, experts: int = 1) -> Work:
+    """The products and the attention of a plain record, and no byte that is moved, divided by `parts` devices.
+
+    `experts`: of the data-parallel devices those that share the experts.
+    """
     found: dict[tuple[str, str, str, int], list[Poly]] = {}
     for one in plain.kernel_classes:
         if one.kind in (PRODUCT, CONVOLUTION, ATTENTION) and one.flops != NOTHING:
@@ -61,28 +65,50 @@ def arithmetic_of(plain: Plain, parts: int) -> Work:
         )
         for (kind, direction, dtype, head), (flops, again) in found.items()
     )
-    return Work(kernels, *_weights(plain, parts))
+    return Work(kernels, *_weights(plain, parts * experts))
 
 
-def work_of(plain: Plain, parts: int) -> Work:
-    """Every kernel of a plain record, divided by `parts` devices, which may share its bytes as well."""
-    if parts == 1:
-        return Work(plain.kernel_classes, *_weights(plain, parts))
-    kernels = tuple(
-        one._replace(
-            launches=0,
-            flops=_part(one.flops, parts),
-            again=_part(one.again, parts),
-            read=_part(one.read, parts),
-            written=_part(one.written, parts),
-        )
-        for one in plain.kernel_classes
+def work_of(plain: Plain, parts: int, experts: int = 1) -> Work:
+    """Every kernel of a plain record, divided by `parts` devices, which may share its bytes as well.
+
+    `experts` is that of `arithmetic_of`: for the tokens of all of them a device has fewer and larger products, and
+    where it has a single expert there is nothing to sort by expert.
+    """
+    kernels = plain.kernel_classes
+    if parts * experts > 1:
+        left = (one for one in kernels if experts == 1 or one.operator not in SORTING)
+        kernels = tuple(_shared(one, parts, experts) for one in left)
+    return Work(kernels, *_weights(plain, parts * experts))
+
+
+def _shared(kernel: Kernel, parts: int, experts: int) -> Kernel:
+    """What one of `parts` devices has of a kernel at least: a stage runs fewer of them, others run smaller ones.
+
+    A larger result leaves less of the device idle, so that of a product counts as whole, as a stage has it. The bytes
+    that it moves are a part all the same. Where experts are shared a product may be so large that none of the device
+    is idle, and it reads no more weights than its part.
+    """
+    if kernel.kind == PRODUCT:
+        moved = _part(_plus(kernel.read, kernel.written), parts * experts)
+        written = kernel.written if experts == 1 else NOTHING
+    else:
+        moved = _part(_plus(kernel.read, kernel.written), parts)
+        written = _part(kernel.written, parts)
+    return kernel._replace(
+        launches=0,
+        flops=_part(kernel.flops, parts),
+        again=_part(kernel.again, parts),
+        read=_plus(moved, written, -1),
+        written=written,
     )
-    return Work(kernels, *_weights(plain, parts))
 
 
 def _part(poly: Poly, parts: int) -> Poly:
     return poly[0] // parts, poly[1] // parts, poly[2] // parts
+
+
+def _plus(one: Poly, other: Poly, times: int = 1) -> Poly:
+    return one[0] + other[0] * times, one[1] + other[1] * times, one[2] + other[2] * times
 
 
 def least_seconds(job: Job, work: Work, plain: Plain, rates: Rates, *, shared: bool = True, most: int = MANY) -> float:
@@ -116,9 +142,9 @@ def _best_schedules(accumulation: Accumulation, stages: int, most: int) -> Itera
     yield from within if stages > 1 else within[:1]
 
 
-def most_samples(job: Job, plain: Plain) -> int:
-    """The largest micro-batch up to `MANY` that may have room; 0 where not even one may."""
-    return min(MANY, samples_within(job, plain, job.usable_bytes))
+def most_samples(job: Job, plain: Plain, limit_bytes: int) -> int:
+    """The largest micro-batch up to `MANY` that may have room within the limit; 0 where not even one may."""
+    return min(MANY, samples_within(job, plain, limit_bytes))
 
 
 def _host_of(job: Job, plain: Plain) -> Host:

@@ -18,7 +18,7 @@ from vramplan.values.parallel import DDP, Split
 
 ROUNDED_BYTES = 1 << 16  # by which rounding each tensor to blocks may move what a sample adds
 HALF_BYTES = 2  # of a weight in the narrowest type that is trained
-WHOLE_WEIGHTS = (DDP, "zero1", "zero2")  # ways to share that leave each device all weights
+WHOLE_WEIGHTS = ("zero1", "zero2")  # ways to share that leave each replica all weights; DDP leaves it all states
 ANY = 1 << 40  # micro-batches that no device has room for
 
 
@@ -67,16 +67,19 @@ def cuts_of(job: Job) -> int:
 
 
 def least_bytes(job: Job, plain: Plain) -> int:
-    """What is alive on the device all the time at least: of states that devices share, each has a part."""
-    devices = job.data_parallel_size * parts_of(job)
-    kind = None if job.sharding is None else job.sharding.kind
-    weights = whole = 0
+    """What is alive on the device all the time at least: of states that devices share, each has a part.
+
+    Where experts are split too, data-parallel devices have other weights, so there nothing counts as held by each.
+    """
+    parts = parts_of(job)
+    kind = None if job.sharding is None or (job.split or Split()).expert > 1 else job.sharding.kind
+    weights = 0
     if "parameters" not in job.offload:
         weights = sum(state.at(1) for state in plain.states if state.category == "weights")
         weights = min(weights, HALF_BYTES * plain.parameters)
-        whole = weights if kind in WHOLE_WEIGHTS and parts_of(job) == 1 else 0
     rest = weights if job.offload else plain.static_bytes
-    return whole + (rest - whole) // devices
+    whole = rest if kind == DDP else weights if kind in WHOLE_WEIGHTS else 0
+    return whole // parts + (rest - whole) // (job.data_parallel_size * parts)
 
 
 def samples_within(job: Job, plain: Plain, limit_bytes: int) -> int:

@@ -121,6 +121,8 @@ def _shards_units(job: Job) -> bool:
 def setup_of_stage(job: Job, strategy: str, accumulates: bool, stage: Stage) -> Setup:
     """The setup of a job with the blocks of a stage alone; a strategy is that of each part of the model."""
     setup = setup_of(job, strategy, accumulates)
+    if not planning_of(job).minds_micro_batches:
+        stage = stage._replace(micro_batches=None)  # so steps that fill the pipeline share a replay
     blocks = stage.parts[0]
     return setup._replace(
         model=job.model._replace(layers=blocks),

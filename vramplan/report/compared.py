@@ -134,7 +134,7 @@ def _columns(answer: Comparison) -> list[Column]:
         *([Column("each", right=True)] if scales else []),
         Column("MFU", right=True, drop=1),
         Column("USD/h", right=True, drop=7),
-        Column("USD/Mtok", right=True),
+        Column("USD/Mtok", right=True, drop=1 if whole else 0),  # the last to go, where the whole run has its cost
         *([Column("takes", right=True), Column("USD", right=True)] if whole else []),
     ]
 

@@ -84,13 +84,17 @@ def summary(answer: Search) -> list[str]:
     if answer.candidates > answer.combinations:
         looked += f", {answer.candidates:,} with their micro-batches"
     near = f"{answer.fits:,} fit" + (f" and are within {answer.within:.0%} of the fastest" if answer.within < 1 else "")
-    others = f"{answer.slower:,} are slower, " if answer.slower else ""
+    left = "are slower" if answer.complete else "are slower or were not looked at"
+    others = f"{answer.slower:,} {left}, " if answer.slower else ""
     refused = f"{answer.refused:,} the program cannot run or are not modelled"
-    said = [f"{looked}: {near}, {others}{answer.too_large:,} do not fit or not for certain, {refused}"]
+    over = f"{answer.over_limits:,} fit and break a deadline or a budget, " if answer.over_limits else ""
+    said = [f"{looked}: {near}, {others}{over}{answer.too_large:,} do not fit or not for certain, {refused}"]
+    if answer.fastest is None and not answer.complete:
+        return ["interrupted: no plan was found up to then", *said]
+    if answer.fastest is None:
+        return [*said, "no plan that fits keeps its limits" if answer.over_limits else "no plan fits"]
     if not answer.complete:
         said.insert(0, "interrupted: this is the best so far")
-    if answer.fastest is None:
-        return [*said, "no plan fits"]
     said.insert(0, f"fastest  {_words(answer.plans[answer.fastest])}")
     if answer.simplest is not None and answer.simplest != answer.fastest:
         said.insert(1, f"simple   {_words(answer.plans[answer.simplest])}")
@@ -103,8 +107,11 @@ def _words(plan: Plan) -> str:
     cell = plan.cell
     rate = f"{cell.tokens_per_second:,.0f} tokens/s" if cell.tokens_per_second is not None else ""
     rate = rate or f"{three(cell.samples_per_second or 0)} samples/s"
-    batch = f"--micro-batch {cell.micro_batch_size} --steps {cell.gradient_accumulation_steps}"
-    return f"{plan.flags} {batch}: {rate}, {text_of(gib_up(cell.device_bytes or 0))} GiB a GPU".strip()
+    words = [plan.flags] if plan.flags else []
+    for option, value in (("--micro-batch", cell.micro_batch_size), ("--steps", cell.gradient_accumulation_steps)):
+        if option not in plan.flags.split():
+            words.append(f"{option} {value}")
+    return f"{' '.join(words)}: {rate}, {text_of(gib_up(cell.device_bytes or 0))} GiB a GPU"
 
 
 def _places(answer: Search) -> list[int]:

@@ -46,6 +46,7 @@ class Search(NamedTuple):
     candidates: int  # with every way to divide the batch of a step into micro-batches
     refused: int  # combinations that the program cannot run, or that are not modelled
     too_large: int
+    over_limits: int  # that fit, and break a deadline or a budget
     slower: int  # than `within` of the fastest for certain, so that they were not looked at, or were left out
     within: float  # the part of the rate of the fastest by which others may be slower
     fits: int  # of which the answer has the fastest, those on the front and the simple one

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.engines.deepspeed.test_zero import partitioned, partly_trained
+from tests.engines.deepspeed.test_zero import partitioned, partly_trained, zero
 from tests.job.configured import job_of
 from vramplan.engines.deepspeed import zero3_gathering, zero3_plan
 from vramplan.engines.deepspeed.zero3_turning import Plan
@@ -87,6 +87,36 @@ def test_so_they_have_where_less_is_trained(setup: Setup, batch: int, reuse: int
     holds(setup, batch, reuse)
 
 
+def test_what_waits_to_go_is_no_parameter_that_nobody_lets_go() -> None:
+    """Found at random: a parameter that is not used again goes when the next module begins, in the block below."""
+    shape = {"name": "r", "family": "roberta", "layers": 17, "hidden_size": 80, "attention_heads": 4}
+    sizes = {"intermediate_size": 240, "vocabulary_size": 1000, "max_positions": 1024}
+    job = job_of({**shape, **sizes}, precision="mixed-fp16", **LARGE)
+    sharding = zero("zero3", 1, bucket=10**7, threshold=500, ahead=30_000)
+    assert sharding.zero is not None
+    setup = setup_of(job, "none", accumulates=False)._replace(
+        segments=(Segment(8, 2, True), stored(1)),
+        sharding=sharding._replace(zero=sharding.zero._replace(max_live_parameters=10_000)),
+        offload=("optimizer", "parameters"),
+    )
+    holds(setup, 2, 1_000)
+
+
+def test_what_is_handed_on_beyond_the_last_block_is_counted_once() -> None:
+    """Found at random: what is gathered two blocks ahead outlives the blocks, which has to be played."""
+    shape = {"name": "r", "family": "roberta", "layers": 10, "hidden_size": 80, "attention_heads": 4}
+    sizes = {"intermediate_size": 320, "vocabulary_size": 64, "max_positions": 1024, "task": "cls"}
+    job = job_of({**shape, **sizes}, precision="mixed-fp16", **{**LARGE, "sequence_length": 20})
+    sharding = zero("zero3", 1, bucket=3_000, threshold=0, ahead=10**6)
+    assert sharding.zero is not None
+    setup = setup_of(job, "none", accumulates=False)._replace(
+        segments=(Segment(10, 1, True),),
+        sharding=sharding._replace(zero=sharding.zero._replace(max_live_parameters=10**5)),
+        offload=("optimizer", "parameters"),
+    )
+    holds(setup, 3, 10**6)
+
+
 def of_70b(strategy: str, **keys: object) -> Setup:
     job = job_of("llama-3-70b", **{**LARGE, "activation_checkpointing": strategy, **keys})
     return setup_of(job, strategy, accumulates=False)
@@ -96,12 +126,13 @@ def events(record: Record) -> int:
     return len(record.events)
 
 
-@pytest.mark.parametrize("strategy", ["none", "full", "every:8"])
-def test_of_a_large_model_few_are_played(strategy: str) -> None:
+@pytest.mark.parametrize(("strategy", "times"), [("none", 4), ("full", 4), ("every:8", 1.4)])
+def test_of_a_large_model_few_are_played(strategy: str, times: float) -> None:
+    """`times`: so many times fewer births and deaths; of ten checkpoints some stand at the ends."""
     setup = of_70b(strategy)
     short, literal = replay(setup, batch=1), replay(setup, batch=1, direct=True)
     assert short.peaks(1) == literal.peaks(1)
-    assert 2 * events(short) < events(literal)
+    assert times * events(short) < events(literal)
 
 
 def test_gradients_of_adapters_wait_over_many_blocks() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import typer
@@ -31,6 +32,7 @@ from vramplan.tuples import NamedTuple
 from vramplan.values.textbook import TextbookJob
 
 RUNTIME, ALL = "runtime", "all"
+BETWEEN_LINES = 0.1  # seconds, of the progress on a terminal
 
 
 def plan(
@@ -76,7 +78,7 @@ def plan(
     opened = open_axes(devices, splits=splits, experts=machines[0].experts, attention=machines[0].attention)
     axes = {flag_of(name): values for name, values in lists.items() if len(values) > 1}
     axes |= {option: values for option, values in opened.items() if parameters[option] not in lists}
-    axes = _without(axes, exclude or [])
+    axes = _without(axes, list(dict.fromkeys(exclude or [])))
     pinned = {name: values[0] for name, values in lists.items() if len(values) == 1}
     data = table.find("parallel.data").parameter
 
@@ -183,15 +185,20 @@ def _without(axes: dict[str, tuple[str, ...]], excluded: list[str]) -> dict[str,
     return axes
 
 
-def _progress(quiet: bool) -> Callable[[int, int], None]:
-    """Says how far the search is, on a terminal alone."""
+def _progress(quiet: bool) -> Callable[[int, int, int], None]:
+    """Says how far the search is, on a terminal alone, and takes the line away when it ends."""
     if quiet or not sys.stderr.isatty():
-        return lambda done, of: None
+        return lambda done, of, found: None
+    said = 0.0
 
-    def show(done: int, of: int) -> None:
-        if done % 10 == 0 or done + 1 == of:
-            end = "\r\x1b[K" if done + 1 == of else ""
-            sys.stderr.write(f"\r{done + 1} of {of} plans{end}")
-            sys.stderr.flush()
+    def show(done: int, of: int, found: int) -> None:
+        nonlocal said
+        now = monotonic()
+        if done < of and now - said < BETWEEN_LINES:
+            return
+        said = now
+        words = f"{done:,} of {of:,} combinations are settled, {found:,} fit" if done < of else ""
+        sys.stderr.write(f"\r{words}\x1b[K")
+        sys.stderr.flush()
 
     return show

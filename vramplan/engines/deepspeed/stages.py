@@ -13,13 +13,23 @@ from vramplan.engines.deepspeed.zero3_drive import Swapped3
 from vramplan.engines.deepspeed.zero3_offload import Offloaded3
 from vramplan.engines.deepspeed.zero3_parameters import HostedParameters3
 from vramplan.engines.deepspeed.zero3_plan import plan_of
-from vramplan.replay.models.modules import Recipe
+from vramplan.replay.models.modules import Recipe, Segment
+from vramplan.replay.models.stacks import split_at
 from vramplan.replay.observers import Accumulation, Trained
 from vramplan.replay.precision import Precision
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.sharding import Way
 from vramplan.replay.techniques import Shards
+
+
+def stacks_of(recipe: Recipe) -> tuple[tuple[Segment, ...], ...]:
+    """The segments of each stack, in the order in which forward comes to them."""
+    found, rest = [], recipe.segments
+    for layers in recipe.shape.stacks:
+        one, rest = split_at(rest, layers)
+        found.append(one)
+    return tuple(found)
 
 
 def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> Shards:
@@ -45,7 +55,7 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
             own_adam=setup.optimizer in ADAM,
         )
         every = tape.unrolled or tape.is_certain
-        plan = None if every else plan_of(order, of_stage_3, recipe.segments, recipe.loss)
+        plan = None if every else plan_of(order, of_stage_3, stacks_of(recipe), recipe.loss)
         if setup.offload:
             drive = setup.sharding.zero.parameter_drive
             if drive is not None:

@@ -16,8 +16,9 @@ from vramplan.tuples import NamedTuple
 
 
 class Blocks(NamedTuple):
-    """The blocks of a model, or its checkpoints of several, each with its parameters one behind the other."""
+    """The blocks of a stack, or its checkpoints of several, each with its parameters one behind the other."""
 
+    stack: int
     firsts: tuple[int, ...]  # the first block of each, and how many there are
     starts: tuple[int, ...]  # the number of the first parameter of each, and the one behind the last
     number: int
@@ -43,13 +44,11 @@ class Blocks(NamedTuple):
         return self.backward[block + 1] if turned else self.forward[block]
 
 
-def blocks_of(order: Order, segments: Sequence[Segment]) -> Blocks | None:
-    """The blocks of a model; None where something comes between their parameters, or between them."""
+def blocks_of(order: Order, segments: Sequence[Segment], stack: int) -> Blocks | None:
+    """The blocks of a stack; None where something comes between their parameters, or between them."""
     numbers: dict[int, list[int]] = {}
     for number, place in enumerate(order.places):
-        if place is not None:
-            if place[0]:
-                return None
+        if place is not None and place[0] == stack:
             numbers.setdefault(place[1], []).append(number)
     each = [*numbers.values()]
     if not each or [*numbers] != [*range(len(each))]:
@@ -57,9 +56,11 @@ def blocks_of(order: Order, segments: Sequence[Segment]) -> Blocks | None:
     if [one for members in each for one in members] != [*range(each[0][0], each[-1][-1] + 1)]:
         return None
     firsts = _firsts(segments)
+    if firsts[-1] != len(each):
+        return None
     count = len(firsts) - 1
     starts = (*(numbers[first][0] for first in firsts[:-1]), each[-1][-1] + 1)
-    blocks = Blocks(firsts, starts, count, (), (), ())
+    blocks = Blocks(stack, firsts, starts, count, (), (), ())
     steps = _steps(order, blocks)
     made, arrivals = (_runs_of(numbers, blocks) for numbers in (order.made, order.arrivals))
     if steps is None or made is None or arrivals is None:

@@ -19,9 +19,13 @@ MOST_PERIOD = 8  # blocks after which the same comes again
 
 
 @lru_cache(maxsize=64)
-def plan_of(order: Order, policy: Policy, segments: tuple[Segment, ...], loss: str) -> Plan:
-    """Which blocks are alike, by a walk over the modules. A loss that uses the head in parts has a plan of its own."""
-    blocks = blocks_of(order, segments)
+def plan_of(order: Order, policy: Policy, stacks: tuple[tuple[Segment, ...], ...], loss: str) -> Plan:
+    """Which blocks of the deepest stack are alike, by a walk over the modules.
+
+    `stacks`: what is stored of each and what is checkpointed. `loss`: one that uses the head in parts has a plan apart.
+    """
+    deepest = max(range(len(stacks)), key=lambda stack: sum(one.times * one.blocks for one in stacks[stack]))
+    blocks = blocks_of(order, stacks[deepest], deepest)
     queued = (0, *accumulate(map(len, order.uses)))
     if blocks is None or blocks.number < 2 * 2:
         return Plan(None, queued, None)
@@ -35,15 +39,17 @@ class Met(NamedTuple):
     inside: list[Any]
     back_before: list[Any]
     back_inside: list[Any]
+    ahead: tuple[int, int]  # blocks of which something is there before they begin, at most: in forward, in backward
 
 
 def _turns(met: Met, count: int) -> Turns | None:
     """The period that spares most blocks, and of these the shortest."""
     best, most = None, 0
+    lowest, highest = 2 + met.ahead[1], count - 1 - met.ahead[0]
     for period in range(1, min(MOST_PERIOD, count // 2) + 1):
-        rows, spared, first = [], 0, 1
-        for block in range(1, count):
-            if block + period < count and _alike(met, block, block + period):
+        rows, spared, first = [], 0, lowest
+        for block in range(lowest, count):
+            if block + period < highest and _alike(met, block, block + period):
                 continue
             end = block - 1 + period
             if end - first >= 2 * period:
@@ -56,7 +62,7 @@ def _turns(met: Met, count: int) -> Turns | None:
 
 
 def _alike(met: Met, one: int, other: int) -> bool:
-    return all(values[one] == values[other] for values in met)
+    return all(values[one] == values[other] for values in met[:-1])
 
 
 class _Nothing:
@@ -88,6 +94,7 @@ class _Walk(Zero3):
         self.blocks, self.queued = blocks, queued
         self.noted: list[Any] = []
         self.start = 0
+        self.distances = [0, 0]
 
     def walked(self) -> Met:
         """What is met in each block."""
@@ -115,11 +122,15 @@ class _Walk(Zero3):
             self._arrived([one for of, one in arrivals if of == block])
             back_inside[block] = (*self._over(block), waits if self.reductions > reductions else None)
         back_before[0] = self._at(-1, turned=True)
-        return Met(before, inside, back_before, back_inside)
+        forward, backward = self.distances
+        return Met(before, inside, back_before, back_inside, (forward, backward))
 
     def _at(self, block: int, *, turned: bool) -> Any:
         self.start = self.blocks.start(block)
         self.noted = []
+        if block in range(1, self.blocks.number - 1):
+            far = [(block - other if turned else other - block) for other in self.ahead(self.blocks)]
+            self.distances[turned] = max(self.distances[turned], *far, 0)
         return self.standing(self.blocks, self.queued, block, turned=turned)
 
     def _over(self, block: int) -> tuple[Any, ...]:

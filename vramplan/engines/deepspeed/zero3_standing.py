@@ -44,8 +44,8 @@ class Standing(Gathering):
         return (
             self.step - blocks.step(block, turned=turned),
             taken - queued[self.step],
-            self.live,
-            frozenset(seen(one for one in self.whole if not self.stays[one])),
+            self.room,
+            frozenset(seen(one for one in self.whole if not (self.stays[one] or self.is_left(one)))),
             frozenset(coming),
             seen(self.leaving),
             frozenset(seen(+self.held)),
@@ -62,7 +62,8 @@ class Standing(Gathering):
         def moved(one: int) -> int:
             return one if blocks.of(one) is None else one + by
 
-        self.whole = {one if self.stays[one] else moved(one): tensor for one, tensor in self.whole.items()}
+        whole = self.whole.items()
+        self.whole = {one if self.stays[one] or self.is_left(one) else moved(one): tensor for one, tensor in whole}
         for handle in {id(handle): handle for handle in self.coming.values()}.values():
             handle.members = tuple(map(moved, handle.members))
             handle.arrived = {moved(one): tensor for one, tensor in handle.arrived.items()}
@@ -72,6 +73,26 @@ class Standing(Gathering):
         self.recomputed = set(map(moved, self.recomputed))
         self.of_leaf = {moved(one): parameter for one, parameter in self.of_leaf.items()}
         self.waiting = {moved(one): parameter for one, parameter in self.waiting.items()}
+
+    def is_left(self, one: int) -> bool:
+        """Whether a whole parameter is not used any more, and nothing lets it go before the end."""
+        steps = self.comes.get(one)
+        used = steps is not None and steps[-1] >= self.step
+        return not (used or one in self.leaving or one in self.recomputed or self.held[one])
+
+    def ahead(self, blocks: Blocks) -> set[int]:
+        """The blocks of which something is there that goes with them.
+
+        What lives longer than the blocks goes once for each that its own stands for: it must not be handed on so far.
+        """
+        there = [one for one in (*self.whole, *self.coming) if not (self.stays[one] or self.is_left(one))]
+        return {block for block in map(blocks.of, there) if block is not None}
+
+    @property
+    def room(self) -> int:
+        """Elements that may be gathered ahead."""
+        zero = self.policy.zero
+        return max(0, min(zero.max_live_parameters - self.live, zero.prefetch_bucket_size))
 
     def waits(self, blocks: Blocks, block: int) -> Hashable:
         """The gradients in the bucket, by the distance from a block."""

@@ -62,6 +62,7 @@ class Turning(Standing):
         # the blocks of a checkpoint of several are played one by one
         self.every_block_of_a_checkpoint = True
         self.is_turned = False  # backward has begun
+        self.stack = -1  # the one that runs, or that ran last
         self.last = -1  # the block that was built last
         self.unit: tuple[int, int, Any] | None = None  # the unit that it is in, its first block, what was there then
         self.jumps: list[tuple[int, int, int]] = []  # first block played, the one behind it, blocks that it stands for
@@ -72,18 +73,21 @@ class Turning(Standing):
     def apart(self) -> list[int]:
         """The blocks that are as no other; without a plan what is there of the next one is different each time."""
         turns = self.turns
-        if turns is None:
+        if turns is None or self.stack != self._blocks.stack:
             return [*range(self.policy.blocks)]
         alike = {block for first, end in turns.rows for block in range(first, end)}
         return [first for block, first in enumerate(self._blocks.firsts[:-1]) if block not in alike]
 
     def turn(self, block: int) -> int:
         """Which one of a period a block is."""
-        return 0 if self.turns is None else self._blocks.at(block) % self.turns.period
+        if self.turns is None or self.stack != self._blocks.stack:
+            return 0
+        return self._blocks.at(block) % self.turns.period
 
     def units(self, make: Any) -> Any:
         """Each block as it is; the walk is told which one it comes to."""
-        if self.turns is None:
+        self.stack += 1
+        if self.turns is None or self.stack != self._blocks.stack:
             return make
 
         def build(number: int) -> Any:
@@ -107,6 +111,8 @@ class Turning(Standing):
                 raise self._not_alike()
             self.jumps.append((first, end, number - end))
             self._skip(first, end, number)
+            if max(self.ahead(self._blocks), default=0) >= self._blocks.number - 1:
+                raise self._not_alike()
         if not repeated:
             self.unit = None
         elif self.unit is None or self.unit[0] != repeated[0][0]:
@@ -149,15 +155,27 @@ class Turning(Standing):
             if block != first - 1 or self._standing(top, turned=True) != self.inside.standing:
                 raise self._not_alike()
             self._gradients(first, end, missing, self.inside)
+            self._left(first, end, missing)
             self.move(blocks, blocks.start(first) - blocks.start(first + missing))
             self.skip(blocks.backward[first] - blocks.backward[first + missing], self._queued)
             self.inside = None
             self.jumps.pop()
+            if min(self.ahead(blocks), default=1) < 1:
+                raise self._not_alike()
         if self.jumps:
             first, end, missing = self.jumps[-1]
             if block is not None and first + missing <= block < end + missing:
                 top = end + missing - 1
                 self.inside = Inside(self._standing(top, turned=True), self.waits(blocks, top), self.reductions)
+
+    def _left(self, first: int, end: int, missing: int) -> None:
+        """What stays whole though it is not used any more, of the blocks that are not played too."""
+        blocks, room = self._blocks, self.room
+        played = range(blocks.start(first + missing), blocks.start(end + missing))
+        left = sum(self.sizes[one] for one in self.whole if one in played and self.is_left(one) and not self.stays[one])
+        self.live += left * (missing // (end - first))
+        if self.room != room:
+            raise self._not_alike()
 
     def _gradients(self, first: int, end: int, missing: int, began: Inside) -> None:
         """What waits in the bucket then: that of blocks that are not played too, or the same after each period."""

@@ -9,6 +9,7 @@ ENGINE = Engine(
     rules=("vramplan.engines.torchtitan.chunked",),
     behaviour={
         "job": "vramplan.engines.torchtitan.job:BEHAVIOUR",
+        "planner": "vramplan.engines.torchtitan.planner:BEHAVIOUR",
         "settings": "vramplan.engines.torchtitan.settings:BEHAVIOUR",
         "time": "vramplan.engines.torchtitan.time:BEHAVIOUR",
     },

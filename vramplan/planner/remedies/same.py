@@ -34,9 +34,9 @@ def _device(base: Job) -> Iterator[Candidate]:
 def _kernels(base: Job) -> Iterator[Candidate]:
     if base.optimizer_implementation == "foreach" and base.optimizer in ("adamw", "adam"):
         yield Candidate({"optimizer_implementation": "fused"}, NOTHING, "none: same arithmetic in one kernel")
-    if base.attention in ("eager", "math") and base.model.attention_heads:
+    if base.attention in ("eager", "math", "sdpa") and base.model.attention_heads:
         words = "none: faster, no attention weights to look at"
-        grouped = base.attention == "math" and base.model.key_value_heads < base.model.attention_heads
+        grouped = base.attention != "eager" and base.model.key_value_heads < base.model.attention_heads
         for kernel in ("flash", "sdpa") if grouped else ("efficient", "flash", "sdpa"):
             yield Candidate({"attention": kernel}, NOTHING, words, "attention")
     if base.hold_outputs:

@@ -73,8 +73,11 @@ def has_own_core(name: str) -> bool:
 
 
 def hands_groups_on(name: str) -> bool:
-    """Whether fewer key-value heads than heads go to PyTorch's attention as they are where there is no mask."""
-    return own(name, "hands_groups_on", False) is True
+    """Whether fewer key-value heads than heads go to PyTorch's attention as they are where there is no mask.
+
+    What is built from a family of Transformers calls the same function, `sdpa_attention_forward`.
+    """
+    return not is_own_code(name) and getattr(family(name), "hands_groups_on", False) is True
 
 
 def scales_logits(name: str) -> bool:

@@ -31,9 +31,9 @@ POSITION_OFFSET = 2  # BartLearnedPositionalEmbedding: rows that stand for no po
 class Attention:
     """BartAttention: of a sequence to itself, or to what the encoder gave."""
 
-    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+    def __init__(self, tape: Tape, recipe: Recipe, *, causal: bool = False) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
-        self.recipe = recipe
+        self.recipe, self.causal = recipe, causal
         self.k_proj = Linear(tape, "k_proj", width, width, dtype, bias=True)
         self.v_proj = Linear(tape, "v_proj", width, width, dtype, bias=True)
         self.q_proj = Linear(tape, "q_proj", width, width, dtype, bias=True)
@@ -61,7 +61,8 @@ class Attention:
         recipe = self.recipe
         if recipe.attention == "eager":
             return eager_attention(query, key, value, mask, recipe.attention_dropout)
-        output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout, mask)
+        p = recipe.attention_dropout
+        output = scaled_dot_product(query, key, value, recipe.attention, p, mask, causal=self.causal)
         return contiguous(transpose(output, 1, 2)), None
 
 
@@ -92,7 +93,7 @@ class Block:
         width = shape.hidden_size
         self.p, self.inner_p = recipe.hidden_dropout, recipe.activation_dropout
         self.mask, self.encoder, self.cross_mask = mask, encoder, cross_mask
-        self.self_attn = Attention(tape, recipe)
+        self.self_attn = Attention(tape, recipe, causal=encoder is not None)
         self.self_attn_layer_norm = LayerNorm(tape, "self_attn_layer_norm", width, dtype)
         if encoder is not None:
             self.encoder_attn = Attention(tape, recipe)

@@ -73,7 +73,8 @@ class SelfAttention:
         recipe = self.recipe
         if recipe.attention == "eager":
             return eager_attention(query, key, value, mask, recipe.attention_dropout)
-        output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout, mask)
+        p = recipe.attention_dropout
+        output = scaled_dot_product(query, key, value, recipe.attention, p, mask, causal=False)
         return contiguous(transpose(output, 1, 2)), None
 
 

@@ -38,6 +38,7 @@ class Tower(NamedTuple):
     activation: str
     attention: str
     attention_dropout: float
+    causal: bool = False
 
 
 def vision_tower(recipe: Recipe) -> Tower:
@@ -72,6 +73,7 @@ def text_tower(recipe: Recipe) -> Tower:
         shape.activation,
         recipe.attention,
         recipe.attention_dropout,
+        causal=True,
     )
 
 
@@ -100,7 +102,9 @@ class Attention:
         if tower.attention == "eager":
             output, weights = eager_attention(queries, keys, values, mask, 1, tower.attention_dropout)
         else:
-            output = scaled_dot_product(queries, keys, values, tower.attention, tower.attention_dropout)
+            output = scaled_dot_product(
+                queries, keys, values, tower.attention, tower.attention_dropout, causal=tower.causal
+            )
             output = contiguous(transpose(output, 1, 2))
         output = contiguous(view(output, (batch, length, width)))
         output = self.out_proj(output)

@@ -17,6 +17,8 @@ def attend(
     value: Tensor,
     mask: Tensor | None,
     position_ids: Tensor | None = None,
+    *,
+    causal: bool = True,
 ) -> Context:
     """The result [B, S, a, d] and, of eager attention, the weights; a checkpoint if the job recomputes the core.
 
@@ -28,7 +30,8 @@ def attend(
             groups = recipe.shape.attention_heads // recipe.shape.key_value_heads
             return eager_attention(query, key, value, mask, groups, recipe.attention_dropout)
         if mask is None and key.shape[-1] <= LARGEST_FLASH_HEAD:
-            output = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
+            p = recipe.attention_dropout
+            output = scaled_dot_product(query, key, value, recipe.attention, p, causal=causal)
         else:
             output = fused_attention(query, key, value, mask, recipe)
         return contiguous(transpose(output, 1, 2)), None

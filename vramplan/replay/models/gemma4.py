@@ -76,7 +76,7 @@ def recipe_of_kind(recipe: Recipe, *, full: bool) -> Recipe:
         return recipe
     heads, size = shape.full_key_value_heads or shape.key_value_heads, shape.full_head_size or shape.head_size
     attention = recipe.attention
-    if attention in ("flash", "math") and size > LARGEST_FLASH_HEAD:
+    if attention == "flash" and size > LARGEST_FLASH_HEAD:
         attention = "efficient"
     return recipe._replace(attention=attention, shape=shape._replace(key_value_heads=heads, head_size=size))
 
@@ -171,6 +171,13 @@ class Block:
         self.layer_scalar = tape.constant((1,), tape.role(Sharding).buffer_dtype or dtype, False)
 
     def __call__(self, hidden: Tensor) -> Tensor:
+        with Outer(
+            hidden
+        ):  # the scale at its end is an operator of the block itself, for which a checkpoint runs again
+            return self.forward(hidden)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Gemma4TextDecoderLayer.forward."""
         residual = hidden
         hidden = self.input_layernorm(hidden)
         _beside: object

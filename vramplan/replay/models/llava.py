@@ -59,6 +59,7 @@ class Llava:
     """LlavaForConditionalGeneration, with its loss."""
 
     block_lists = ("vision_tower.encoder.layers", "vision_tower.encoder.layers", "language_model.layers")
+    hands_groups_on = True  # of the text: `use_gqa_in_sdpa`
     equal_blocks = False  # there are several stacks of them
     may_miss_adapter = True
 

@@ -14,6 +14,7 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.llama import Rotary, apply_rotary
 from vramplan.replay.models.modules import ACTIVATIONS, Linear, Recipe, RMSNorm, Segment
 from vramplan.replay.models.part_names import EMBEDDINGS
+from vramplan.replay.observers import Outer
 from vramplan.replay.operators.attention import efficient
 from vramplan.replay.operators.convolution import conv2d
 from vramplan.replay.operators.elementwise import add, dropout, mul, mul_scalar
@@ -131,7 +132,12 @@ class VisionModel:
         self.ln_pre = RMSNorm(tape, "ln_pre", width, dtype)
 
     def __call__(self, pixel_values: Tensor, segments: tuple[Segment, ...]) -> Tensor:
-        """The last hidden state [1, N, H]."""
+        """The last hidden state [1, N, H]; the code asks for the element type of the patches' weight."""
+        with Outer(pixel_values, read=(self.patch_conv,)):
+            return self.forward(pixel_values, segments)
+
+    def forward(self, pixel_values: Tensor, segments: tuple[Segment, ...]) -> Tensor:
+        """PixtralVisionModel.forward."""
         tape, recipe = self.tape, self.recipe
         _patch_embeds = tape.looked_up(conv2d(pixel_values, self.patch_conv, stride=self.patch))
         row = rows_of_images(_patch_embeds)

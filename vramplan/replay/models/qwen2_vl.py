@@ -91,7 +91,7 @@ class VisionAttention:
         attention = self.recipe.attention
         if attention == "eager":
             return eager_attention(query, key, value, None, 1, 0.0)[0]
-        output = scaled_dot_product(query, key, value, attention, 0.0)
+        output = scaled_dot_product(query, key, value, attention, 0.0, causal=False)
         return contiguous(transpose(output, 1, 2))
 
 
@@ -219,6 +219,7 @@ class Qwen2VL:
     """Qwen2VLForConditionalGeneration, with its loss."""
 
     block_lists = ("visual.blocks", "language_model.layers")
+    hands_groups_on = True  # of the text: `use_gqa_in_sdpa`
     equal_blocks = False  # there are two stacks of them
     takes_padding = True
     head_losses = ("chunked:N", "fused")

@@ -37,7 +37,7 @@ class Attention:
         query = transpose(view(self.q_proj(hidden), heads), 1, 2)
         key = transpose(view(self.k_proj(hidden), heads), 1, 2)
         value = transpose(view(self.v_proj(hidden), heads), 1, 2)
-        output, weights = attend(recipe, query, key, value, None)
+        output, weights = attend(recipe, query, key, value, None, causal=False)
         output = contiguous(view(output, (batch, length, width)))
         output = self.o_proj(output)
         return output, weights

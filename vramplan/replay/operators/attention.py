@@ -25,11 +25,20 @@ EFFICIENT_ROWS, EFFICIENT_LSE = 64, 32  # mem_eff_attention kernel_backward.h; a
 
 
 def scaled_dot_product(
-    q: Tensor, k: Tensor, v: Tensor, backend: str, dropout_p: float, mask: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    backend: str,
+    dropout_p: float,
+    mask: Tensor | None = None,
+    *,
+    causal: bool = True,
 ) -> Tensor:
     """`F.scaled_dot_product_attention` as the named backend runs it; [B, a, S, d].
 
-    With a mask the backend is not asked: flash takes none.
+    With a mask flash is not asked, as it takes none, and `sdpa` is the memory-efficient kernel; without one `sdpa` is
+    what PyTorch is left with where fewer key-value heads than heads come in, plain operators.
+    `causal` is whether a token sees earlier ones alone, where there is no mask to say so.
 
     The scores [B, a, S, S] are never stored: fused kernels make them again in backward.
     Flash pads the head size to a multiple of 8; the memory-efficient kernel gets a copy of each key and value head for
@@ -37,12 +46,13 @@ def scaled_dot_product(
     Source: aten/src/ATen/native/transformers/attention.cpp, scaled_dot_product_attention.
     """
     q, k, v = autocast_half(q), autocast_half(k), autocast_half(v)
+    if backend == "math" or (backend == "sdpa" and mask is None and k.shape[1] != q.shape[1]):
+        from vramplan.replay.operators.masked_attention import additive_mask, unfused_attention
+
+        added = None if mask is None else additive_mask(autocast_half(mask), q.dtype)
+        return unfused_attention(q, k, v, added, dropout_p, causal=causal)
     if mask is not None:
         return masked_attention(q, k, v, mask, dropout_p)
-    if backend == "math":
-        from vramplan.replay.operators.masked_attention import unfused_attention
-
-        return unfused_attention(q, k, v, None, dropout_p)
     del dropout_p  # fused kernels redraw the dropout in backward from a seed: it costs no memory
     head = q.shape[3]
     if backend == "flash":

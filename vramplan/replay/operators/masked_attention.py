@@ -6,7 +6,7 @@ takes fewer key-value heads than heads without `enable_gqa`: then it is matrix p
 
 from __future__ import annotations
 
-from vramplan.replay.operators.elementwise import dropout, mul_scalar
+from vramplan.replay.operators.elementwise import add, dropout, mul_scalar
 from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import Grads, autocast_half, expand, repeat_interleave, to, transpose
 from vramplan.replay.recorder import Saved
@@ -53,11 +53,14 @@ def broadcast_matmul(a: Tensor, b: Tensor) -> Tensor:
     return matmul(a, expand(b, (*a.shape[:2], *b.shape[2:])))
 
 
-def unfused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float) -> Tensor:
+def unfused_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float, *, causal: bool = True
+) -> Tensor:
     """`scaled_dot_product_attention` without a kernel of its own: products, mask and softmax, in fp32 whatever q is.
 
-    Without a mask it is causal, makes the triangle itself, and repeats keys and values for the queries of their group.
-    With one there is a single key-value head, which the product expands.
+    Without a mask it repeats keys and values for the queries of their group, and where it is causal and there is more
+    than one query, it makes the triangle itself.
+    With one there is a key-value head for each head, or a single one, which the product expands.
     Its locals live until it returns; so does a copy of the probabilities in the dtype of q, its second result.
     Source: aten/src/ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math.
     """
@@ -67,10 +70,13 @@ def unfused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop
     query = mul_scalar(query_acc)
     key, value = key_acc, value_acc
     if mask is None:
-        _triangle = triangle(q)
+        mask = triangle(q) if causal and q.shape[2] > 1 else None
         groups = q.shape[1] // k.shape[1]
-        key, value = repeat_interleave(key_acc, groups), repeat_interleave(value_acc, groups)
-    scores = broadcast_matmul(query, mul_scalar(transpose(key, -2, -1)))  # the mask is added in place
+        if groups > 1:
+            key, value = repeat_interleave(key_acc, groups), repeat_interleave(value_acc, groups)
+    scores = broadcast_matmul(query, mul_scalar(transpose(key, -2, -1)))
+    if mask is not None and tape.selective:
+        scores = add(scores, mask)  # elsewhere in place (areAnyTensorSubclassLike: a checkpoint follows the operators)
     scores = safe_softmax(scores)
     scores = dropout(scores, dropout_p)
     _weights = to(scores, dtype)
