@@ -65,7 +65,7 @@ def test_a_name_that_says_its_shape_is_taken_and_told(repository: str, profile: 
     "repository",
     [
         *("Qwen/Qwen2.5-Omni-7B", "me/llama-3-8b-and-more", "google/gemma-3n-E4B-it", "me/llava-llama-3-8b"),
-        *("me/OpenR1-Qwen-7B-2", "microsoft/Phi-4-multimodal-instruct", "Qwen/Qwen3.5-122B-A10B"),
+        *("me/OpenR1-Qwen-7B-2", "microsoft/Phi-4-multimodal-instruct", "Qwen/Qwen3.5-1200B-A10B"),
     ],
 )
 def test_a_name_that_may_be_of_another_shape_is_not(repository: str) -> None:
