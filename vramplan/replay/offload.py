@@ -8,7 +8,7 @@ from typing import Any
 from vramplan.replay.observers import Observer
 from vramplan.replay.operators.ragged import PLAYED
 from vramplan.replay.record import Record
-from vramplan.replay.recorder import Saved, Tape
+from vramplan.replay.recorder import Saved, Tape, rounded
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import SQUARED, DType, Shape, Tensor
 from vramplan.tuples import NamedTuple
