@@ -43,15 +43,17 @@ class Unseen:
 
     `unjoined` are storages that take no freed block, where none before them was as large. `summed` has the two
     gradients that met of each sum. `turned` has, of what a convolution makes, the bytes of the
-    copies in another layout that its kernel takes meanwhile: fixed ones, and those for each sample.
+    copies in another layout that its kernel takes meanwhile: fixed ones, and those for each sample. `rows` has the
+    bytes of what one row of all samples has, at a micro-batch, before they are rounded.
     """
 
-    __slots__ = ("summed", "turned", "unjoined")
+    __slots__ = ("rows", "summed", "turned", "unjoined")
 
     def __init__(self) -> None:
         self.unjoined: set[int] = set()
         self.summed: dict[int, tuple[int | None, int | None]] = {}
         self.turned: dict[int, tuple[int, int]] = {}
+        self.rows: dict[int, Callable[[int], int]] = {}
 
 
 class Ledger:
@@ -78,7 +80,6 @@ class Ledger:
         self.categories: list[str] = []  # the component that it is counted under
         # of some storages
         self.sized: dict[int, Callable[[int], int]] = {}  # the rare sizes that are functions of the batch, not affine
-        self.rows: dict[int, Callable[[int], int]] = {}  # of them, those of one row of all samples: bytes, unrounded
         self.not_affine: set[int] = set()  # those of them that no line approximates
         self.elsewhere: set[int] = set()  # allocated on another stream than the model runs on
         self.unseen = Unseen()

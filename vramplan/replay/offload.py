@@ -61,9 +61,10 @@ def to_host(tape: Tape, host: list[HostTensor], tensors: Saved) -> list[Any]:
             gone.append(tuple(to_host(tape, host, x)))
             continue
         index = -1 if x.storage is None else x.storage.index
-        if index in tape.rows or (x.batched == SQUARED and index >= 0):  # some are empty at some micro-batches
-            sized = tape.rows.get(index) or tape.sized.get(index)
-            host.append(HostTensor(0 if index in tape.rows else tape.fixed[index], 0, tape.copies, sized=sized))
+        of_row = tape.unseen.rows.get(index)
+        if of_row is not None or (x.batched == SQUARED and index >= 0):  # some are empty at some micro-batches
+            sized = of_row or tape.sized.get(index)
+            host.append(HostTensor(0 if of_row else tape.fixed[index], 0, tape.copies, sized=sized))
             gone.append(Away(tape, x.shape, x.dtype, x.batched, x.node, host[-1]))
             continue
         size = x.dtype.itemsize

@@ -198,7 +198,7 @@ def _resize_row(tape: Tape, index: int, size: Callable[[int], int]) -> None:
     """Give a storage the bytes that a row of so many samples has, which are not as many times those of one."""
     if not tape.direct:
         tape.resize(index, 0, size(tape.batch) // tape.batch, lambda samples: rounded(size(samples)))
-        tape.rows[index] = size
+        tape.unseen.rows[index] = size
 
 
 def _again(node: object, kept: tuple[Tensor, ...]) -> Tensor:
