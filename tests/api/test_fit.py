@@ -45,7 +45,7 @@ def from_options(keys: Mapping[str, Any], *more: str) -> Any:
 # The same answer
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("keys", JOBS, ids=lambda keys: f"{keys['model']} on {keys['gpu']}")
 def test_to_dict_is_the_json_document(keys: dict[str, Any]) -> None:
     assert fit(Job(**keys)).to_dict() == from_options(keys)
@@ -174,7 +174,7 @@ def test_a_changed_document_does_not_change_the_result(result: FitResult) -> Non
     assert result == fit(**JOBS[1])
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 # made in the test: every process that runs some of the tests collects all
 @pytest.mark.parametrize("make", [partial(Job, **JOBS[2]), *(partial(fit, **keys) for keys in JOBS)])
 def test_values_are_equal_hashed_copied_and_pickled(make: Callable[[], Any]) -> None:

@@ -189,7 +189,7 @@ def test_a_file_of_another_folder_is_another(
     assert found == [17, 29, 17]
 
 
-@pytest.mark.sweep(12)
+@pytest.mark.sweep(24)
 @pytest.mark.parametrize("path", sorted((SHIPPED / "gpus").glob("*.yaml"))[::12], ids=lambda path: path.stem)
 def test_what_is_kept_is_what_the_file_says_after_it_was_used(path: Path) -> None:
     with reading.opened(reading.Files()):

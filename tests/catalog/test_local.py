@@ -315,7 +315,7 @@ GARBAGE = [
 ]
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("name", ["nvidia-smi", "rocm-smi", "amd-smi"])
 @pytest.mark.parametrize("text", GARBAGE, ids=lambda text: repr(text[:20]))
 def test_garbage_is_a_clean_error(tool: Tool, name: str, text: str) -> None:

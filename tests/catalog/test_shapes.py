@@ -1035,6 +1035,7 @@ def test_switches_that_are_off_are_no_technique() -> None:
 counts = st.integers(1, 2**40)
 
 
+@pytest.mark.sweep(2)
 @given(
     st.fixed_dictionaries(
         {"family": st.sampled_from([*MODEL_TYPES, "neox", "mt5", "x"])},

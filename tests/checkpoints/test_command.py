@@ -95,7 +95,7 @@ def test_the_textbook_beside_the_curve() -> None:
     assert four["textbook_bytes"] == none - 12 * block + 7 * block
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @settings(deadline=None, max_examples=13)
 @given(jobs(), st.integers(0, 100))
 @example(
@@ -222,7 +222,7 @@ def test_the_forms_agree() -> None:
     assert json.loads(rendered("json")) == document
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 120])
 def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
     from vramplan.report.checkpoints import text

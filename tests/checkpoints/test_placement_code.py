@@ -31,7 +31,7 @@ def constants(text: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(deadline=None, max_examples=20)
 @given(jobs())
 def test_the_code_says_the_segments_of_the_answer(raw: dict[str, Any]) -> None:
@@ -46,7 +46,7 @@ def test_the_code_says_the_segments_of_the_answer(raw: dict[str, Any]) -> None:
     compile(python(code), "placement.py", "exec")
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(deadline=None, max_examples=20)
 @given(jobs(), st.sampled_from(["sqrt", "every:2", "full"]))
 def test_what_is_recommended_as_code_is_written_as_the_note_says(raw: dict[str, Any], strategy: str) -> None:

@@ -48,7 +48,7 @@ PLACES = {
 }
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("content", CONTENTS)
 def test_a_file_that_says_nothing_is_2_with_its_name(content: str, place: str, tmp_path: Path) -> None:

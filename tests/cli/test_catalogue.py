@@ -112,7 +112,7 @@ def test_the_lists_show_every_row() -> None:
         assert [line.split()[0] for line in lines[1:]] == list(names)
 
 
-@pytest.mark.sweep(10)
+@pytest.mark.sweep(20)
 @pytest.mark.parametrize(("kind", "name"), [*(("gpus", name) for name in GPUS), *(("models", name) for name in MODELS)])
 def test_every_field_has_a_value_with_unit_and_source_or_a_reason(kind: str, name: str) -> None:
     document = valid(
@@ -157,7 +157,7 @@ def test_names_and_aliases_are_unique(profiles: dict[str, Profile]) -> None:
     assert len(names) == len({name.lower() for name in names})
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize(
     ("word", "name"),
     [
@@ -188,7 +188,7 @@ def test_every_amd_card_says_what_rocm_changes() -> None:
     assert any("ROCm" in warning for warning in warnings)
 
 
-@pytest.mark.sweep(10)
+@pytest.mark.sweep(20)
 @pytest.mark.parametrize("name", GPUS)
 def test_every_gpu_can_be_planned_for_by_its_name_and_by_its_aliases(name: str) -> None:
     profile = GPUS[name]
@@ -197,7 +197,7 @@ def test_every_gpu_can_be_planned_for_by_its_name_and_by_its_aliases(name: str) 
     assert answer(build_job({"model": "bert-tiny", "gpu": name})).verdict == "fits"
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.closed_form
 @pytest.mark.parametrize("name", MODELS)
 def test_the_counted_parameters_of_every_model_are_the_declared_ones(name: str) -> None:

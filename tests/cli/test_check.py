@@ -27,7 +27,7 @@ def document(ran: Ran) -> Any:
     return valid("check", ran.document)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("strict", [False, True], ids=["lenient", "strict"])
 @pytest.mark.parametrize(
     ("job", "expect", "code", "strict_code"),

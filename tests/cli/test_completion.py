@@ -237,7 +237,7 @@ def test_what_is_wrong_is_never_offered() -> None:
     assert "no such directory" in done.stderr
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(
     "line",
     [("fit", "--gpu", "["), ("fit", "--profiles", "/no", "-g", "a/b"), ("check", "a", "b"), ("x", "y"), ()],

@@ -42,7 +42,7 @@ BAD_INPUT = {
 }
 
 
-@pytest.mark.sweep(32)
+@pytest.mark.sweep(64)
 @pytest.mark.parametrize("output", FORMATS)
 @pytest.mark.parametrize("strict", [False, True], ids=["lenient", "strict"])
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_the_verdict_decides_the_exit_code_in_every_format(
         assert ran.out.removeprefix("## ").startswith(verdict.upper().replace("-", " "))
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("output", FORMATS)
 @pytest.mark.parametrize("words", BAD_INPUT.values(), ids=BAD_INPUT.keys())
 def test_bad_input_is_2_in_every_format(words: tuple[str, ...], output: str) -> None:

@@ -45,7 +45,7 @@ def read_back(name: str, text: str) -> Any:
     return text
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("name", OF_CHECK)
 @pytest.mark.parametrize(
     ("job", "code", "strict_code"),
@@ -66,7 +66,7 @@ def test_the_exit_code_of_a_gate_is_that_of_every_format(
         assert (printed.code, printed.out) == (wanted, "1\n")
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("name", EVERYWHERE)
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_command_has_every_format(words: tuple[str, ...], name: str) -> None:
@@ -76,7 +76,7 @@ def test_every_command_has_every_format(words: tuple[str, ...], name: str) -> No
     assert read_back(name, ran.out)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("name", EVERYWHERE)
 def test_a_validation_has_every_format(name: str, tmp_path: Path) -> None:
     measured = {"measured": {"peak_bytes": 29190941696, "metric": "allocated", "outcome": "fits"}}

@@ -103,7 +103,7 @@ def test_filters_that_leave_nothing_are_valid_too() -> None:
     assert valid("models", run("models", "--name", "nothing", "--format", "json").document)["models"] == []
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(deadline=None, max_examples=8)
 @given(raw=jobs())
 def test_a_resolved_job_from_a_file_fed_back_in_gives_the_same_answer(raw: dict[str, Any], folder: Path) -> None:
@@ -141,7 +141,7 @@ def option_lists(draw: st.DrawFn) -> list[str]:
     return words
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @settings(deadline=None, max_examples=9)
 @given(words=option_lists())
 def test_a_resolved_job_from_options_fed_back_in_gives_the_same_answer(words: list[str], folder: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_resolved_job_from_options_fed_back_in_gives_the_same_answer(words: li
     same(first, fit(*again))
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @settings(deadline=None, max_examples=8)
 @given(words=option_lists())
 @example(words=["-m", "smollm-135m", "-g", "v100", "--optimizer", "adamw", "--checkpointing", "selective-op"])

@@ -98,7 +98,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     return words + (["--format", "json"] if draw(st.booleans()) else [])
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @settings(deadline=None, max_examples=21, suppress_health_check=[HealthCheck.too_slow])
 @given(command_lines())
 @example(["fit", "-m", "bert-tiny", "-g", "v100", "--micro-batch", "9" * 30, "--format", "json"])
@@ -113,7 +113,7 @@ def test_any_command_line_is_answered_or_refused(words: list[str]) -> None:
     judge(words)
 
 
-@pytest.mark.sweep(24)
+@pytest.mark.sweep(48)
 @pytest.mark.parametrize("number", NUMBERS)
 def test_any_number_is_answered_or_refused(number: str) -> None:
     options = ("--seq", "--micro-batch", "--global-batch", "--steps", "--dropout", "--gpus", "--reserve", "--rank")
@@ -185,7 +185,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(deadline=None, max_examples=24, suppress_health_check=[HealthCheck.too_slow])
 @given(mutated(), st.sampled_from(["check", "validate"]))
 @example(TEXT.encode(), "check")
@@ -211,7 +211,7 @@ JUNK = st.one_of(
 )
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(deadline=None, max_examples=24, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(st.sampled_from(PLACES), JUNK), min_size=1, max_size=3), st.sampled_from(["check", "validate"])
@@ -248,7 +248,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("configs")
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @settings(deadline=None, max_examples=18)
 @given(
     config=st.dictionaries(

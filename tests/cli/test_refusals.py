@@ -75,7 +75,7 @@ def test_what_is_not_modelled_is_named(options: str, named: tuple[str, str]) -> 
     assert "model" in problem["message"] or "textbook" in problem["message"]
 
 
-@pytest.mark.sweep(9)
+@pytest.mark.sweep(18)
 @pytest.mark.parametrize(
     ("options", "same_as"),
     [

@@ -163,7 +163,7 @@ def terminal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     opened.close()
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(("keys", "line"), TYPED, ids=[line for _, line in TYPED])
 def test_tab_at_a_terminal(terminal: Terminal, keys: str, line: str) -> None:
     # some shells take the slash behind a folder away again when the line is entered

@@ -35,7 +35,7 @@ def refused(*words: str) -> str:
     return ran.err
 
 
-@pytest.mark.sweep(12)
+@pytest.mark.sweep(24)
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [

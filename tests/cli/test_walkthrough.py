@@ -91,7 +91,7 @@ CASES = {
 }
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("words", CASES.values(), ids=CASES)
 def test_any_model_and_gpu(words: tuple[object, ...]) -> None:
     answer = walk(*words)

@@ -512,6 +512,7 @@ _ODD = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.closed_form
 @given(data=st.data())
 def test_any_values_give_a_job_or_problems(data: st.DataObject) -> None:

@@ -38,7 +38,7 @@ def again(ran: Ran, text: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.sweep(9)
+@pytest.mark.sweep(18)
 @pytest.mark.parametrize(("name", "words"), SOME, ids=IDS)
 def test_the_command_in_the_file_has_the_job_and_the_bytes_again(
     name: str, words: tuple[str, ...], tmp_path: Path
@@ -85,7 +85,7 @@ def test_json_has_its_launch_command_on_standard_error() -> None:
     assert "note: launch: deepspeed --num_gpus 8" in ran.err
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize(
     ("name", "words", "said"),
     [

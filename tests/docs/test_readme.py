@@ -165,7 +165,7 @@ def test_a_transcript_of_readme_is_what_the_program_prints(
     check(session, tmp_path, monkeypatch)
 
 
-@pytest.mark.sweep(24)
+@pytest.mark.sweep(48)
 @pytest.mark.snapshot
 @pytest.mark.parametrize("session", OF_DOCS, ids=named)
 def test_a_transcript_is_what_the_program_prints(

@@ -73,7 +73,7 @@ def setups(draw: st.DrawFn) -> Setup:
     )
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(deadline=None, max_examples=22)
 @given(setups(), st.integers(1, 6))
 def test_the_quick_replay_is_that_of_every_block(setup: Setup, batch: int) -> None:
@@ -153,7 +153,7 @@ def test_checkpoints_of_views_become_one() -> None:
     assert compiled_segments("llama", segments) == segments
 
 
-@pytest.mark.sweep(24)
+@pytest.mark.sweep(48)
 @pytest.mark.parametrize("technique", [{"compile": True}, {"precision": "fp8"}], ids=["compile", "fp8"])
 @pytest.mark.parametrize("model_type", FAMILY_OF)
 def test_the_quick_replay_of_every_model_type(model_type: str, technique: dict[str, object]) -> None:

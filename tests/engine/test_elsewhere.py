@@ -48,6 +48,7 @@ def whole(setup: Setup) -> Setup | None:
     return setup
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(beyond=True), BATCHES)
 @example(ONE_CHECKPOINT_STEPPED_IN_BACKWARD, 1)
@@ -65,6 +66,7 @@ def test_a_reentrant_checkpoint_computes_everything_again(drawn: Setup, batch: i
         assert record.events == plain.events
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(beyond=True), BATCHES)
 @example(plain(IN_ONE_ROW, precision="mixed-fp16", sequence_length=5, image_size=16), 3)
@@ -85,6 +87,7 @@ def test_what_is_on_the_host_is_not_on_the_device(drawn: Setup, batch: int) -> N
     assert held >= plain.saved_bytes(batch) - record.saved_bytes(batch) - 512 * sum(one.copies for one in record.host)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(beyond=True), BATCHES)
 def test_inputs_of_checkpoints_go_to_the_host(drawn: Setup, batch: int) -> None:

@@ -84,7 +84,7 @@ def test_the_states_of_half_gradients_are_those_of_the_paper(rank: int) -> None:
     assert states_of(half) == expected
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.closed_form
 @DRAWS
 @given(setups(), BATCHES, RANKS, RANKS)

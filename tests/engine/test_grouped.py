@@ -19,7 +19,7 @@ def grouped(of: str, **fields: object) -> Setup:
     return setup(shape, attention="math", sequence_length=LENGTH)._replace(**fields)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.contract
 @pytest.mark.parametrize("keeps", ["all", "none", MATMULS, ALTERNATE_MATMULS])
 @pytest.mark.parametrize("precision", ["fp32", "amp-fp16", "pure-bf16"])

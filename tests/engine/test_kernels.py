@@ -53,7 +53,7 @@ ROW = setup(IN_ONE_ROW, sequence_length=5, attention="efficient", optimizer_impl
 """Its operations grow with the square of the micro-batch."""
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @settings(max_examples=24, deadline=None)
 @given(setups(), st.sampled_from([1, 2, 3, 7]))
 @example(WINDOWS, 5)

@@ -89,7 +89,7 @@ KEYS_HANDED_OUT_OF_A_CHECKPOINT = example_setup(
 """The block that hands them on keeps what all before it in the checkpoint save again."""
 
 
-@pytest.mark.sweep(12)
+@pytest.mark.sweep(24)
 @settings(deadline=None)  # a busy machine is no defect
 @given(preferences(), st.sampled_from([1, 2, 3, 7, 21]))
 @example(PADDED_BELOW_THE_WINDOW, 1)
@@ -102,7 +102,7 @@ def test_the_quick_replay_of_pairs_is_that_of_every_block(setup: Setup, batch: i
     assert quick.end_bytes(batch) == quick.static_bytes(batch)
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @settings(deadline=None)
 @given(preferences(), st.integers(2, 40))
 def test_the_envelope_of_pairs_is_below_the_peak_by_rounding_alone(setup: Setup, batch: int) -> None:
@@ -111,7 +111,7 @@ def test_the_envelope_of_pairs_is_below_the_peak_by_rounding_alone(setup: Setup,
     assert 0 <= exact - Envelope(record).peak_bytes(batch) <= 512 * len(record.fixed)
 
 
-@pytest.mark.sweep(9)
+@pytest.mark.sweep(18)
 @settings(deadline=None)
 @given(st.sampled_from(EVALUATED).flatmap(lambda name: setups(model_type=name)), st.sampled_from([1, 2, 5, 8]))
 @example(CHECKPOINTS_OF_TWO, 1)

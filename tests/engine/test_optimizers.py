@@ -47,7 +47,7 @@ def in_blocks(sizes: list[int]) -> int:
     return sum(-(-size // 512) * 512 for size in sizes)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @DRAWS
 @given(setups(), BATCHES)
 def test_more_states_never_need_less(setup: Setup, batch: int) -> None:
@@ -90,7 +90,7 @@ def test_a_step_in_backward_may_need_more_where_its_scratch_meets_activations() 
     assert quick(setup._replace(optimizer_in_backward=True), 2).peak_bytes(2) > quick(setup, 2).peak_bytes(2)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @DRAWS
 @given(setups(), BATCHES)
 def test_clipping_and_averages_never_need_less(setup: Setup, batch: int) -> None:

@@ -44,7 +44,7 @@ def combined_setups(draw: st.DrawFn, *, preferences: bool = False) -> Setup:
     return setup._replace(offload_activations=not dora and draw(st.booleans()))
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(max_examples=15, deadline=None)
 @given(combined_setups(), BATCHES)
 def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: int) -> None:
@@ -72,7 +72,7 @@ def test_lifetimes_are_reference_counts_alone(setup: Setup, batch: int) -> None:
         gc.enable()
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(max_examples=12, deadline=None)
 @given(combined_setups(preferences=True), BATCHES)
 def test_the_model_without_its_adapter_is_the_smaller_reference(setup: Setup, batch: int) -> None:

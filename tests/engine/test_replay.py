@@ -33,7 +33,7 @@ PADDED_ROWS = setup(SHORT_T5, precision="pure-fp16", sequence_length=56, attenti
 """A fused kernel pads the rows of the bias's gradient, which one block has and the next have not."""
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @DRAWS
 @given(setups(), BATCHES)
 @example(PADDED_ROWS, 1)
@@ -49,7 +49,7 @@ def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: 
     assert short.components(batch, phase, moment) == literal.components(batch, literal_phase, literal_moment)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @DRAWS
 @given(setups(), BATCHES)
 @example(PACKED_TURNS, 3)
@@ -57,7 +57,7 @@ def test_an_unrolled_replay_asks_for_what_the_replay_at_the_batch_does(setup: Se
     same_requests(setup, batch)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @DRAWS
 @given(setups(multiple=128), st.sampled_from([2, 3, 5, 8, 33, 512]))
 def test_the_affine_peak_is_within_a_hundredth_of_a_percent(setup: Setup, batch: int) -> None:
@@ -70,7 +70,7 @@ def test_the_affine_peak_is_within_a_hundredth_of_a_percent(setup: Setup, batch:
     assert Envelope(replay(setup)).peak_bytes(batch) == pytest.approx(exact, rel=1e-4, abs=16 * 512)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @DRAWS
 @given(setups(), st.sampled_from([2, 3, 5, 8, 33]))
 def test_the_affine_peak_is_within_512_bytes_per_living_tensor(setup: Setup, batch: int) -> None:
@@ -89,7 +89,7 @@ def most_living_tensors(record: Record) -> int:
     return most + len(record.states)  # of the states, only the inputs are of a size per sample
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @DRAWS
 @given(setups(), BATCHES)
 def test_nothing_leaks(setup: Setup, batch: int) -> None:
@@ -98,6 +98,7 @@ def test_nothing_leaks(setup: Setup, batch: int) -> None:
         assert record.end_bytes(batch) == record.static_bytes(batch)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 def test_components_sum_to_the_peak(setup: Setup, batch: int) -> None:
@@ -108,7 +109,7 @@ def test_components_sum_to_the_peak(setup: Setup, batch: int) -> None:
     assert all(size > 0 for size in sizes.values())
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @DRAWS
 @given(setups(), st.integers(1, 40))
 def test_a_larger_micro_batch_never_needs_less(setup: Setup, batch: int) -> None:
@@ -121,7 +122,7 @@ def test_a_larger_micro_batch_never_needs_less(setup: Setup, batch: int) -> None
     assert smaller <= larger
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @DRAWS
 @given(setups(), BATCHES)
 def test_outputs_held_or_gradients_resident_never_need_less(setup: Setup, batch: int) -> None:
@@ -132,6 +133,7 @@ def test_outputs_held_or_gradients_resident_never_need_less(setup: Setup, batch:
     assert plain <= quick(setup._replace(hold_outputs=False, accumulating=True), batch).peak_bytes(batch)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES, st.integers(1, 60))
 def test_a_smaller_vocabulary_never_needs_more(setup: Setup, batch: int, smaller: int) -> None:
@@ -144,6 +146,7 @@ def test_a_smaller_vocabulary_never_needs_more(setup: Setup, batch: int, smaller
     assert quick(fewer, batch).peak_bytes(batch) <= quick(setup, batch).peak_bytes(batch)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 def test_checkpointing_recomputes_and_saves_less_for_backward(setup: Setup, batch: int) -> None:

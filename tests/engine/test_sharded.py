@@ -99,6 +99,7 @@ ROW_OF_IMAGES = setup(
 """One row of attention has all images, and the kernel's sums are of whole tiles of it."""
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(sharded(), st.sampled_from([1, 2, 3]))
 @example(setup(ONE_BY_ONE, sequence_length=8, attention="eager", image_size=16), 5)
@@ -108,6 +109,7 @@ def test_what_is_saved_on_the_host_is_not_on_the_device(setup: Setup, batch: int
     what_is_saved_leaves_the_device(setup, batch)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(sharded(), st.sampled_from([1, 2, 3]))
 def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: int) -> None:
@@ -120,6 +122,7 @@ def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: 
     assert short.end_bytes(batch) == short.static_bytes(batch)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(sharded(), st.sampled_from([1, 2, 3]))
 def test_an_unrolled_replay_asks_for_what_the_replay_at_the_batch_does(setup: Setup, batch: int) -> None:
@@ -207,6 +210,7 @@ def test_a_shard_is_the_largest_of_equal_parts(shape: list[int], devices: int) -
     assert part[1:] == tuple(shape[1:])
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups().filter(lambda one: not one.fp32_gradients), st.sampled_from([2, 3]))
 def test_ddp_is_one_device_and_its_buckets(setup: Setup, batch: int) -> None:

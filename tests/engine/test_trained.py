@@ -42,7 +42,7 @@ EXPERTS_ALONE_ARE_TRAINED = plain(
 )
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @DRAWS
 @given(trained_setups(), BATCHES)
 @example(EXPERTS_ALONE_ARE_TRAINED, 1)
@@ -62,13 +62,14 @@ def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: 
         assert record.end_bytes(batch) == record.static_bytes(batch)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(trained_setups(), st.sampled_from([2, 3, 8]))
 def test_the_affine_peak_never_exceeds_the_exact_one(setup: Setup, batch: int) -> None:
     assert Envelope(replay(setup)).peak_bytes(batch) <= replay(setup, batch=batch, direct=True).peak_bytes(batch)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @DRAWS
 @given(st.data(), trained_setups(only_frozen=True), BATCHES)
 def test_a_further_frozen_part_never_needs_more(data: st.DataObject, setup: Setup, batch: int) -> None:
@@ -115,7 +116,7 @@ def test_a_further_target_never_needs_less(setup: Setup, batch: int) -> None:
     assert peaks == sorted(peaks)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @settings(max_examples=9, deadline=None)
 @given(trained_setups(), BATCHES)
 def test_lifetimes_are_reference_counts_alone(setup: Setup, batch: int) -> None:

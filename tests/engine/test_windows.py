@@ -39,7 +39,7 @@ def windows(draw: st.DrawFn) -> Setup:
     )
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @settings(deadline=None, max_examples=22)
 @given(windows(), st.sampled_from([1, 2, 3]))
 def test_the_quick_replay_is_that_of_every_block(setup: Setup, batch: int) -> None:

@@ -77,7 +77,7 @@ def names(answer: Any) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("words", JOBS.values(), ids=JOBS)
 def test_the_figures_sum_to_the_answer_of_fit(words: tuple[str, ...]) -> None:
     answer, judged = explained(*words), fit(*words)

@@ -87,7 +87,7 @@ class WithoutLoops(Tape):
     loops = False
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @DRAWS
 @given(setups(), BATCHES)
 def test_notes_change_nothing(setup: Setup, batch: int) -> None:
@@ -103,7 +103,7 @@ def test_notes_change_nothing(setup: Setup, batch: int) -> None:
     assert trace.record.peaks(batch) == plain.peaks(batch)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @DRAWS
 @given(setups(), BATCHES)
 @example(IMAGES_AVERAGED, 1)
@@ -117,7 +117,7 @@ def test_what_is_alive_sums_to_the_peak_and_what_is_kept_to_saved(setup: Setup, 
     assert all(copies >= 0 for copies, _ in (*trace.alive.values(), *trace.kept.values()))
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(16)
 @DRAWS
 @given(setups(), BATCHES)
 @example(IMAGES_TWICE, 1)
@@ -135,7 +135,7 @@ TOLD = (
 )
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(16)
 @DRAWS
 @given(setups(), BATCHES, st.randoms(use_true_random=False))
 @example(IMAGES_IN_A_ROW, 3, random.Random(0))
@@ -182,7 +182,7 @@ def lives_are_the_same(quick: Trace, direct: Trace, known: list[str]) -> None:
             assert getattr(short, key) == getattr(long, key), (name, key)
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(16)
 @DRAWS
 @given(setups(), BATCHES, st.integers(0, 13))
 @example(IMAGES, 3, 0)

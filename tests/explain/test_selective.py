@@ -60,7 +60,7 @@ def test_the_timeline_reaches_the_same_peak(changes: dict[str, object]) -> None:
     assert max(sample.allocated_bytes for sample in answer.history.samples) == answer.fit.peak.allocated_bytes
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("changes", VARIANTS, ids=str)
 def test_checkpoints_compares_the_strategy_of_the_job(changes: dict[str, object]) -> None:
     job = build_job({**JOB, **changes})

@@ -237,7 +237,7 @@ BESIDE: dict[str, Keys] = {
 WORDED = [one for one in table.TABLE if one.kind in (WORD, FLAG) and one.key not in ("runtime", "adapter.kind")]
 
 
-@pytest.mark.sweep(48)
+@pytest.mark.sweep(96)
 @pytest.mark.parametrize("beside", BESIDE.values(), ids=BESIDE)
 @pytest.mark.parametrize("option", WORDED, ids=lambda option: option.key)
 def test_every_word_of_every_key_is_used_refused_or_said(option: Option, beside: Keys) -> None:
@@ -290,7 +290,7 @@ def test_an_empty_list_of_an_adapter_is_no_crash(kind: str, listed: str) -> None
     assert found is None or found[0] == "refused"
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("name", ["\x1b[31mred", "two\nlines", "=1+1", "a" * 20000])
 def test_the_name_in_a_config_is_one_line_that_can_be_fed_back(name: str, tmp_path: Path) -> None:
     file = tmp_path / "config.json"

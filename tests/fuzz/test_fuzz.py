@@ -32,7 +32,7 @@ def test_a_few_rounds_find_nothing() -> None:
     assert {one.answered for one in drawn} == {True, False, None}
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("oracle", [*oracles.ALWAYS, *oracles.ONE_OF])
 def test_an_oracle_finds_nothing_in_a_right_answer(oracle: oracles.Oracle, result: FitResult) -> None:
     assert oracle(oracles.Asker(), KEYS, result) is None

@@ -59,7 +59,7 @@ DEFAULTS = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @settings(max_examples=12)
 @given(axes=AXES, defaults=DEFAULTS)
 def test_a_matrix_is_the_jobs_written_out(

@@ -142,7 +142,7 @@ SEVERAL: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("micro", [1, 4])
 @pytest.mark.parametrize("name", SEVERAL)
 def test_the_simulation_has_every_tensor_of_the_replay(name: str, micro: int) -> None:

@@ -63,7 +63,7 @@ def test_alone_it_is_a_job(key: str) -> None:
     assert key in keys_of(job(**ALONE[key]))
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(16)
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_a_pair_is_composed_and_said(one: str, other: str) -> None:
     found = job(**ALONE[one], **{key: value for key, value in ALONE[other].items() if key not in ALONE[one]})

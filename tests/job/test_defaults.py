@@ -258,7 +258,7 @@ def test_a_described_model_names_the_element_type() -> None:
         build_job({"model": {"family": "llama", "dtype": "bfloat"}, "gpu": "h100"})
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @given(
     model=st.sampled_from(("llama-3.2-1b", "llama-2-7b", "gpt2", UNKNOWN)),
     gpu=st.sampled_from(("h100", "v100", "rtx-3060")),

@@ -69,7 +69,7 @@ def pinned(values: list[Any]) -> st.SearchStrategy[Any]:
     return st.sampled_from(values)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(deadline=None)
 @given(
     st.fixed_dictionaries(

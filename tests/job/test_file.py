@@ -197,7 +197,7 @@ documents = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=300)
 @given(documents)
 def test_junk_documents_raise_nothing_else(tmp_path: Path, document: object) -> None:
@@ -207,7 +207,7 @@ def test_junk_documents_raise_nothing_else(tmp_path: Path, document: object) -> 
         read_job_file(path)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @settings(deadline=None, max_examples=300)
 @given(st.dictionaries(keys, junk, max_size=8))
 def test_junk_options_raise_nothing_else(raw: dict[str, object]) -> None:

@@ -80,6 +80,7 @@ def test_people_read_of_pixels_and_images() -> None:
     assert said in ([], ["micro-batch 4 x 224 x 224 pixels"])
 
 
+@pytest.mark.sweep(2)
 @settings(max_examples=15, deadline=None)
 @given(st.integers(16, 200), st.integers(0, 60), st.sampled_from([1, 3]))
 def test_a_larger_image_never_needs_less(pixels: int, more: int, micro: int) -> None:
@@ -97,7 +98,7 @@ def test_a_no_proposes_no_shorter_sequence() -> None:
     assert not any("sequence_length" in one.change for one in result.remedies)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("command", ["fit", "explain", "timeline", "checkpoints"])
 @pytest.mark.parametrize("form", ["text", "json", "csv", "markdown"])
 def test_every_command_says_what_it_has_to_say(command: str, form: str) -> None:
@@ -134,7 +135,7 @@ def test_batch_normalisation_is_warned_of_in_small_micro_batches() -> None:
     assert large.batch_normalisation is None
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("command", ["fit", "explain", "timeline"])
 @pytest.mark.parametrize("form", ["text", "json", "csv", "markdown"])
 def test_every_command_speaks_of_convolutions(command: str, form: str) -> None:

@@ -30,7 +30,7 @@ def job(**keys: Any) -> Job:
     return found
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(16)
 @pytest.mark.parametrize(
     "keys",
     [

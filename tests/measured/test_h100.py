@@ -29,6 +29,7 @@ def convolves(job: Job) -> bool:
     return job.model.name.startswith(CONVOLVED)
 
 
+@pytest.mark.sweep
 def test_what_is_asked_for_is_the_replay_and_the_workspaces_of_cublas() -> None:
     """`requested_bytes` counts what PyTorch is asked for before it rounds: nothing of the allocator is in it."""
     for job, result, _, trace in ran():
@@ -37,6 +38,7 @@ def test_what_is_asked_for_is_the_replay_and_the_workspaces_of_cublas() -> None:
         assert WORKSPACES - MIB <= beside <= most, (job.name, beside / MIB)
 
 
+@pytest.mark.sweep
 def test_what_is_allocated_is_that_in_blocks() -> None:
     for job, result, measured, _ in ran():
         off = abs(counted_bytes(result) - measured["peak_bytes"])
@@ -45,6 +47,7 @@ def test_what_is_allocated_is_that_in_blocks() -> None:
     assert sum(within) >= 0.85 * len(within)
 
 
+@pytest.mark.sweep
 def test_what_is_reserved_is_that_of_the_simulated_allocator() -> None:
     errors = {job.name: result.peak.reserved_bytes / trace["reserved_bytes"] - 1 for job, result, _, trace in ran()}
     others = [abs(error) for name, error in errors.items() if "resnet" not in name]
@@ -55,12 +58,14 @@ def test_what_is_reserved_is_that_of_the_simulated_allocator() -> None:
     assert all(abs(error) <= FRAGMENTED for error in errors.values()), errors
 
 
+@pytest.mark.sweep
 def test_what_the_device_shows_is_that_and_the_context() -> None:
     for job, result, _, trace in ran():
         outside = result.peak.device_bytes - result.peak.reserved_bytes
         assert abs(outside - (trace["device_bytes"] - trace["reserved_bytes"])) <= 0.04 * 2**30, job.name
 
 
+@pytest.mark.sweep
 def test_whatever_ran_out_of_memory_is_not_said_to_fit_and_the_others_are() -> None:
     verdicts = [(job.case["measured"]["outcome"], result.verdict) for job, result, *_ in all_cases()]
     assert [verdict for outcome, verdict in verdicts if outcome == "oom" and verdict == FITS] == []
@@ -68,12 +73,14 @@ def test_whatever_ran_out_of_memory_is_not_said_to_fit_and_the_others_are() -> N
     assert sum(verdict == TIGHT for _, verdict in verdicts) <= 3
 
 
+@pytest.mark.sweep
 def test_the_measured_peaks_lie_in_the_predicted_range() -> None:
     for job, result, measured, _ in ran():
         off = measured["peak_bytes"] - counted_bytes(result)
         assert result.peak.low_bytes <= result.peak.device_bytes + off <= result.peak.high_bytes, job.name
 
 
+@pytest.mark.sweep
 def test_the_time_of_a_step_is_near() -> None:
     """Rates were derived from loads that last, under which the clock is lower than in the three steps here: 8 %."""
     errors = sorted(abs(ours / theirs - 1) for ours, theirs in (own.seconds for own in ran()))
@@ -81,6 +88,7 @@ def test_the_time_of_a_step_is_near() -> None:
     assert errors[9 * len(errors) // 10] <= 0.16
 
 
+@pytest.mark.sweep
 def test_of_two_jobs_the_slower_one_is_known() -> None:
     """Pairs that differ by a quarter or more, also in the model."""
     times = [own.seconds for own in ran()]

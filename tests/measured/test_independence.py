@@ -98,7 +98,7 @@ def test_published_runs_are_predicted_from_no_word_beside_them(file: str, tmp_pa
         assert shown(answered(other._replace(allocator=None)), other.name, MODEL if inline else None) == mine, job.name
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(16)
 @pytest.mark.closed_form
 @settings(deadline=None, max_examples=12)
 @given(jobs(), st.sampled_from(RENAMED))
@@ -147,7 +147,7 @@ def test_published_runs_need_as_much_on_a_card_of_any_size(file: str) -> None:
     assert seen
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.closed_form
 @settings(deadline=None, max_examples=30)
 @given(jobs(), st.sampled_from(["none", "full", "sqrt"]), st.integers(1, 40), st.integers(1, 3))

@@ -24,6 +24,7 @@ EXTRAPOLATED_MEDIAN = 0.15
 EXTRAPOLATED_ORDER = 0.85
 
 
+@pytest.mark.sweep
 @pytest.mark.truth
 def test_calibrated_rates_are_near_and_in_order() -> None:
     for rows, limits in ((all_rates(), CALIBRATED_LIMITS), (counted(all_rates()), UNSEEN_LIMITS)):
@@ -36,6 +37,7 @@ def test_calibrated_rates_are_near_and_in_order() -> None:
         assert stats.order >= limits[2]
 
 
+@pytest.mark.sweep
 @pytest.mark.truth
 def test_extrapolated_rates_are_near() -> None:
     stats = RateSummary.of(all_rates()).extrapolated
@@ -45,6 +47,7 @@ def test_extrapolated_rates_are_near() -> None:
     assert stats.order >= EXTRAPOLATED_ORDER
 
 
+@pytest.mark.sweep
 @pytest.mark.truth
 def test_a_constant_utilisation_is_worse() -> None:
     found = RateSummary.of(all_rates())
@@ -55,6 +58,7 @@ def test_a_constant_utilisation_is_worse() -> None:
         assert (ours.order or 0) > (constant.order or 0)
 
 
+@pytest.mark.sweep
 @pytest.mark.truth
 @pytest.mark.parametrize("basis", [CALIBRATED, EXTRAPOLATED])
 def test_ranges_hold_nine_of_ten_also_of_rates_that_no_constant_saw(basis: str) -> None:
@@ -62,6 +66,7 @@ def test_ranges_hold_nine_of_ten_also_of_rates_that_no_constant_saw(basis: str) 
     assert in_range(counted(all_rates()), basis) >= 0.9
 
 
+@pytest.mark.sweep
 @pytest.mark.truth
 def test_ranges_hold_whatever_source_is_left_out() -> None:
     """One of many rows must not carry the share: each source counts alike, and so do the others without it."""
@@ -73,6 +78,7 @@ def test_ranges_hold_whatever_source_is_left_out() -> None:
     assert min(sum(means) - mean for mean in means) / (len(means) - 1) >= 0.85
 
 
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_every_row_that_a_constant_was_fitted_to_is_there() -> None:
     names = [*(row.name for row in all_rates()), *(own.job.name for own in ran())]
@@ -81,6 +87,7 @@ def test_every_row_that_a_constant_was_fitted_to_is_there() -> None:
             assert any(fnmatchcase(name, pattern) for name in names), pattern
 
 
+@pytest.mark.sweep
 @pytest.mark.contract
 def test_the_page_says_what_is_measured() -> None:
     assert PAGE.read_text("utf-8") == written(PAGE.read_text("utf-8")), "stale: python -m tests.measured.rates"

@@ -41,7 +41,7 @@ def reachable(message: str) -> list[int]:
     return [int(number) for number in found[1].split(" and ")]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(deadline=None, max_examples=12)
 @given(jobs())
 def test_the_product_is_the_global_batch(raw: dict[str, Any]) -> None:

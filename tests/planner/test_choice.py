@@ -93,7 +93,7 @@ def judged(result: FitResult) -> tuple[Any, ...]:
     return job["activation_checkpointing"], job["micro_batch_size"], job["gradient_accumulation_steps"]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(deadline=None, max_examples=12)
 @given(st.data())
 def test_the_best_choice_is_the_one_of_a_search_through_everything(data: st.DataObject) -> None:
@@ -128,6 +128,7 @@ def test_the_best_choice_is_the_one_of_a_search_through_everything(data: st.Data
         )
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=6)
 @given(jobs())
 def test_every_row_of_the_ladder_is_judged_at_its_own_best_micro_batch(raw: dict[str, Any]) -> None:
@@ -140,6 +141,7 @@ def test_every_row_of_the_ladder_is_judged_at_its_own_best_micro_batch(raw: dict
         assert alone.recommended.largest_micro_batch_size == row.largest_micro_batch_size
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=12)
 @given(jobs())
 def test_the_largest_micro_batch_is_within_the_device_and_the_next_one_is_not(raw: dict[str, Any]) -> None:
@@ -161,6 +163,7 @@ def test_the_largest_micro_batch_is_within_the_device_and_the_next_one_is_not(ra
     assert device(largest + 1) > result.usable_bytes
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=12)
 @given(jobs())
 def test_nothing_above_the_usable_memory_is_recommended(raw: dict[str, Any]) -> None:

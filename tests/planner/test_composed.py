@@ -96,7 +96,7 @@ def test_what_the_blocks_of_a_placement_add_up_to_is_its_replay(types: tuple[str
         assert recomputed_flops(sizes, placement) == record.flops["recompute"]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("types", [STACKS, KINDS], ids=["stacks", "kinds"])
 @settings(deadline=None, max_examples=4, phases=(Phase.generate,))
 @given(st.data())

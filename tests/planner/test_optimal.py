@@ -91,7 +91,7 @@ ONE_LINEAR = setup(linear(1, **SMALL), sequence_length=1, optimizer_implementati
 TWO_LINEAR = setup(linear(2, **SMALL), sequence_length=1, attention="efficient", optimizer_implementation="foreach")
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(deadline=None, max_examples=18)
 @given(st.data())
 @example(Drawn(ONE_LINEAR, 1, ((0, 0),)))
@@ -109,7 +109,7 @@ def test_the_pieces_of_a_placement_add_up_to_its_replay(data: st.DataObject) -> 
     assert recomputed_flops(sizes, placement) == record.flops["recompute"]
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @settings(deadline=None, max_examples=8)
 @given(st.data())
 @example(Drawn(ONE_BLOCK, 1, 2, 55296, 0, 55296, 511, 54272, 1))
@@ -276,7 +276,7 @@ blocks_of_any_size = st.builds(
 )
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(deadline=None, max_examples=45)
 @given(st.lists(blocks_of_any_size, min_size=1, max_size=7), st.integers(0, 50), st.integers(0, 50), st.data())
 def test_unequal_blocks_are_placed_as_trying_everything_would(
@@ -296,7 +296,7 @@ def test_a_large_block_is_checkpointed_before_small_ones() -> None:
 # The whole answer
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @settings(deadline=None, max_examples=7)
 @given(jobs())
 @example(

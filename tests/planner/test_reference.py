@@ -49,7 +49,7 @@ def test_the_checkpoints_are_those_of_the_judged_run(reference: FitResult) -> No
     assert [first for first, _ in reference.checkpoints[1:]] == [last + 1 for _, last in reference.checkpoints[:-1]]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.closed_form
 @settings(deadline=None, max_examples=18)
 @given(jobs())

@@ -43,7 +43,7 @@ def test_a_warm_session_answers_as_a_fresh_one(keys: dict[str, Any], warm: Sessi
     assert warm.compared(job) == Session().compared(job)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("keys", JOBS, ids=str)
 def test_the_figures_of_a_gate_are_those_of_the_whole_answer(keys: dict[str, Any], warm: Session) -> None:
     job = build_any_job(keys)

@@ -231,7 +231,7 @@ def documents(
     }
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_schemas_are_schemas_and_accept_the_documents(name: str, documents: dict[str, Any]) -> None:
     Draft202012Validator.check_schema(schema(name))
@@ -263,7 +263,7 @@ def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return []
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_a_missing_key_is_noticed(name: str, documents: dict[str, Any]) -> None:
     document = copy.deepcopy(documents[name])

@@ -54,7 +54,7 @@ def test_every_example_is_one_screen(example: FitResult) -> None:
     check_screen(example, tuple(range(40, 201, 4)))
 
 
-@pytest.mark.sweep(12)
+@pytest.mark.sweep(24)
 @settings(max_examples=16)
 @given(jobs())
 def test_a_random_job_is_one_screen(job: dict[str, Any]) -> None:
@@ -84,7 +84,7 @@ def large_jobs(draw: st.DrawFn) -> dict[str, Any]:
     return job
 
 
-@pytest.mark.sweep(12)
+@pytest.mark.sweep(24)
 @settings(max_examples=20)
 @given(large_jobs())
 @pinned({**LARGE, "gpu": "a100-80gb", "parallel": {"data": 8, "sharding": "fsdp"}})
@@ -139,7 +139,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.contract
 @pytest.mark.parametrize("runtime", SETTINGS)
 def test_a_plan_has_the_words_of_its_program(runtime: str) -> None:
@@ -280,7 +280,7 @@ def test_states_have_colours_of_their_own() -> None:
     assert len({OF_SIXTEEN[name] for name in states}) == len(states)
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(16)
 @pytest.mark.contract
 @pytest.mark.parametrize("runtime", [*SETTINGS, "llm.c", "nanogpt", "unsloth"])
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def hundredths(figure: str) -> int:
     return int(figure.replace(".", ""))
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 def test_no_line_is_wider_than_asked(example: FitResult) -> None:
     for width in range(40, 201):
         lines = render_fit(example, width=width)

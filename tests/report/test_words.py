@@ -57,7 +57,7 @@ def check_words(text: str) -> None:
     assert not found, text
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("words", COMMAND_LINES, ids=" ".join)
 def test_an_answer_has_the_words_of_the_field(words: tuple[str, ...]) -> None:
     ran = run(*words)

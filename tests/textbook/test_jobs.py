@@ -330,6 +330,7 @@ raw_jobs = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.sweep(2)
 @settings(deadline=None, max_examples=18)
 @given(raw_jobs)
 def test_an_echoed_answer_is_the_same_answer(raw: dict[str, Any]) -> None:

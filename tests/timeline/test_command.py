@@ -44,7 +44,7 @@ def timeline(*words: object) -> Any:
     return made
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("words", JOBS.values(), ids=JOBS)
 def test_it_says_what_fit_says(words: tuple[str, ...]) -> None:
     made, judged = timeline(*words), fit(*words)
@@ -96,7 +96,7 @@ def test_the_limit_is_the_last_that_fits_by_the_device_figure(words: tuple[str, 
     assert footprint(limit, context).device <= made["usable_bytes"] < footprint(limit + 1, context).device
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @settings(max_examples=5, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 5), st.sampled_from(["none", "full", "every:2"]), st.booleans())
 def test_any_micro_batch_has_its_timeline(micro: int, steps: int, strategy: str, held: bool) -> None:

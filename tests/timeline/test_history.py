@@ -41,7 +41,7 @@ def of_phase(made: History, name: str) -> list[tuple[Sample, dict[str, int]]]:
     ]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @DRAWS
 @given(setups(), BATCHES)
 @example(setup(ONE_BY_ONE, sequence_length=5, attention="efficient", image_size=16), 2)
@@ -57,7 +57,7 @@ def test_it_is_the_history_of_the_replay_of_every_block(setup: Setup, batch: int
     assert short.peak_sample == whole.peak_sample
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @DRAWS
 @given(setups(), BATCHES)
 def test_its_highest_samples_are_the_peaks(setup: Setup, batch: int) -> None:
@@ -71,6 +71,7 @@ def test_its_highest_samples_are_the_peaks(setup: Setup, batch: int) -> None:
     assert {part.name: part.bytes for part in made.components if part.bytes} == record.components(batch, phase, moment)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 def test_it_ends_where_it_began(setup: Setup, batch: int) -> None:
@@ -83,6 +84,7 @@ def test_it_ends_where_it_began(setup: Setup, batch: int) -> None:
     assert (backward.start_bytes, step.start_bytes) == (forward.end_bytes, backward.end_bytes)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 def test_every_block_is_there_and_the_phases_divide_the_samples(setup: Setup, batch: int) -> None:
@@ -101,6 +103,7 @@ def test_every_block_is_there_and_the_phases_divide_the_samples(setup: Setup, ba
     assert sum(phase.samples for phase in made.phases) == len(made.samples)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
 def test_a_sample_is_one_operator_in_one_block(setup: Setup, batch: int) -> None:

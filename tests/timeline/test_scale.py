@@ -24,7 +24,7 @@ def timelines(draw: st.DrawFn) -> Timeline:
     return timeline(rows, ["weights", "activations"])
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @given(timelines(), st.integers(20, 300), st.integers(1, 6))
 def test_columns_hold_every_sample_in_order_and_show_their_highest(made: Timeline, count: int, least: int) -> None:
     history = made.history
@@ -42,6 +42,7 @@ def test_columns_hold_every_sample_in_order_and_show_their_highest(made: Timelin
     assert any(column.highest == history.peak_sample for column in laid)
 
 
+@pytest.mark.sweep(2)
 @given(timelines(), st.integers(60, 300))
 def test_widths_are_in_proportion_where_no_phase_is_short(made: Timeline, count: int) -> None:
     phases = made.history.phases

@@ -51,6 +51,7 @@ LENGTHS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.sweep(2)
 @settings(max_examples=20, deadline=None)
 @given(
     length=st.sampled_from([{"tokens": "3B"}, {"samples": "52k"}, {"compute_optimal": True}]),

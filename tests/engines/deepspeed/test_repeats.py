@@ -35,7 +35,7 @@ def walked(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, **how: Any) -> Order
         return walk.order_of(recipe, Trained(), (), **how)
 
 
-@pytest.mark.sweep(20)
+@pytest.mark.sweep(40)
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_few_blocks_tell_of_all(model_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = model(model_type)

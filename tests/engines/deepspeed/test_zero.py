@@ -91,6 +91,7 @@ def states(record: Record) -> Counter[str]:
     return found
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(partitioned(), st.sampled_from([1, 2, 3]))
 def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: int) -> None:
@@ -101,7 +102,7 @@ def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: 
     assert short.end_bytes(batch) == short.static_bytes(batch)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @DRAWS
 @given(partly_trained(), st.sampled_from([1, 2, 3]))
 def test_it_does_with_less_than_every_weight(setup: Setup, batch: int) -> None:
@@ -110,7 +111,7 @@ def test_it_does_with_less_than_every_weight(setup: Setup, batch: int) -> None:
     assert short.end_bytes(batch) == short.static_bytes(batch)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @DRAWS
 @given(partly_trained(("zero3",)))
 def test_what_is_not_trained_is_cut_and_has_no_states(setup: Setup) -> None:
@@ -126,6 +127,7 @@ def test_what_is_not_trained_is_cut_and_has_no_states(setup: Setup) -> None:
     assert 0 <= found["gradients"] - 2 * record.trainable_parameters * each <= slack
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(partly_trained(("zero3",)))
 def test_stage_3_keeps_at_least_what_stage_2_does(setup: Setup) -> None:
@@ -138,6 +140,7 @@ def test_stage_3_keeps_at_least_what_stage_2_does(setup: Setup) -> None:
     assert kept.saved_bytes(2) >= least.saved_bytes(2)
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(partitioned(("zero3",)))
 def test_one_device_gathers_nothing(setup: Setup) -> None:
@@ -251,6 +254,7 @@ def test_an_offloaded_optimizer_leaves_no_state_of_it(setup: Setup) -> None:
     assert on.host_states is None
 
 
+@pytest.mark.sweep(2)
 @DRAWS
 @given(partitioned(), st.sampled_from([1, 2, 3]))
 def test_what_is_saved_on_the_host_is_not_on_the_device(setup: Setup, batch: int) -> None:
@@ -260,7 +264,7 @@ def test_what_is_saved_on_the_host_is_not_on_the_device(setup: Setup, batch: int
     assert states(record) == states(plain)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @DRAWS
 @given(partitioned(("zero3",)), st.sampled_from([2, 8]))
 def test_what_is_offloaded_is_not_on_the_device(setup: Setup, shards: int) -> None:
@@ -285,7 +289,7 @@ def test_what_is_offloaded_is_not_on_the_device(setup: Setup, shards: int) -> No
     assert more.each_to_device_bytes >= kept.each_to_device_bytes
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @DRAWS
 @given(partitioned(("zero3",)))
 def test_a_drive_takes_what_the_host_had(setup: Setup) -> None:

@@ -73,14 +73,14 @@ def holds(setup: Setup, batch: int, reuse: int) -> None:
 REUSE = st.sampled_from([0, 1_000, 30_000, 10**6])
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @DRAWS
 @given(deep(partitioned(("zero3",))), st.sampled_from([1, 2, 3]), REUSE)
 def test_few_blocks_have_the_peaks_of_all(setup: Setup, batch: int, reuse: int) -> None:
     holds(setup, batch, reuse)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @DRAWS
 @given(deep(partly_trained(("zero3",))), st.sampled_from([1, 2, 3]), REUSE)
 def test_so_they_have_where_less_is_trained(setup: Setup, batch: int, reuse: int) -> None:

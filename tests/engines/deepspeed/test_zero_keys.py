@@ -96,7 +96,7 @@ def test_the_size_of_all_gathers_is_told_to_decide_nothing() -> None:
     assert found["peak"] == plain["peak"]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(
     "words",
     [

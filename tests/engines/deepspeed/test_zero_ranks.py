@@ -89,7 +89,7 @@ def few(setup: Setup) -> Setup:
     return setup._replace(sharding=setup.sharding._replace(shards=min(setup.sharding.shards, MOST_DEVICES)))
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(max_examples=15, deadline=None)
 @given(partitioned(("zero1", "zero2")), st.sampled_from([1, 2, 5]), st.booleans())
 def test_it_is_the_largest_of_all_devices(setup: Setup, batch: int, overlaps: bool) -> None:
@@ -125,7 +125,7 @@ NORMS_ARE_MOST = example_setup(
 )
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @settings(max_examples=15, deadline=None)
 @given(partly_trained(("zero1", "zero2")), st.sampled_from([1, 2, 5]), st.booleans())
 @example(NORMS_ARE_MOST, 1, False)
@@ -133,7 +133,7 @@ def test_it_is_with_less_than_every_weight(setup: Setup, batch: int, overlaps: b
     compare_with_all(overlapping(few(setup), overlaps=overlaps), batch)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(max_examples=15, deadline=None)
 @given(partitioned(("zero1", "zero2")), st.integers(9, 200), st.sampled_from([1, 2]), st.booleans())
 def test_devices_inside_one_parameter_are_alike(setup: Setup, shards: int, batch: int, overlaps: bool) -> None:

@@ -113,7 +113,7 @@ def segments_of(r: dict[str, Any]) -> tuple[Segment, ...]:
     return (Segment(1, layers, False, CORE if r["recompute"] == "selective" else None),)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.truth
 @pytest.mark.parametrize("part", range(4))
 def test_what_the_library_allocates(part: int) -> None:

@@ -105,6 +105,7 @@ def test_experts_are_shared_by_fewer_devices_than_the_rest() -> None:
     assert sizes(setup)["master"] == pytest.approx(experts / 2 + rest / 8, rel=0.01)  # parts are no whole tensors
 
 
+@pytest.mark.sweep(2)
 @given(
     expert=st.sampled_from((1, 2, 4, 8)),
     load=st.sampled_from((1.0, 1.3, 4.0)),

@@ -57,7 +57,7 @@ def setup_of(job: Job) -> Setup:
 STRATEGIES = ("none", "full", "selective-op", "selective-layer:2", "selective-layer:3")
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(max_examples=40, deadline=None)
 @given(
     strategy=st.sampled_from(STRATEGIES),
@@ -166,7 +166,7 @@ def test_pools_hold_at_least_what_is_allocated(strategy: str, implementation: st
 GROUPED = {"data": 8, "tensor": 2, "sharding": "hsdp:4"}
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @settings(max_examples=30, deadline=None)
 @given(
     strategy=st.sampled_from(STRATEGIES),
