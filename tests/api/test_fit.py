@@ -198,6 +198,7 @@ def everything(value: Any) -> list[Any]:
     return [value, *(leaf for item in inner for leaf in everything(item))]
 
 
+@pytest.mark.sweep
 def test_reprs_are_short_and_say_what_matters(result: FitResult) -> None:
     assert repr(Job(model="gpt2", gpu="v100", parallel={"data": 2})) == (
         "Job(model='gpt2', gpu='v100', parallel={'data': 2})"

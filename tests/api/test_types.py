@@ -63,6 +63,7 @@ def checked(program: str, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.sweep
 def test_a_program_that_uses_it_rightly_passes_and_each_misuse_is_found(tmp_path: Path) -> None:
     lines = USE.count("\n")
     said = checked(USE + "".join(f"{line}\n" for line in WRONG), tmp_path)  # once: mypy takes seconds

@@ -199,6 +199,7 @@ def test_the_remedies_of_a_command_do_what_they_say(words: list[str], folder: Pa
         assert first["peak"]["device_bytes"] - again["peak"]["device_bytes"] == remedy["saves_bytes"]
 
 
+@pytest.mark.sweep
 def test_the_famous_no_offers_what_would_do() -> None:
     words = ("-m", "gpt2-xl", "-g", "v100", "--micro-batch", "32", "--checkpointing", "full")
     ran = run("fit", *words, "--format", "json")

@@ -45,6 +45,7 @@ def test_a_step_that_keeps_its_projections_is_traced_too() -> None:
     assert found >= 30
 
 
+@pytest.mark.sweep
 def test_the_rows_cover_what_is_modelled() -> None:
     jobs: list[Job] = [row.job for row in rows("galore")]
     types = Counter(job.model.transformers_model_type for job in jobs)

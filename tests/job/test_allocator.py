@@ -202,6 +202,7 @@ def test_the_largest_micro_batch_is_no_smaller_than_one_that_is_proposed() -> No
     assert found.largest_micro_batch_size >= found.micro_batch_size
 
 
+@pytest.mark.sweep
 def test_a_choice_is_not_tight_where_a_smaller_micro_batch_surely_fits() -> None:
     """Four sequences with sqrt(L) checkpoints are tight, and what was guessed from them was below one sequence."""
     job = {"model": "gpt2-xl", "gpu": "v100", "allocator": "simulate"}

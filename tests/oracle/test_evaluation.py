@@ -45,6 +45,7 @@ def test_every_row_is_exact(file: str, direct: bool) -> None:
     assert wrong == {}
 
 
+@pytest.mark.sweep
 def test_the_rows_cover_what_is_modelled() -> None:
     assert {file: len(jobs(file)) for file in ROWS} == ROWS
     beside = jobs("pairs_beside")
@@ -82,6 +83,7 @@ def test_a_generation_needs_at_least_what_is_said(file: str) -> None:
     assert min(shares) > least
 
 
+@pytest.mark.sweep
 def test_the_rows_of_generations_cover_every_family_that_may_generate() -> None:
     """All families share a few classes: a cache that grows, and a window that bounds it."""
     traced = {job.model.family for file in GENERATIONS for job in generations(file)}

@@ -14,6 +14,7 @@ from vramplan.replay.techniques.vocabulary import techniques_of
 pytestmark = pytest.mark.contract
 
 
+@pytest.mark.sweep
 def test_the_data_and_the_page_are_current() -> None:
     assert DATA.read_text() == data(), "stale: run python -m tests.oracle.evidence"
     assert PAGE.read_text() == page(), "stale: run python -m tests.oracle.evidence"
@@ -23,6 +24,7 @@ def test_no_file_of_rows_is_left_out() -> None:
     assert {path.stem for path in row_files()} >= {*ROWS, "compile", "compile_more", "evaluation", "generation"}
 
 
+@pytest.mark.sweep
 def test_the_lookup_finds_each_count() -> None:
     for what, rows in counted().items():
         found = rows_of(*what)
@@ -30,6 +32,7 @@ def test_the_lookup_finds_each_count() -> None:
         assert set(found.files) == {file for file, _ in rows}
 
 
+@pytest.mark.sweep
 def test_what_is_declared_is_a_technique_of_some_row() -> None:
     assert all(rows_of(one).number for one in [*RELIES_ON, *TOUCHES])
 

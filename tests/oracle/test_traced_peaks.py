@@ -95,12 +95,14 @@ def test_every_file_is_known() -> None:
     assert set(ROWS) == set(FILES)
 
 
+@pytest.mark.sweep
 def test_the_rows_that_offload_are_all_looked_at() -> None:
     """By test_host.py."""
     offloaded = {file: sum(job.offload_activations for job in jobs(file)) for file in FILES}
     assert {file: number for file, number in offloaded.items() if number} == OFFLOADED
 
 
+@pytest.mark.sweep
 def test_the_rows_cover_what_is_modelled() -> None:
     jobs = [row.job for file in FILES for row in rows(file)]
     assert {job.model.transformers_model_type for job in jobs} == {*MODEL_TYPES, *OF_RUNTIMES}
@@ -132,6 +134,7 @@ def test_the_rows_cover_what_is_modelled() -> None:
     assert any(job.model.head_size % 8 for job in jobs)
 
 
+@pytest.mark.sweep
 def test_every_type_has_rows_of_many_kinds() -> None:
     jobs = [row.job for file in FILES for row in rows(file)]
     for model_type in MODEL_TYPES:
@@ -144,6 +147,7 @@ def test_every_type_has_rows_of_many_kinds() -> None:
         assert {job.hold_outputs for job in of_type} == {True, False}, model_type
 
 
+@pytest.mark.sweep
 def test_the_rows_of_adapters_cover_what_is_modelled() -> None:
     """Every model type that the other files have none of: kinds, targets, precisions and checkpoints of each."""
     jobs = [row.job for row in rows("adapters_more")]
@@ -161,6 +165,7 @@ def test_the_rows_of_adapters_cover_what_is_modelled() -> None:
             assert {job.activation_checkpointing for job in of_type} >= {"none", "full"}, model_type
 
 
+@pytest.mark.sweep
 def test_the_rows_of_images_cover_what_is_modelled() -> None:
     jobs = [row.job for row in rows("vision")]
     for model_type in ("vit", "clip", "llava"):
@@ -176,6 +181,7 @@ def test_the_rows_of_images_cover_what_is_modelled() -> None:
     assert any(job.model.tied_embeddings for job in jobs)
 
 
+@pytest.mark.sweep
 def test_the_rows_of_optimizers_cover_what_is_modelled() -> None:
     """Ten rows or more of each, with every combination that has an allocation of its own."""
     jobs = [row.job for row in rows("optimizers")]
@@ -198,6 +204,7 @@ def test_the_rows_of_optimizers_cover_what_is_modelled() -> None:
     assert {replay(setup_of(job)).managed_bytes > 0 for job in paged} == {True, False}
 
 
+@pytest.mark.sweep
 def test_the_rows_of_two_stacks_cover_what_is_modelled() -> None:
     jobs = [row.job for row in rows("seq2seq") if row.job.model.decoder_layers is not None]
     assert any(job.model.layers != job.model.decoder_layers for job in jobs)
@@ -213,6 +220,7 @@ def test_the_rows_of_two_stacks_cover_what_is_modelled() -> None:
     assert any(model.attention_heads * model.head_size != model.hidden_size for model in t5)
 
 
+@pytest.mark.sweep
 def test_the_rows_of_selections_and_losses_cover_what_is_modelled() -> None:
     jobs = [row.job for file in ("selective", "losses") for row in rows(file)]
     assert {job.every_second_matmul for job in jobs if job.activation_checkpointing == "selective-op"} == {True, False}
@@ -267,6 +275,7 @@ def test_the_rows_of_selections_and_losses_cover_what_is_modelled() -> None:
     assert any(job.loss == "fused" and job.gpu.compute_capability == "7.0" for job in jobs)
 
 
+@pytest.mark.sweep
 def test_the_rows_of_more_losses_cover_what_is_modelled() -> None:
     """Four rows or more of each loss and model type, and each loss with padding and over half weights."""
     jobs = [row.job for row in rows("losses_more")]
@@ -286,6 +295,7 @@ def test_the_rows_of_more_losses_cover_what_is_modelled() -> None:
     assert {job.dpo_reference for job in jobs if job.loss == "dpo"} == {"model", "precomputed"}
 
 
+@pytest.mark.sweep
 def test_the_rows_of_classifiers_and_packed_sequences_cover_what_is_modelled() -> None:
     jobs = [row.job for row in rows("losses_more")]
     further = [row.job for file in ("more_families", "linear", "decoders") for row in rows(file)]
@@ -312,6 +322,7 @@ def _kind_of_loss(job: Job) -> str:
     return "smoothed" if job.label_smoothing else job.loss.partition(":")[0]
 
 
+@pytest.mark.sweep
 def test_the_rows_of_experts_cover_what_is_modelled() -> None:
     jobs = [row.job for row in rows("moe")]
     experts = [(job.model.transformers_model_type, job.model.experts) for job in jobs if job.model.experts is not None]
@@ -331,6 +342,7 @@ def test_the_rows_of_experts_cover_what_is_modelled() -> None:
     assert {job.attention for job in jobs if job.model.family == "deepseek"} == {"eager", "efficient", "flash"}
 
 
+@pytest.mark.sweep
 def test_the_rows_of_windows_and_masks_cover_what_is_modelled() -> None:
     jobs = [row.job for row in rows("attention")]
     windowed = [job for job in jobs if job.model.sliding_window and job.sequence_length >= job.model.sliding_window]
@@ -348,6 +360,7 @@ def test_the_rows_of_windows_and_masks_cover_what_is_modelled() -> None:
     assert scaled >= {("dynamic", True), ("dynamic", False), ("longrope", True), ("longrope", False)}
 
 
+@pytest.mark.sweep
 def test_the_rows_of_fp8_cover_what_is_modelled() -> None:
     jobs = [row.job for row in rows("fp8")]
     assert {job.precision for job in jobs} == {"fp8"}
@@ -358,6 +371,7 @@ def test_the_rows_of_fp8_cover_what_is_modelled() -> None:
     assert {job.micro_batch_size == 1 for job in jobs} == {True, False}
 
 
+@pytest.mark.sweep
 def test_the_rows_of_fp8_cover_every_model_type_of_it() -> None:
     jobs = [row.job for file in ("fp8", "fp8_more") for row in rows(file)]
     assert {job.precision for job in jobs} == {"fp8"}

@@ -21,7 +21,7 @@ LEAST, MOST = 0.35, 1.0
 in 80 and 91 % of its hours; runs of the same model family on 16,000 GPUs lost more than half."""
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", RUNS, ids=lambda case: case["id"])
 def test_steady_hours_are_a_part_of_the_printed_ones(case: dict[str, Any]) -> None:
     result = answer(build_job(case["job"]))

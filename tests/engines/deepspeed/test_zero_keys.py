@@ -130,6 +130,7 @@ def test_what_a_node_needs_is_compared_with_its_memory() -> None:
     assert run(*JOB, "--host-memory", "1 MiB", "--format", "json").document["verdict"] == "fits"
 
 
+@pytest.mark.sweep
 def test_what_goes_to_the_drive_leaves_the_host() -> None:
     away = ("--offload", "optimizer,parameters", "--format", "json")
     cpu = run(*ZERO, "zero3", *away).document
