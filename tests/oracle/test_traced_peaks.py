@@ -69,7 +69,7 @@ def test_every_row_is_exact(file: str) -> None:
     assert {row.job.name: row.wrong for row in rows(file) if row.wrong} == {}
 
 
-@pytest.mark.sweep(80)
+@pytest.mark.sweep
 @pytest.mark.parametrize("file", FILES)
 def test_every_row_is_exact_block_by_block(file: str) -> None:
     """What the quick replay plays once, played for each: rows of every technique with every type of model.
