@@ -16,7 +16,9 @@ from vramplan.answers.placement import placements_of
 from vramplan.job import build_job
 from vramplan.planner.checkpoints import spelled
 from vramplan.planner.composed import ComposedSizes
+from vramplan.planner.judge import Judge
 from vramplan.planner.optimal import Placement, peak_bytes, recomputed_flops
+from vramplan.planner.placements import Search
 from vramplan.planner.stacks import segments_in
 from vramplan.planner.subjects import shortened, subjects_of
 from vramplan.replay.optimizers import gradients_wait
@@ -25,7 +27,7 @@ from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 
 STACKS = ("t5", "bart", "clip", "llava")
-KINDS = ("gemma3_text", "qwen2", "qwen2_moe", "deepseek_v3", "llama")
+KINDS = ("gemma3_text", "qwen2", "qwen2_moe", "deepseek_v3", "llama", "gemma4_text")
 
 
 def sized(setup: Setup, batch: int) -> ComposedSizes:
@@ -74,6 +76,7 @@ def small(draw: st.DrawFn, types: tuple[str, ...], most: int) -> Setup:
         model = model._replace(decoder_layers=min(model.decoder_layers, most))
     if model.vision_layers is not None:
         model = model._replace(vision_layers=min(model.vision_layers, most))
+    model = model._replace(key_value_sharing_layers=0)  # pieces of blocks that share keys do not add up
     if model.experts is not None:
         dense = tuple(block for block in model.experts.dense_layers if block < model.layers)
         model = model._replace(experts=model.experts._replace(dense_layers=dense))
@@ -167,3 +170,13 @@ def test_the_answer_names_segments_that_can_be_fed_back(name: str) -> None:
         {**KEYS, "model": MODELS[name], "gpu": gpu, "activation_checkpointing": spelled(least.checkpoints)}
     )
     assert answer(placed).peak.allocated_bytes == least.allocated_bytes
+
+
+def test_where_blocks_share_keys_each_figure_is_that_of_its_replay() -> None:
+    """One that hands them on keeps what its whole checkpoint saves again, so that pieces do not add up."""
+    judge = Judge(build_job({"model": "gemma-4-e2b", "gpu": "h200", "sequence_length": 64, "micro_batch_size": 1}))
+    search = Search(judge, 1, accumulates=False)
+    placement = ((8, 15), (20, 30))
+    record = judge.record_at(spelled(placement), 1, False)
+    assert search.peak_bytes(placement) == record.peak_bytes(1)
+    assert search.recomputed_flops(placement) == record.flops["recompute"]

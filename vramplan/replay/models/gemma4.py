@@ -238,6 +238,7 @@ def sharing_of(shape: ModelShape, block: int) -> str:
 class Gemma4(Gemma3):
     """Gemma4ForCausalLM, with its loss."""
 
+    equal_blocks = False  # the last one has no window, and what makes the inputs of all grows with their number
     without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
