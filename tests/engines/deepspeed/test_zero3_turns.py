@@ -38,7 +38,7 @@ def deep(draw: st.DrawFn, setups: st.SearchStrategy[Setup]) -> Setup:
         max_live_parameters=draw(st.sampled_from([10**4, 10**5, 10**9])),
     )
     return setup._replace(
-        model=setup.model.with_layers(layers),
+        model=setup.model.with_layers(layers)._replace(key_value_sharing_layers=0),  # which may be more than there are
         segments=draw(divided(layers)) if any(one.checkpointed for one in setup.segments) else (stored(layers),),
         sharding=setup.sharding._replace(zero=zero),
     )
