@@ -76,7 +76,8 @@ def small(draw: st.DrawFn, types: tuple[str, ...], most: int) -> Setup:
         model = model._replace(decoder_layers=min(model.decoder_layers, most))
     if model.vision_layers is not None:
         model = model._replace(vision_layers=min(model.vision_layers, most))
-    model = model._replace(key_value_sharing_layers=0)  # pieces of blocks that share keys do not add up
+    # pieces of blocks that share keys, or have inputs of their own, do not add up
+    model = model._replace(key_value_sharing_layers=0, layer_input_size=None, layer_input_vocabulary_size=None)
     if model.experts is not None:
         dense = tuple(block for block in model.experts.dense_layers if block < model.layers)
         model = model._replace(experts=model.experts._replace(dense_layers=dense))

@@ -62,8 +62,9 @@ class Search:
     """The search for a placement at a micro-batch, by the sizes of pieces.
 
     Devices that share what they hold gather it ahead, keep it until a bound of theirs is met, and fill buckets that
-    know of no block; a block that hands its keys to later ones keeps what its whole checkpoint has saved. What a piece
-    adds depends on its place then, so pieces propose, and the replay of each proposal gives its peak: the next one is
+    know of no block; a block that hands its keys to later ones keeps what its whole checkpoint has saved, and what is made
+    for each block before the first is held by checkpoints in another way. What a piece adds depends on its place then,
+    so pieces propose, and the replay of each proposal gives its peak: the next one is
     looked for below, or above, a limit that is as far from the first as the peak was. What is found so is within the
     limit for certain, and the least of what was tried.
     """
@@ -71,7 +72,8 @@ class Search:
     def __init__(self, judge: Judge, micro: int, accumulates: bool) -> None:
         self.judge, self.micro, self.accumulates = judge, micro, accumulates
         self.sizes = sizes_at(judge, micro, accumulates)
-        self.adds_up = not (shares(judge) or judge.job.model.key_value_sharing_layers)
+        shape = judge.job.model
+        self.adds_up = not (shares(judge) or shape.key_value_sharing_layers or shape.layer_input_size)
         self._tried: dict[Placement, Tried] = {}
 
     @property
