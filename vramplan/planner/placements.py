@@ -62,11 +62,11 @@ class Search:
     """The search for a placement at a micro-batch, by the sizes of pieces.
 
     Devices that share what they hold gather it ahead, keep it until a bound of theirs is met, and fill buckets that
-    know of no block; a block that hands its keys to later ones keeps what its whole checkpoint has saved, and what is made
-    for each block before the first is held by checkpoints in another way. What a piece adds depends on its place then,
-    so pieces propose, and the replay of each proposal gives its peak: the next one is
-    looked for below, or above, a limit that is as far from the first as the peak was. What is found so is within the
-    limit for certain, and the least of what was tried.
+    know of no block. A block that hands its keys to later ones keeps what its whole checkpoint has saved, and
+    checkpoints hold what is made for each block before the first in another way. What a piece adds depends on its
+    place then, so pieces propose, and the replay of each proposal gives its peak: the next one is looked for below, or
+    above, a limit that is as far from the first as the peak was. What is found so is within the limit for certain, and
+    the least of what was tried.
     """
 
     def __init__(self, judge: Judge, micro: int, accumulates: bool) -> None:
