@@ -10,7 +10,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups
-from tests.engine.examples import ONE_BY_ONE, model, setup
+from tests.engine.examples import IN_ONE_ROW, ONE_BY_ONE, model, setup
 from tests.engine.hosted import what_is_saved_leaves_the_device
 from tests.engine.trained_draws import adapters
 from tests.engine.unrolled import same_requests
@@ -75,26 +75,7 @@ def sharded(draw: st.DrawFn, *, devices: int | None = None) -> Setup:
 
 
 ROW_OF_IMAGES = setup(
-    model(
-        "mistral3",
-        layers=1,
-        hidden_size=8,
-        attention_heads=1,
-        key_value_heads=1,
-        head_size=8,
-        intermediate_size=24,
-        image_size=16,
-        channels=1,
-        vision_layers=1,
-        vision_hidden_size=8,
-        vision_attention_heads=1,
-        vision_intermediate_size=24,
-        vision_merge=1,
-    ),
-    sequence_length=5,
-    attention="flash",
-    image_size=16,
-    sharding=Sharded("fsdp", 2, version=1),
+    IN_ONE_ROW, sequence_length=5, attention="flash", image_size=16, sharding=Sharded("fsdp", 2, version=1)
 )
 """One row of attention has all images, and the kernel's sums are of whole tiles of it."""
 
