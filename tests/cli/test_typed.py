@@ -224,6 +224,7 @@ def test_remedies_keep_the_count_before_the_gpu() -> None:
     [
         (("llama", "3.1", "8b", "-g", "a100"), "a model is one word: llama-3.1-8b"),
         (("gpt2", "v10"), "a GPU is given as --gpu v10"),
+        (("gpt2", "v100", "--quantized-experts", "nf4"), "it is a value of --quantization"),
         ((*PLAIN, "--kv-cache"), "gguf-parser"),
         ((*PLAIN, "--inference"), "training only"),
         ((*PLAIN, "--learning-rate", "1"), "changes neither memory"),

@@ -153,6 +153,9 @@ class _Reader:
             joined = "-".join(words[:count]).lower()
             if called("models", joined) is not None:
                 return f"a model is one word: {joined}"
+        other = named("vramplan.options.table.__init__:has_the_word")(word)
+        if other is not None and other.options:
+            return f"it is a value of {other.option}"
         return f"the model is named already; a GPU is given as --gpu {word}"
 
     def _option(self, word: str) -> list[Typed]:
