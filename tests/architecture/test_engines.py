@@ -24,7 +24,7 @@ REGISTRIES = (
     "catalog/generic.py",  # types that are not modelled, and why
     "measure/apart.py",  # Transformers is a package here
     "measure/here.py",
-    "time/fitted.py",  # the runs that a constant was fitted from
+    "planner/time/fitted.py",  # the runs that a constant was fitted from
     "cli/meant.py",  # options of other programs
 )
 FILES = [

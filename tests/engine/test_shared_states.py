@@ -17,12 +17,12 @@ from vramplan.engines.deepspeed.walk import order_of
 from vramplan.engines.deepspeed.zero import NORM_BYTES, OVERFLOW_BUFFER_BYTES
 from vramplan.job import build_job
 from vramplan.planner.setups import setup_of
+from vramplan.planner.textbook.states import ELEMENT_BYTES, Elements, model_states
 from vramplan.replay.observers import Trained
 from vramplan.replay.record import Record
 from vramplan.replay.recorder import rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
-from vramplan.textbook.states import ELEMENT_BYTES, Elements, model_states
 
 pytestmark = pytest.mark.closed_form
 

@@ -12,9 +12,9 @@ from vramplan.answers.fit import describe
 from vramplan.answers.validation import counted_bytes
 from vramplan.job import read_job_file
 from vramplan.planner.decision import decide
+from vramplan.planner.time import fitted
 from vramplan.results import DOES_NOT_FIT, FITS, FitResult
 from vramplan.results.listings import ErrorStats
-from vramplan.time import fitted
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 

@@ -11,11 +11,11 @@ from vramplan.answers.fit import describe
 from vramplan.answers.validation import compare
 from vramplan.job import read_job_file
 from vramplan.planner.decision import decide
+from vramplan.planner.time import fitted
+from vramplan.planner.time.step import CALIBRATED_BAND, EXTRAPOLATED_BAND
 from vramplan.results.listings import ErrorStats, ValidateRow
 from vramplan.results.listings.rates import RateStats, RateSummary
 from vramplan.results.time import CALIBRATED, EXTRAPOLATED
-from vramplan.time import fitted
-from vramplan.time.step import CALIBRATED_BAND, EXTRAPOLATED_BAND
 from vramplan.values.job import Job
 
 HERE = Path(__file__).parent

@@ -12,9 +12,9 @@ import pytest
 
 from tests.measured.own import ran
 from tests.measured.rates import PAGE, accuracy, all_rates, by_source, counted, in_range, written
+from vramplan.planner.time import fitted
 from vramplan.results.listings.rates import RateSummary
 from vramplan.results.time import CALIBRATED, EXTRAPOLATED
-from vramplan.time import fitted
 
 CALIBRATED_LIMITS = (0.05, 0.15, 0.90)  # median, 90th percentile, order
 # Those that no constant was fitted to are of one source, whose hardware and network are not printed.

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.running import fit, refused, run, valid, write_jobs
+from vramplan.planner.textbook.advice import advise
 from vramplan.results.advice import Advice
-from vramplan.textbook.advice import advise
 
 
 def advice(**keys: Any) -> Advice:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramplan.textbook import accumulation, activations, checkpointing, learning_rate
-from vramplan.textbook.activations import Sizes
-from vramplan.textbook.states import MOMENTS, Elements, model_states
+from vramplan.planner.textbook import accumulation, activations, checkpointing, learning_rate
+from vramplan.planner.textbook.activations import Sizes
+from vramplan.planner.textbook.states import MOMENTS, Elements, model_states
 
 GB = 10**9
 FP32, MIXED = Elements(4, 4, 0, 4), Elements(2, 2, 4, 4)

@@ -8,8 +8,14 @@ from vramplan.answers.roofline import roofline
 from vramplan.catalog.gpus import find_gpu
 from vramplan.catalog.platforms import on_platform
 from vramplan.job import build_any_job
-from vramplan.textbook import communication as text
-from vramplan.time.communication import Link, all_gather_seconds, all_reduce_seconds, all_to_all_seconds, link_of
+from vramplan.planner.textbook import communication as text
+from vramplan.planner.time.communication import (
+    Link,
+    all_gather_seconds,
+    all_reduce_seconds,
+    all_to_all_seconds,
+    link_of,
+)
 from vramplan.values.job import Job
 
 pytestmark = pytest.mark.closed_form

@@ -8,11 +8,11 @@ from vramplan import fit
 from vramplan.engines.llmc.model import flops
 from vramplan.job import build_any_job
 from vramplan.planner.decision import Decision, decide
+from vramplan.planner.textbook.flops import megatron_flops, palm_flops_per_token, training_flops, utilisation
+from vramplan.planner.time.kernels import micro_of, price
+from vramplan.planner.time.rates import rates_of
+from vramplan.planner.time.step import is_causal
 from vramplan.replay.kernels import KINDS, Kernel, at
-from vramplan.textbook.flops import megatron_flops, palm_flops_per_token, training_flops, utilisation
-from vramplan.time.kernels import micro_of, price
-from vramplan.time.rates import rates_of
-from vramplan.time.step import is_causal
 from vramplan.values.job import Job
 
 pytestmark = pytest.mark.closed_form

@@ -10,8 +10,8 @@ from vramplan import fit
 from vramplan.answers.roofline import roofline
 from vramplan.catalog.gpus import find_gpu
 from vramplan.job import build_any_job
+from vramplan.planner.time.rates import best_product, rates_of
 from vramplan.replay.kernels import NOTHING, PRODUCT, Kernel
-from vramplan.time.rates import best_product, rates_of
 from vramplan.values.job import Job
 
 LORA = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vramplan.textbook import cost
-from vramplan.textbook.flops import training_flops
+from vramplan.planner.textbook import cost
+from vramplan.planner.textbook.flops import training_flops
 
 pytestmark = pytest.mark.closed_form
 

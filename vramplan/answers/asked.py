@@ -17,10 +17,10 @@ from vramplan.planner.decision import ALWAYS
 from vramplan.planner.floor import Floor, certain_bytes, floor_of
 from vramplan.planner.least import MANY, Work, arithmetic_of, least_seconds, most_samples, work_of
 from vramplan.planner.plain import Plain, cuts_of, least_bytes, parts_of, plain_of, plain_setup
+from vramplan.planner.time.rates import Rates, rates_of
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.results.compared import Cell
-from vramplan.time.rates import Rates, rates_of
 from vramplan.values.job import Job
 from vramplan.values.parallel import Split
 from vramplan.values.textbook import TextbookJob

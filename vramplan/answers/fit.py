@@ -23,6 +23,7 @@ from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung, has_room
 from vramplan.planner.replays import Replays
 from vramplan.planner.stacks import checkpoint_ranges_in
+from vramplan.planner.time.rates import rate_key
 from vramplan.planner.timed import host_held, step_time
 from vramplan.replay.models.parts import is_batch_normalised
 from vramplan.replay.precision import precision_of
@@ -39,7 +40,6 @@ from vramplan.results import (
     Remedy,
 )
 from vramplan.results.frozen import frozen
-from vramplan.time.rates import rate_key
 from vramplan.values.job import Assumption, Job
 from vramplan.values.length import NO_LENGTH
 from vramplan.values.machine import Gpu
@@ -135,16 +135,16 @@ def answer(
 
 
 def _by_textbook(job: TextbookJob, replays: Replays | None) -> FitResult:
-    from vramplan.planner import textbook  # only these jobs pay for it
+    from vramplan.planner import equations  # only these jobs pay for it
 
-    decision = textbook.decide(job)
+    decision = equations.decide(job)
     rung = decision.rung
     echo = job_to_dict(decision.judged)
-    result = textbook.describe(decision, echo, _flags(rung.schedule, rung.strategy))
+    result = equations.describe(decision, echo, _flags(rung.schedule, rung.strategy))
     result = result._replace(weight_dtype=echo["weight_dtype"])
     if job.replay is not None:
         replayed = Judge(job.replay, replays).footprint(rung.strategy, rung.schedule).allocated
-        distance = textbook.distance(decision, job.replay.attention, replayed)
+        distance = equations.distance(decision, job.replay.attention, replayed)
         result = result._replace(warnings=(result.warnings[0], distance, *result.warnings[1:]))
     return _sealed(result._replace(advice=_advice(job, rung.schedule, job.model.shape)))
 

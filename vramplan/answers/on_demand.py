@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from vramplan.planner.narrowing import narrower as narrower
     from vramplan.planner.reserving import remarks as remarks
     from vramplan.planner.staged import rows_of_stages as rows_of_stages
+    from vramplan.planner.textbook.advice import advise as advise
     from vramplan.planner.whole_run import timed as timed
     from vramplan.replay.models.experts import active_parameters as active_parameters
     from vramplan.replay.sharding.replicated import BUCKET_BYTES as BUCKET_BYTES
     from vramplan.replay.sharding.units import REDUCED as REDUCED
     from vramplan.results.allocator import Allocator as Allocator
     from vramplan.results.allocator import OutOfMemory as OutOfMemory
-    from vramplan.textbook.advice import advise as advise
 
 MODULES = {
     "vramplan.results.allocator": (
@@ -46,7 +46,7 @@ MODULES = {
     "vramplan.replay.models.experts": ("active_parameters",),
     "vramplan.replay.sharding.replicated": ("BUCKET_BYTES",),
     "vramplan.replay.sharding.units": ("REDUCED",),
-    "vramplan.textbook.advice": ("advise",),
+    "vramplan.planner.textbook.advice": ("advise",),
 }
 """The names that there are here, by the file that has each: the imports above again, for a run."""
 

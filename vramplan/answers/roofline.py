@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from vramplan.answers.fit import describe
 from vramplan.errors import UsageError
 from vramplan.planner.decision import decide
+from vramplan.planner.time.kernels import Priced
+from vramplan.planner.time.rates import Rates, rate_key, rates_of
+from vramplan.planner.time.step import step_of
 from vramplan.planner.timed import devices_of
 from vramplan.replay.kernels import BYTES
 from vramplan.replay.record import Record
 from vramplan.results.roofline import LAUNCH, BlockRow, CollectiveRow, KernelRow, Roofline
 from vramplan.results.time import COMPUTE, MEMORY
-from vramplan.time.kernels import Priced
-from vramplan.time.rates import Rates, rate_key, rates_of
-from vramplan.time.step import step_of
 from vramplan.values.job import Job
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.exit_codes import ExitCode
+from vramplan.planner.time import fitted
 from vramplan.results import FITS, FitResult
 from vramplan.results.listings import ValidateRow
 from vramplan.results.listings.rates import FIGURES
 from vramplan.results.time import Time
-from vramplan.time import fitted
 from vramplan.values.textbook import AnyJob, TextbookJob
 
 

@@ -22,11 +22,16 @@ from vramplan.job.resolve import resolve
 from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver
 from vramplan.job.sizes import DEFAULT_MAX_SEQUENCE
 from vramplan.options import table, words
-from vramplan.textbook.activations import NEEDS
 from vramplan.units import format_gib
 from vramplan.values.job import Job
 from vramplan.values.machine import Gpu
-from vramplan.values.textbook import TEXTS_GLOBAL_BATCH_SIZE, TextbookCells, TextbookJob, TextbookModel
+from vramplan.values.textbook import (
+    ACTIVATION_MODEL_NEEDS,
+    TEXTS_GLOBAL_BATCH_SIZE,
+    TextbookCells,
+    TextbookJob,
+    TextbookModel,
+)
 
 # Sizes that the equations of a plain stack of blocks have no place for.
 _OTHER_SHAPES = ("decoder_layers", "experts", "depths", "widths", "image_size", "patch_size")
@@ -249,7 +254,7 @@ class _TextbookResolver(Resolver):
             return length
         if model is None:
             return length
-        for key in NEEDS[name]:
+        for key in ACTIVATION_MODEL_NEEDS[name]:
             if getattr(model, key) is None:
                 self._missing(key, f"activation_model {name}")
         if length is None and not self.fields.given("sequence_length"):

@@ -12,11 +12,11 @@ from typing import cast
 from vramplan.planner.accumulation import Accumulation, Schedule
 from vramplan.planner.choose import accumulation_of
 from vramplan.planner.plain import Plain, parts_of, samples_within
+from vramplan.planner.time.rates import Rates
+from vramplan.planner.time.step import Device, step_of
 from vramplan.replay.kernels import ATTENTION, CONVOLUTION, NOTHING, PRODUCT, Kernel, Poly
 from vramplan.replay.record import Record, State
 from vramplan.results import Host
-from vramplan.time.rates import Rates
-from vramplan.time.step import Device, step_of
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 from vramplan.values.parallel import Split

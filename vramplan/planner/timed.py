@@ -8,10 +8,10 @@ from vramplan.planner import on_demand
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung
+from vramplan.planner.time.step import Device, time_of
 from vramplan.replay.record import Record
 from vramplan.results import Host
 from vramplan.results.time import Time
-from vramplan.time.step import Device, time_of
 from vramplan.values.job import Job
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from vramplan.planner.accumulation import Schedule
+from vramplan.planner.textbook.cost import break_even_runs
+from vramplan.planner.textbook.learning_rate import warm_up_steps
 from vramplan.results.frozen import FrozenDict
 from vramplan.results.run import Data, Range, Run
 from vramplan.results.time import DATA, Time
-from vramplan.textbook.cost import break_even_runs
-from vramplan.textbook.learning_rate import warm_up_steps
 from vramplan.values.job import Job
 from vramplan.values.length import Length, Price
 

@@ -14,6 +14,14 @@ from vramplan.values.model import ModelShape
 TEXTS_GLOBAL_BATCH_SIZE = 512  # of GPT-2, which the texts are about; it moves to the nearest that can be reached
 
 
+ACTIVATION_MODEL_NEEDS = {
+    "book": ("layers", "hidden_size"),
+    "zero-paper": ("layers", "hidden_size"),
+    "korthikanti": ("layers", "hidden_size", "attention_heads"),
+}
+"""The words of `activation_model`, and what each needs of a model besides the sequence length and the micro-batch."""
+
+
 class TextbookModel(NamedTuple):
     """What the closed forms know of a network: None is not said, and `shape` is there if the family is modelled."""
 

@@ -16,9 +16,9 @@ from vramplan.job import build_any_job, build_job
 from vramplan.job.echo import model_to_dict
 from vramplan.planner.accumulation import Accumulation, Schedule
 from vramplan.planner.decision import Decision, decide
+from vramplan.planner.textbook import budget
 from vramplan.results import DOES_NOT_FIT, FITS, Component
 from vramplan.results.walkthrough import ReplaySide, Step, TextbookSide, Walkthrough
-from vramplan.textbook import budget
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Assumption, Job
 from vramplan.values.textbook import TEXTS_GLOBAL_BATCH_SIZE, TextbookJob

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from vramplan.planner.decision import Decision
 from vramplan.planner.stacks import checkpoint_ranges_in
+from vramplan.planner.textbook import activations, budget
+from vramplan.planner.textbook.checkpointing import checkpoint_count
+from vramplan.planner.textbook.states import ELEMENT_BYTES
 from vramplan.results.walkthrough import ReplaySide, TextbookSide
-from vramplan.textbook import activations, budget
-from vramplan.textbook.checkpointing import checkpoint_count
-from vramplan.textbook.states import ELEMENT_BYTES
 from vramplan.values.textbook import TextbookJob
 
 STATES = ("weights", "gradients", "master", "optimizer")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.time.behaviour import Timing
+from vramplan.planner.time.behaviour import Timing
 
 
 class DeepSpeedTiming(Timing):

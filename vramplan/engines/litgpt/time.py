@@ -7,7 +7,7 @@ which compile nothing; config_hub/finetune.
 
 from __future__ import annotations
 
-from vramplan.time.behaviour import FusedKernel, Timing
+from vramplan.planner.time.behaviour import FusedKernel, Timing
 from vramplan.values.job import Job
 
 

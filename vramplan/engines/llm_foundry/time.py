@@ -6,7 +6,7 @@ Source: mosaicml/llm-foundry, scripts/train/benchmarking/README.md and the yamls
 
 from __future__ import annotations
 
-from vramplan.time.behaviour import FLASH1, Timing
+from vramplan.planner.time.behaviour import FLASH1, Timing
 
 
 class FoundryTiming(Timing):

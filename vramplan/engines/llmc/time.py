@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.time.behaviour import CUDNN, Timing
+from vramplan.planner.time.behaviour import CUDNN, Timing
 from vramplan.values.job import Job
 
 

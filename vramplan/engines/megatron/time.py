@@ -7,7 +7,7 @@ core/optimizer (FusedAdam); deepspeed/runtime/pipe/engine.py and p2p.py.
 
 from __future__ import annotations
 
-from vramplan.time.behaviour import FP32, Timing
+from vramplan.planner.time.behaviour import FP32, Timing
 from vramplan.values.job import Job
 from vramplan.values.parallel import ZERO1
 

@@ -6,7 +6,7 @@ _PipelineStageBase.backward_maybe_with_nosync.
 
 from __future__ import annotations
 
-from vramplan.time.behaviour import Timing
+from vramplan.planner.time.behaviour import Timing
 from vramplan.values.job import Job
 
 

@@ -6,7 +6,7 @@ LlamaDecoderLayer_fast_forward.
 
 from __future__ import annotations
 
-from vramplan.time.behaviour import FusedKernel, Timing
+from vramplan.planner.time.behaviour import FusedKernel, Timing
 from vramplan.values.job import Job
 
 

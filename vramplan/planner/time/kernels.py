@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from vramplan.planner.time.rates import Rates
 from vramplan.replay.kernels import ATTENTION, BYTES, COLLECTIVE, RECOMPUTE, Kernel, at
-from vramplan.time.rates import Rates
 from vramplan.tuples import NamedTuple
 
 DIRECTIONS = ("forward", "recompute", "backward")
@@ -25,7 +25,7 @@ class Priced(NamedTuple):
 
 
 def price(kernels: Iterable[Kernel], batch: int, rates: Rates, *, causal: bool, compiled: bool) -> list[Priced]:
-    """Each kernel of one micro-batch, but for collectives: they are priced by `vramplan.time.traffic`."""
+    """Each kernel of one micro-batch, but for collectives: they are priced by `vramplan.planner.time.traffic`."""
     found = []
     for kernel in kernels:
         if kernel.kind == COLLECTIVE:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from vramplan.replay.kernels import BACKWARD, FORWARD, RECOMPUTE
-from vramplan.replay.record import Record
-from vramplan.time.behaviour import FP32, timing_of
-from vramplan.time.communication import (
+from vramplan.planner.time.behaviour import FP32, timing_of
+from vramplan.planner.time.communication import (
     Link,
     all_gather_seconds,
     all_reduce_seconds,
     all_to_all_seconds,
     link_of,
 )
+from vramplan.replay.kernels import BACKWARD, FORWARD, RECOMPUTE
+from vramplan.replay.record import Record
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 from vramplan.values.parallel import (

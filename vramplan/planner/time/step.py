@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vramplan.engines import imported
+from vramplan.planner.time import fitted
+from vramplan.planner.time.behaviour import timing_of
+from vramplan.planner.time.kernels import Micro, Priced, micro_of, price
+from vramplan.planner.time.optimizer import accumulated_bytes, step_bytes
+from vramplan.planner.time.rates import EIGHT_BIT_PRECISIONS, Rates, rates_of
 from vramplan.replay.kernels import BACKWARD, FORWARD, RECOMPUTE
 from vramplan.replay.record import Record
 from vramplan.results import Host
 from vramplan.results.frozen import FrozenDict
 from vramplan.results.time import CALIBRATED, COMPUTE, EXTRAPOLATED, PARTS, Time
-from vramplan.time import fitted
-from vramplan.time.behaviour import timing_of
-from vramplan.time.kernels import Micro, Priced, micro_of, price
-from vramplan.time.optimizer import accumulated_bytes, step_bytes
-from vramplan.time.rates import EIGHT_BIT_PRECISIONS, Rates, rates_of
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 from vramplan.values.parallel import Split
 
 if TYPE_CHECKING:  # one device tells nobody anything
-    from vramplan.time.traffic import Collective
+    from vramplan.planner.time.traffic import Collective
 
 CALIBRATED_BAND, EXTRAPOLATED_BAND = (0.85, 1.15), (0.85, 1.35)
 """The ends of the step's time over the likely one.
@@ -81,16 +81,18 @@ def step_of(
     eight_bits = job.compile and job.precision in EIGHT_BIT_PRECISIONS
     kernels = record.kernels if own or by_unit or eight_bits else record.kernel_classes
     if eight_bits:
-        kernels = imported("vramplan.time.fused:in_eight_bits")(kernels)
+        kernels = imported("vramplan.planner.time.fused:in_eight_bits")(kernels)
     if own:
-        kernels = imported("vramplan.time.fused:with_fused")(kernels, own, job, device.blocks)
+        kernels = imported("vramplan.planner.time.fused:with_fused")(kernels, own, job, device.blocks)
     priced = price(kernels, micro, rates, causal=is_causal(job), compiled=job.compile)
     one = micro_of(priced)
     seconds = {part: one.seconds.get(part, 0.0) * steps for part in PARTS}
     bandwidth = job.node_bandwidth_bytes_per_s
     collectives: list[Collective] = []
     if job.data_parallel_size > 1 or job.split is not None:
-        collectives = imported("vramplan.time.traffic:collectives_of")(job, record, micro, device.blocks, bandwidth)
+        collectives = imported("vramplan.planner.time.traffic:collectives_of")(
+            job, record, micro, device.blocks, bandwidth
+        )
     seconds["communication"] = _exposed(collectives, one, steps)
     if steps > 1 and not timing.adds_in_product(job):
         seconds["optimizer"] += accumulated_bytes(record) * (steps - 1) / rates.bytes_per_s
@@ -103,7 +105,7 @@ def step_of(
         working = sum(seconds[part] for part in ("products", "attention", "bytes", "communication"))
         seconds["bubble"] = working * (split.pipeline - 1) / (split.virtual * steps)
         size = micro * job.sequence_length // split.context * job.model.hidden_size * 2 // timing.senders(job)
-        link = imported("vramplan.time.traffic:group_link")(job, "pipeline", bandwidth)
+        link = imported("vramplan.planner.time.traffic:group_link")(job, "pipeline", bandwidth)
         each = size / link.bytes_per_s + link.hop_seconds
         seconds["communication"] += timing.transfers(job) * split.virtual * steps * each
     seconds["loop"] = fitted.LOOP_SECONDS if timing.loop_seconds is None else timing.loop_seconds
@@ -130,7 +132,7 @@ def _exposed(collectives: Sequence[Collective], micro: Micro, steps: int) -> flo
 
 def _host_seconds(job: Job, host: Host, computing: float) -> float:
     """Copies that kernels do not hide, and the optimizer's step on the host."""
-    copy_seconds = imported("vramplan.time.communication:copy_seconds")
+    copy_seconds = imported("vramplan.planner.time.communication:copy_seconds")
     copies: float = max(copy_seconds(host.to_host_bytes, job.gpu), copy_seconds(host.to_device_bytes, job.gpu))
     seconds = max(0.0, copies - computing)
     if "optimizer" in job.offload:

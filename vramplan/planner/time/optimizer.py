@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from vramplan.planner.time.behaviour import timing_of
 from vramplan.replay.record import Record
-from vramplan.time.behaviour import timing_of
 from vramplan.values.job import Job
 
 FUSED_PASSES = 1.0

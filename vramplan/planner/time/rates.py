@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from vramplan.planner.time import fitted
+from vramplan.planner.time.behaviour import CUDNN, EFFICIENT, FLASH1, FLASH2, timing_of
 from vramplan.replay.kernels import ATTENTION, BACKWARD, CONVOLUTION, FP8, PRODUCT, UNALIGNED, Kernel
-from vramplan.time import fitted
-from vramplan.time.behaviour import CUDNN, EFFICIENT, FLASH1, FLASH2, timing_of
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 from vramplan.values.machine import WITH_TF32, Gpu

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vramplan.planner.time.behaviour import FusedKernel
 from vramplan.replay.kernels import BACKWARD, BYTES, FORWARD, FP8, NOTHING, PRODUCT, RECOMPUTE, Kernel
-from vramplan.time.behaviour import FusedKernel
 from vramplan.values.job import Job
 
 ITEMSIZE = 2  # such kernels run in 16 bits

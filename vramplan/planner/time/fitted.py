@@ -5,7 +5,7 @@ Everything else of this room is arithmetic, a data sheet or a published measurem
 
 from __future__ import annotations
 
-from vramplan.time.behaviour import CUDNN, FLASH1, FLASH2
+from vramplan.planner.time.behaviour import CUDNN, FLASH1, FLASH2
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
 

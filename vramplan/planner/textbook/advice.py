@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from vramplan.planner.textbook import accumulation, learning_rate
 from vramplan.results.advice import Advice
-from vramplan.textbook import accumulation, learning_rate
 
 SMALLEST_NORMALISED_BATCH = 8  # below, the statistics of batch normalisation are noise, as texts quote it
 TOKEN_TASKS = ("lm", "mlm", "seq2seq")  # each position has a loss, and padding has none

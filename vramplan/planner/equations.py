@@ -10,6 +10,7 @@ from typing import Any
 
 from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Accumulation, Schedule
 from vramplan.planner.checkpoints import STRATEGIES
+from vramplan.planner.textbook import budget
 from vramplan.results import (
     DOES_NOT_FIT,
     FITS,
@@ -22,7 +23,6 @@ from vramplan.results import (
     Recommendation,
     Remedy,
 )
-from vramplan.textbook import budget
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Assumption
 from vramplan.values.textbook import TEXTS_GLOBAL_BATCH_SIZE, TextbookJob

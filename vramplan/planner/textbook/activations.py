@@ -13,7 +13,7 @@ BOOK_FRAMEWORK_BYTES = 10_000_000  # "framework" share of a layer in the book's 
 
 
 class Sizes(NamedTuple):
-    """What the models look at. A model may need less: `NEEDS` says what."""
+    """What the models look at. A model may need less: `ACTIVATION_MODEL_NEEDS` says what."""
 
     batch: int
     sequence_length: int
@@ -50,13 +50,6 @@ def score_bytes(sizes: Sizes, element_bytes: int = 2) -> int:
 
 MODELS: dict[str, Callable[[Sizes, int], int]] = {"book": book, "zero-paper": zero_paper, "korthikanti": korthikanti}
 """The words of `activation_model`."""
-
-NEEDS = {
-    "book": ("layers", "hidden_size"),
-    "zero-paper": ("layers", "hidden_size"),
-    "korthikanti": ("layers", "hidden_size", "attention_heads"),
-}
-"""Keys of a model that each needs, besides the sequence length and the micro-batch."""
 
 
 def at_element_size(quoted_fp32_bytes: int, element_bytes: int) -> int:

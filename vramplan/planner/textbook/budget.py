@@ -5,9 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from math import ceil
 
+from vramplan.planner.textbook import activations, checkpointing
+from vramplan.planner.textbook.states import ELEMENT_BYTES, MOMENTS, ZERO_STAGES, Elements, States, model_states
 from vramplan.results import Component
-from vramplan.textbook import activations, checkpointing
-from vramplan.textbook.states import ELEMENT_BYTES, MOMENTS, ZERO_STAGES, Elements, States, model_states
 from vramplan.values.textbook import TextbookJob
 
 
