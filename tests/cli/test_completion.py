@@ -82,6 +82,17 @@ def test_the_words_of_an_option_are_offered(option: str, known: tuple[str, ...])
     assert offered("fit", option, "nothing begins so") == []
 
 
+def test_commands_that_take_several_values_are_offered_the_next_one_behind_a_comma() -> None:
+    assert offered("plan", "--runtime", "meg") == ["megatron"]
+    assert offered("plan", "--runtime", "al") == [words.EVERY_RUNTIME]
+    assert offered("fit", "--runtime", "al") == []
+    assert offered("compare", "--runtime", "torchtune,torcht") == ["torchtune,torchtitan"]
+    assert offered("compare", "--gpu", "a100-40gb,b200,rtx-40") == [
+        f"a100-40gb,b200,{word}" for word in offered("compare", "--gpu", "rtx-40") if word != FILES
+    ]
+    assert offered("fit", "--runtime", "torchtune,torcht") == []
+
+
 @pytest.mark.sweep(40)
 @pytest.mark.parametrize(
     ("option", "word"), [(option, word) for option, known in WORDS for word in known], ids=lambda part: part

@@ -22,9 +22,11 @@ OFFERED = {
     "schemas": "vramplan.cli.runs.schema:names",
     "writers": "vramplan.configs.writers:MODULES",
     "unknowns": "vramplan.options.words:UNKNOWNS",
+    "every runtime": "vramplan.options.words:EVERY_RUNTIME",
 }
 """What knows the words that may stand somewhere. A key press imports the one that it needs."""
 
+_TAKE_LISTS = ("compare", "plan")  # commands whose options take several values, separated by commas
 _KINDS = ("gpu", "model", "runtime", "stack")
 
 FILES, DIRECTORIES = "\tfiles", "\tdirectories"
@@ -48,7 +50,17 @@ class Line(NamedTuple):
 
 
 def values(line: Line, parameter: Any, current: str) -> Iterator[Word]:
-    """Values of an option or of an argument."""
+    """Values of an option or of an argument; behind a comma the next of several."""
+    before, comma, last = current.rpartition(",")
+    if comma and line.path[0] in _TAKE_LISTS and parameter.param_type_name == "option":
+        given = before.split(",")
+        offered = (one for one in _values(line, parameter, last) if one.text not in (FILES, DIRECTORIES))
+        yield from (one._replace(text=f"{before},{one.text}") for one in offered if one.text not in given)
+    else:
+        yield from _values(line, parameter, current)
+
+
+def _values(line: Line, parameter: Any, current: str) -> Iterator[Word]:
     name = parameter.name
     if name in ("model", "gpu"):
         yield from _offered("profiles", f"{name}s", line, current)
@@ -117,6 +129,8 @@ def _words(line: Line, parameter: Any, current: str) -> Iterator[Word]:
     if option is None:
         return
     known = _offered("runtimes") if option.key == "runtime" else option.words or option.examples
+    if option.key == "runtime" and line.path == ("plan",):
+        known = (*known, named(OFFERED["every runtime"]))
     if (line.options.get("runtime") or [""])[-1] == named(OFFERED["textbook"]) and option.textbook is not True:
         known = option.textbook or ()
     offered = (word if ":" not in word else word.partition(":")[0] + ":" for word in known)  # the rest is typed

@@ -26,12 +26,13 @@ from vramplan.exit_codes import ExitCode
 from vramplan.job import build_any_job
 from vramplan.options import table
 from vramplan.options.option import FLAG
+from vramplan.options.words import EVERY_RUNTIME
 from vramplan.report.plans import picture
 from vramplan.results.compared import Cell
 from vramplan.tuples import NamedTuple
 from vramplan.values.textbook import TextbookJob
 
-RUNTIME, ALL = "runtime", "all"
+RUNTIME = "runtime"
 BETWEEN_LINES = 0.1  # seconds, of the progress on a terminal
 
 
@@ -157,7 +158,7 @@ def _with_every_runtime(
     lists: dict[str, tuple[Any, ...]], base: dict[str, Any], folders: list[Path]
 ) -> dict[str, tuple[Any, ...]]:
     """`--runtime all` as the list of those that have the model, the default first."""
-    if lists.get(RUNTIME) != (ALL,):
+    if lists.get(RUNTIME) != (EVERY_RUNTIME,):
         return lists
     first = {name: values[0] for name, values in lists.items() if name != RUNTIME}
     usual = _machine(_over(base, as_job(first)), folders).runtime
