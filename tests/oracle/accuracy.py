@@ -213,8 +213,8 @@ def table(found: Iterable[Row], title: str, key: Callable[[Row], str]) -> str:
         "|---|" + "---:|" * (3 + len(FIGURES)),
     ]
     for name, group in groups.items():
-        exact = sum(all(row.predicted[figure] == row.traced[figure] for figure in FIGURES) for row in group)
-        worst = [max(row.error(figure) for row in group) for figure in FIGURES]
+        exact = sum(all(row.predicted[figure] == value for figure, value in row.traced.items()) for row in group)
+        worst = [max((row.error(one) for row in group if one in row.traced), default=0.0) for one in FIGURES]
         errors = [median(row.error("peak") for row in group), *worst]
         lines.append(f"| {name} | {len(group)} | {exact} | " + " | ".join(f"{e:.4%}" for e in errors) + " |")
     return "\n".join(lines) + "\n"

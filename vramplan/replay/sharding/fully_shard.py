@@ -213,7 +213,7 @@ class FullyShard(Collectives):
         """A unit's forward begins, the first time or again; whether it is the first time."""
         if self.tape.recomputing is None:
             self._gather(unit)
-            self._copy_out(unit, in_forward=self.tape.direction != "recompute")
+            self._copy_out(unit, in_forward=True)
             return True
         self._gather(unit)
         self._copy_out(unit, in_forward=not unit.used_by_backward)
@@ -228,6 +228,8 @@ class FullyShard(Collectives):
             if self.policy.reshards_after_forward and not unit.is_kept:
                 unit.gathered = None
             self._visit(unit)
+        else:  # it was the outermost module of its own forward
+            self.kept = None
         return self.through(result, lambda tensor: self._before_backward(unit, tensor))
 
     def leave_again(self, unit: Unit) -> None:

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5326 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5351 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
   foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe,
@@ -48,7 +48,7 @@ activation_checkpointing: selective-op | 464 | block_kinds, decoders, fully_shar
   falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama,
   llama under torchtitan, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe,
   roberta, seed_oss, stablelm, t5, vit
-adapter: dora | 182 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
+adapter: dora | 183 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
   linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiled, zero_adapters | apertus, arcee, bart,
   bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2,
   gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense,
@@ -58,7 +58,7 @@ adapter: dora | 182 | adapted, adapters, adapters_more, block_kinds, decoders, f
   falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium,
   hunyuan_v1_dense, llama, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
-adapter: ia3 | 201 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
+adapter: ia3 | 203 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
   linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiled, zero_adapters | apertus, arcee, bart,
   bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2,
   gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium,
@@ -68,7 +68,7 @@ adapter: ia3 | 201 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
   gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo,
   olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1419 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
+adapter: lora | 1421 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units, tiled, torchtune,
   torchtune_units, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2,
@@ -90,14 +90,14 @@ adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_m
   opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 348 | block_kinds, checkpoints, decoders, fully_shard_more, images, liger, linear,
+checkpoint_reentrant: true | 373 | block_kinds, checkpoints, decoders, fully_shard_more, images, liger, linear,
   more_families, pairs, replicated, tiled, turns, zero | apertus, arcee, bert, cohere, cohere2, ernie4_5, exaone4,
   gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neox, granite, helium, hunyuan_v1_dense,
-  llama, ministral3, mistral, mistral3, mixtral, nemotron, olmo, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl,
-  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm |
-  apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2,
-  granite, helium, hunyuan_v1_dense, llama, ministral3, mistral3, mixtral, nemotron, neox, olmo, olmo2, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+  llama, ministral3, mistral, mistral3, mixtral, nemotron, olmo, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3,
+  stablelm, vit | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4,
+  glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral3, mixtral, nemotron, neox, olmo,
+  olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
@@ -108,7 +108,7 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 719 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
+frozen: parts | 722 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
   lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_units, tiled, turns, zero,
   zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
   ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
@@ -173,7 +173,7 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 363 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
+max_gradient_norm | 366 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
   liger, linear, master, more_families, optimizers, precisions, replicated, sharded_bits, sharded_more, sharded_units,
   tiled, titan, titan_replicas, titan_units, turns, zero | bert, bloom, deepseek_v3, gemma, gemma2, gemma3,
   gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under torchtitan,
@@ -252,7 +252,7 @@ optimizer: sgd | 447 | adapted, adapters_more, attention, checkpoints, families,
   chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
   llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
   qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd-momentum | 515 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
+optimizer: sgd-momentum | 516 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, resnet, seq2seq, suite, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
   deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo,
@@ -274,7 +274,7 @@ packing: true | 126 | block_kinds, decoders, liger, linear, losses_more, masks |
   qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus,
   arcee, cohere, deepseek, ernie4_5, exaone4, gemma2, gemma3, gemma4, gpt2, granite, helium, hunyuan_v1_dense, llama,
   llama4, ministral3, mixtral, nemotron, neox, olmo, olmo2, olmoe, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 432 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks,
+padding: right | 434 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks,
   more_families, padding, pairs, pairs_beside, preference, replicated, zero | apertus, arcee, bart, bert, bloom,
   cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma2, gemma3, gemma3_text, gemma4_text, glm,
   glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, ministral3,
@@ -284,21 +284,21 @@ padding: right | 432 | block_kinds, decoders, fully_shard_more, images, liger, l
   exaone4, falcon, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
   helium, hunyuan_v1_dense, llama, llama4, ministral3, mistral3, mixtral, mpt, nemotron, neox, olmo, olmo2, phi3,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
-parallel.fsdp_units: ends | 88 | sharded_units, titan_units, torchtune_units | llama, llama under torchtitan, llama
-  under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
+parallel.fsdp_units: ends | 90 | fully_shard_more, sharded_units, titan_units, torchtune_units | llama, llama under
+  torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
 parallel.fsdp_version: 1 | 204 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
   | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under litgpt,
   mistral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3, roberta, vit |
   bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama under litgpt, mpt under
   llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
-parallel.replicas | 52 | flat_adapters, flat_host, flat_parameter, replicas, sharded_activations, sharded_more,
-  sharded_units, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under torchtitan, mistral, opt,
-  phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
+parallel.replicas | 53 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
+  sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under torchtitan,
+  mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
 parallel.sharding: ddp | 88 | modded, modded_compiled, replicated, sharded_activations, sharded_bits | bert, gemma,
   gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3,
   qwen2, qwen3, qwen3_vl | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under
   modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 760 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+parallel.sharding: fsdp | 785 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units | apertus, arcee, bert, bloom, cohere,
   cohere2, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe,
@@ -329,7 +329,7 @@ parallel.sharding: zero3 | 130 | host_activations, zero, zero_adapters, zero_off
   qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3465 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3472 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, galore, generation, generation_more, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt,
@@ -351,7 +351,7 @@ precision: amp | 3465 | adapted, adapters, adapters_more, attention, block_kinds
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 407 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+precision: fsdp | 420 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, cohere2, ernie4_5, exaone4,
   falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox,
@@ -376,7 +376,7 @@ precision: mixed | 1638 | adapters, attention, block_kinds, checkpoints, compile
   gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron,
   neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
   roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 2994 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 2996 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, modded, modded_compiled, moe,
@@ -434,16 +434,16 @@ weight_dtype: 16 bits | 800 | adapters, adapters_more, block_kinds, decoders, fl
   gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
   ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet,
   roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + adapter: dora | 99 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: dora | 100 | adapted, adapters, adapters_more, block_kinds,
   fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm, gpt2, gpt_neo, gpt_oss, llama, llava, ministral3, mixtral,
   mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_next, qwen_moe, roberta, t5, vit
-activation_checkpointing: full + adapter: ia3 | 114 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapters_more, block_kinds,
   fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized, sharded_units, zero_adapters |
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 897 | adapted, adapters, adapters_more, block_kinds, decoders,
+activation_checkpointing: full + adapter: lora | 899 | adapted, adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
   quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units, torchtune,
   torchtune_units, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
@@ -457,11 +457,11 @@ activation_checkpointing: full + adapter: modules_to_save | 79 | adapted, adapte
   gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 329 | block_kinds, checkpoints, decoders,
+activation_checkpointing: full + checkpoint_reentrant: true | 354 | block_kinds, checkpoints, decoders,
   fully_shard_more, images, liger, linear, more_families, pairs, replicated, zero | apertus, arcee, bert, cohere,
   ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense,
   llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, seed_oss, stablelm
+  qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
 activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimizers, precisions | bert, gpt2, llama,
@@ -469,7 +469,7 @@ activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimiz
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 436 | adapters, block_kinds, decoders, frozen, fully_shard_more,
+activation_checkpointing: full + frozen: parts | 439 | adapters, block_kinds, decoders, frozen, fully_shard_more,
   hosted, images, liger, linear, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_units,
   turns, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
   falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
@@ -502,7 +502,7 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 197 | flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + max_gradient_norm | 200 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, master, more_families, optimizers, precisions, replicated, sharded_bits,
   sharded_more, sharded_units, tiled, titan, titan_replicas, titan_units, turns, zero | bert, bloom, gemma, gemma2,
   gemma3_images, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mistral3, neox, olmo2, phi, qwen3_vl, vit
@@ -545,7 +545,7 @@ activation_checkpointing: full + optimizer: sgd | 301 | adapted, adapters_more, 
   quantized, random, replicated, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
   gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral,
   mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd-momentum | 313 | adapted, adapters, adapters_more, checkpoints,
+activation_checkpointing: full + optimizer: sgd-momentum | 314 | adapted, adapters, adapters_more, checkpoints,
   families, frozen, fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families,
   optimizers, precisions, quantized, random, seq2seq, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
   deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
@@ -555,22 +555,22 @@ activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints,
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 38 | liger, losses_more | gpt2, llama, qwen_moe
-activation_checkpointing: full + padding: right | 256 | block_kinds, decoders, fully_shard_more, images, linear,
+activation_checkpointing: full + padding: right | 258 | block_kinds, decoders, fully_shard_more, images, linear,
   losses_more, masks, more_families, padding, pairs, pairs_beside, preference, replicated, zero | apertus, arcee,
   bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
   granite, helium, hunyuan_v1_dense, llama, ministral3, mistral3, mixtral, nemotron, olmo, qwen2_vl, qwen3_next,
   qwen_moe, roberta, seed_oss, stablelm, t5
-activation_checkpointing: full + parallel.fsdp_units: ends | 47 | sharded_units, titan_units, torchtune_units |
-  llama, llama under torchtitan, llama under torchtune
+activation_checkpointing: full + parallel.fsdp_units: ends | 49 | fully_shard_more, sharded_units, titan_units,
+  torchtune_units | llama, llama under torchtitan, llama under torchtune
 activation_checkpointing: full + parallel.fsdp_version: 1 | 133 | flat_adapters, flat_host, flat_parameter, foundry,
   litgpt_flat, sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2, llama, llama under
   litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
-activation_checkpointing: full + parallel.replicas | 32 | flat_adapters, flat_host, flat_parameter, replicas,
-  sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama under
-  torchtitan, opt
+activation_checkpointing: full + parallel.replicas | 33 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  replicas, sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama
+  under torchtitan, opt
 activation_checkpointing: full + parallel.sharding: ddp | 29 | replicated, sharded_activations, sharded_bits | bert,
   gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 425 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.sharding: fsdp | 450 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units |
   apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm,
@@ -588,7 +588,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 72 | host_activation
   | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt,
   qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1884 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 1891 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads,
   host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, moe, more_families,
@@ -601,7 +601,7 @@ activation_checkpointing: full + precision: amp | 1884 | adapted, adapters, adap
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 224 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + precision: fsdp | 237 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom,
   cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo,
@@ -616,7 +616,7 @@ activation_checkpointing: full + precision: mixed | 866 | adapters, attention, b
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
   mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1527 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1529 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
   linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs,
@@ -755,8 +755,8 @@ activation_checkpointing: selective-op + trained_blocks: lisa | 1 | turns | mixt
 activation_checkpointing: selective-op + weight_dtype: 16 bits | 2 | liger | llama
 adapter: dora + adapter: modules_to_save | 13 | adapted, adapters, adapters_more, pairs | bert, chatglm, deepseek,
   falcon, qwen_moe, vit
-adapter: dora + checkpoint_reentrant: true | 11 | liger, pairs, tiled | bert, gemma2, glm4, gpt2, llama, mixtral,
-  opt, phi3
+adapter: dora + checkpoint_reentrant: true | 12 | fully_shard_more, liger, pairs, tiled | bert, gemma2, glm4, gpt2,
+  llama, mixtral, opt, phi3
 adapter: dora + ema: true | 1 | liger | glm4
 adapter: dora + eval_batch_size | 3 | pairs_beside | bert, llama
 adapter: dora + generation_batch_size | 1 | pairs_beside | llama
@@ -778,7 +778,7 @@ adapter: dora + optimizer_in_backward: true | 1 | liger | gpt_oss
 adapter: dora + packing: true | 1 | liger | mixtral
 adapter: dora + padding: right | 7 | liger, pairs | bert, gpt2, llama, mixtral, olmo2
 adapter: dora + parallel.fsdp_units: ends | 1 | sharded_units | llama
-adapter: dora + parallel.sharding: fsdp | 5 | fully_shard_more, sharded_units | llama
+adapter: dora + parallel.sharding: fsdp | 6 | fully_shard_more, sharded_units | llama
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
 adapter: dora + precision: amp | 74 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
   linear, more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma2,
@@ -798,7 +798,7 @@ adapter: dora + weight_dtype: 16 bits | 13 | adapters, adapters_more, liger, mor
   deepseek, gemma2, gpt2, llama, olmo2, opt, phi3
 adapter: ia3 + adapter: modules_to_save | 18 | adapted, adapters_more, pairs, pairs_beside | bert, chatglm, deepseek,
   falcon, mixtral, qwen_moe, roberta, vit
-adapter: ia3 + checkpoint_reentrant: true | 7 | pairs | bert, gemma2, gpt2, llama, phi3
+adapter: ia3 + checkpoint_reentrant: true | 9 | fully_shard_more, pairs | bert, gemma2, gpt2, llama, phi3
 adapter: ia3 + ema: true | 1 | tiled | neox
 adapter: ia3 + eval_batch_size | 5 | pairs_beside | bert, gpt2, llama, opt
 adapter: ia3 + generation_batch_size | 2 | pairs_beside | gpt2, llama
@@ -819,11 +819,11 @@ adapter: ia3 + optimizer: sgd-momentum | 17 | adapted, adapters, adapters_more, 
   bert, deepseek, gemma, gpt2, llama, llama4, mixtral, mpt, phi, phi3, roberta, t5
 adapter: ia3 + packing: true | 1 | liger | gemma3
 adapter: ia3 + padding: right | 5 | pairs | bert, gpt2, llama
-adapter: ia3 + parallel.fsdp_units: ends | 1 | sharded_units | llama
-adapter: ia3 + parallel.sharding: fsdp | 7 | fully_shard_more, sharded_units | gemma3_images, llama, qwen2_vl
+adapter: ia3 + parallel.fsdp_units: ends | 2 | fully_shard_more, sharded_units | llama
+adapter: ia3 + parallel.sharding: fsdp | 9 | fully_shard_more, sharded_units | gemma3_images, llama, qwen2_vl
 adapter: ia3 + parallel.sharding: zero1 | 1 | zero_adapters | llama
 adapter: ia3 + parallel.sharding: zero3 | 1 | zero_adapters | llama
-adapter: ia3 + precision: amp | 103 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
+adapter: ia3 + precision: amp | 105 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
   linear, more_families, pairs, pairs_beside, quantized, sharded_units | bart, bert, bloom, chatglm, clip, deepseek,
   falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3,
   mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, starcoder2, t5, vit
@@ -842,7 +842,7 @@ adapter: lora + adapter: modules_to_save | 104 | adapted, adapters, adapters_mor
   mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families |
   deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 87 | fully_shard_more, images, liger, more_families, pairs, replicated,
+adapter: lora + checkpoint_reentrant: true | 89 | fully_shard_more, images, liger, more_families, pairs, replicated,
   zero | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_vl
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
@@ -891,7 +891,7 @@ adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gem
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
 adapter: lora + parallel.sharding: ddp | 11 | replicated, sharded_bits | gemma, glm4_moe, gpt2, gpt_neo, llama,
   mistral3, opt, phi3
-adapter: lora + parallel.sharding: fsdp | 205 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
+adapter: lora + parallel.sharding: fsdp | 207 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_units, torchtune, torchtune_units | apertus, arcee, bert,
   bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, granite,
   helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, mistral3, mixtral, nemotron, neox, neox
@@ -911,7 +911,7 @@ adapter: lora + precision: amp | 643 | adapted, adapters, adapters_more, block_k
   litgpt, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi,
   phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
   stablelm, starcoder2, t5, vit
-adapter: lora + precision: fsdp | 74 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_units |
+adapter: lora + precision: fsdp | 76 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_units |
   bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, neox, phi, phi3,
   qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
@@ -985,8 +985,8 @@ adapter: over experts + quantization: int8 | 2 | linear | qwen3_next
 adapter: over experts + quantization: nf4 | 2 | linear | qwen3_next
 adapter: over experts + weight_dtype: 16 bits | 10 | adapters_more, linear | deepseek, mixtral, qwen3_next, qwen_moe
 checkpoint_reentrant: true + ema: true | 4 | liger, tiled | gemma2, glm4, llama, qwen_moe
-checkpoint_reentrant: true + frozen: parts | 56 | images, liger, more_families, pairs, turns | bert, gemma, gemma2,
-  gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl
+checkpoint_reentrant: true + frozen: parts | 59 | fully_shard_more, images, liger, more_families, pairs, turns |
+  bert, gemma, gemma2, gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl
 checkpoint_reentrant: true + grad_scaler: true | 1 | liger | glm4
 checkpoint_reentrant: true + label_smoothing | 6 | pairs | bert, gpt2, llama
 checkpoint_reentrant: true + liger_kernels | 13 | liger | gemma2, glm4, llama, olmo2, qwen3_vl, qwen_moe
@@ -994,8 +994,8 @@ checkpoint_reentrant: true + loss: chunked | 1 | turns | gemma
 checkpoint_reentrant: true + loss: dpo | 36 | pairs | gemma3, gpt2, llama, phi
 checkpoint_reentrant: true + loss: fused | 3 | liger, more_families | glm4, glm4_moe, llama
 checkpoint_reentrant: true + loss: tiled | 3 | tiled | gemma2, glm4, mixtral
-checkpoint_reentrant: true + max_gradient_norm | 9 | images, liger, zero | gemma2, glm4, glm4_moe, llama, mistral3,
-  qwen3_vl
+checkpoint_reentrant: true + max_gradient_norm | 12 | fully_shard_more, images, liger, zero | bert, gemma2, glm4,
+  glm4_moe, llama, mistral3, qwen3_vl
 checkpoint_reentrant: true + offload: activations | 25 | checkpoints, liger, pairs, tiled | gemma, gemma2, gemma3,
   glm4, gpt2, llama, neox, opt, phi, phi3, qwen_moe
 checkpoint_reentrant: true + optimizer: adafactor | 19 | checkpoints, more_families | bert, glm4_moe, gpt2, llama
@@ -1004,26 +1004,31 @@ checkpoint_reentrant: true + optimizer: adamw-paged | 1 | liger | llama
 checkpoint_reentrant: true + optimizer: rmsprop | 4 | checkpoints | gemma, llama, opt
 checkpoint_reentrant: true + optimizer: sgd | 22 | checkpoints, images | bert, gemma3, gpt2, llama, neox, phi,
   qwen3_vl
-checkpoint_reentrant: true + optimizer: sgd-momentum | 5 | checkpoints, images | gemma3, gemma3_images, llama, neox,
-  phi3
+checkpoint_reentrant: true + optimizer: sgd-momentum | 6 | checkpoints, fully_shard_more, images | gemma3,
+  gemma3_images, glm4_moe, llama, neox, phi3
 checkpoint_reentrant: true + optimizer_in_backward: true | 12 | checkpoints | bert, gpt2, llama
 checkpoint_reentrant: true + packing: true | 1 | liger | qwen_moe
-checkpoint_reentrant: true + padding: right | 33 | images, liger, pairs | bert, gemma3_images, gpt2, llama
+checkpoint_reentrant: true + padding: right | 35 | fully_shard_more, images, liger, pairs | bert, gemma3_images,
+  glm4_moe, gpt2, llama
+checkpoint_reentrant: true + parallel.fsdp_units: ends | 2 | fully_shard_more | llama
+checkpoint_reentrant: true + parallel.replicas | 1 | fully_shard_more | llama
 checkpoint_reentrant: true + parallel.sharding: ddp | 1 | replicated | glm4_moe
-checkpoint_reentrant: true + parallel.sharding: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen2_vl
+checkpoint_reentrant: true + parallel.sharding: fsdp | 27 | fully_shard_more | bert, glm4_moe, gpt2, llama, mistral3,
+  neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, vit
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 2 | zero | qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 151 | block_kinds, checkpoints, decoders, images, liger, linear, pairs,
-  tiled, turns | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm4, gpt2, granite,
-  helium, hunyuan_v1_dense, llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
-checkpoint_reentrant: true + precision: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen2_vl
+checkpoint_reentrant: true + precision: amp | 158 | block_kinds, checkpoints, decoders, fully_shard_more, images,
+  liger, linear, pairs, tiled, turns | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4,
+  glm4, gpt2, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+checkpoint_reentrant: true + precision: fsdp | 15 | fully_shard_more | gpt2, llama, neox, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 35 | checkpoints, more_families, pairs, zero | bert, gemma, gemma2,
   gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: pure | 116 | block_kinds, checkpoints, images, liger, linear, more_families,
-  pairs, replicated, tiled | bert, gemma, gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, llama, ministral3, mistral3,
-  mixtral, neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl
+checkpoint_reentrant: true + precision: pure | 118 | block_kinds, checkpoints, fully_shard_more, images, liger,
+  linear, more_families, pairs, replicated, tiled | bert, gemma, gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, llama,
+  ministral3, mistral3, mixtral, neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, vit
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 14 | pairs, tiled | gpt2, llama, mixtral, opt, phi3
 checkpoint_reentrant: true + quantization: nf4-double | 3 | liger, pairs | llama
@@ -1102,19 +1107,19 @@ frozen: parts + optimizer: sgd-momentum | 40 | adapters, frozen, images, more_fa
 frozen: parts + padding: right | 24 | pairs | bert, gpt2, llama
 frozen: parts + parallel.fsdp_units: ends | 1 | sharded_units | llama
 frozen: parts + parallel.sharding: ddp | 2 | replicated | mistral3, qwen3_vl
-frozen: parts + parallel.sharding: fsdp | 29 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, mistral3,
+frozen: parts + parallel.sharding: fsdp | 32 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, mistral3,
   neox, qwen3_vl
 frozen: parts + parallel.sharding: fsdp-grad-op | 12 | fully_shard_more, sharded_units | llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 201 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
+frozen: parts + precision: amp | 202 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
   linear, lora_parts, masks, more_families, pairs, quantized, tiled, turns | apertus, arcee, bart, bert, bloom,
   chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
   mixtral, mpt, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
   resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-frozen: parts + precision: fsdp | 10 | fully_shard_more | bert, gpt2, llama, mistral3, neox
+frozen: parts + precision: fsdp | 12 | fully_shard_more | bert, gpt2, llama, mistral3, neox
 frozen: parts + precision: mixed | 146 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
   zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
@@ -1331,7 +1336,7 @@ max_gradient_norm + optimizer: sgd | 14 | images, master, optimizers, precisions
 max_gradient_norm + optimizer: sgd-momentum | 6 | master, precisions | bert, gpt2, llama
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
 max_gradient_norm + packing: true | 1 | liger | llama
-max_gradient_norm + padding: right | 11 | fully_shard_more, images, liger | bert, gpt2, gpt_oss, llama, mistral3,
+max_gradient_norm + padding: right | 12 | fully_shard_more, images, liger | bert, gpt2, gpt_oss, llama, mistral3,
   olmo2
 max_gradient_norm + parallel.fsdp_units: ends | 23 | sharded_units, titan_units | llama, llama under torchtitan
 max_gradient_norm + parallel.fsdp_version: 1 | 39 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
@@ -1339,7 +1344,7 @@ max_gradient_norm + parallel.fsdp_version: 1 | 39 | flat_adapters, flat_host, fl
 max_gradient_norm + parallel.replicas | 14 | flat_adapters, flat_host, flat_parameter, titan_replicas, titan_units |
   llama, llama under torchtitan
 max_gradient_norm + parallel.sharding: ddp | 4 | replicated | mistral3
-max_gradient_norm + parallel.sharding: fsdp | 124 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm + parallel.sharding: fsdp | 127 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   sharded_bits, sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, bloom, gemma, gpt2, llama,
   llama under torchtitan, mistral3, neox, phi, qwen3_vl
 max_gradient_norm + parallel.sharding: fsdp-grad-op | 53 | flat_adapters, flat_host, flat_parameter,
@@ -1348,15 +1353,15 @@ max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwe
 max_gradient_norm + parallel.sharding: zero2 | 2 | zero | mistral3
 max_gradient_norm + parallel.sharding: zero3 | 9 | zero | gemma3_images, glm4_moe, gpt_neo, mistral3, qwen3_vl
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 93 | flat_adapters, fully_shard_more, galore, images, liger, optimizers,
+max_gradient_norm + precision: amp | 94 | flat_adapters, fully_shard_more, galore, images, liger, optimizers,
   precisions, replicated, sharded_bits, sharded_units, tiled, turns | bert, gemma, gemma2, gemma3, glm4, gpt2,
   gpt_oss, llama, mistral3, olmo2, vit
-max_gradient_norm + precision: fsdp | 102 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
+max_gradient_norm + precision: fsdp | 103 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
   sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, gemma, gemma2, gpt2, llama, llama under
   torchtitan, mistral3, neox, phi, qwen3_vl
 max_gradient_norm + precision: mixed | 43 | images, master, more_families, zero | bert, gemma3_images, glm4_moe,
   gpt2, gpt_neo, llama, mistral3, qwen3_vl
-max_gradient_norm + precision: pure | 86 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm + precision: pure | 87 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
   galore, images, liger, linear, optimizers, replicated, sharded_bits, tiled, turns | bert, bloom, gemma, gemma2,
   gemma4, gpt2, llama, ministral3, mistral3, neox, phi, qwen3_next, qwen3_vl, qwen_moe
 max_gradient_norm + quantization: nf4 | 10 | flat_adapters, images, sharded_bits, zero | gemma2, gpt2, llama,
@@ -1621,10 +1626,10 @@ optimizer: sgd + weight_dtype: 16 bits | 60 | adapters_more, halves, more_famili
   opt, phi, phi3, qwen_moe, resnet, roberta, t5
 optimizer: sgd-momentum + optimizer_in_backward: true | 8 | optimizers, precisions | bert, gpt2, llama
 optimizer: sgd-momentum + optimizer_state_dtype: fp32 | 6 | precisions | bert, gpt2, llama
-optimizer: sgd-momentum + padding: right | 3 | fully_shard_more, images, more_families | gemma3_images, glm4_moe
+optimizer: sgd-momentum + padding: right | 4 | fully_shard_more, images, more_families | gemma3_images, glm4_moe
 optimizer: sgd-momentum + parallel.fsdp_units: ends | 12 | torchtune_units | llama under torchtune
 optimizer: sgd-momentum + parallel.fsdp_version: 1 | 8 | litgpt_flat | llama under litgpt, phi under litgpt
-optimizer: sgd-momentum + parallel.sharding: fsdp | 54 | fully_shard_more, litgpt, litgpt_flat, torchtune,
+optimizer: sgd-momentum + parallel.sharding: fsdp | 55 | fully_shard_more, litgpt, litgpt_flat, torchtune,
   torchtune_units | falcon under litgpt, glm4_moe, gpt_neo, llama under litgpt, llama under torchtune, neox under
   litgpt, phi under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: amp | 194 | adapted, adapters, adapters_more, checkpoints, families, frozen,
@@ -1667,10 +1672,10 @@ packing: true + quantization: int8 | 1 | liger | gemma3
 packing: true + quantization: nf4-double | 1 | liger | mixtral
 packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
 padding: right + parallel.sharding: ddp | 2 | replicated | glm4_moe, gpt_neo
-padding: right + parallel.sharding: fsdp | 8 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, mistral3
+padding: right + parallel.sharding: fsdp | 10 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, mistral3
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
-padding: right + precision: amp | 138 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
+padding: right + precision: amp | 139 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
   masks, more_families, padding, pairs, preference, replicated | apertus, arcee, bert, cohere, deepseek, ernie4_5,
   exaone4, falcon, gemma2, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
   hunyuan_v1_dense, llama, llama4, ministral3, mistral3, mixtral, mpt, nemotron, neox, olmo, olmo2, qwen2_vl,
@@ -1687,11 +1692,11 @@ padding: right + quantization: int8 | 4 | liger, pairs | gpt2, gpt_oss
 padding: right + quantization: nf4 | 6 | pairs | bert, llama
 padding: right + quantization: nf4-double | 1 | liger | mixtral
 parallel.fsdp_units: ends + parallel.replicas | 13 | sharded_units, titan_units | llama, llama under torchtitan
-parallel.fsdp_units: ends + parallel.sharding: fsdp | 80 | sharded_units, titan_units, torchtune_units | llama, llama
-  under torchtitan, llama under torchtune
+parallel.fsdp_units: ends + parallel.sharding: fsdp | 82 | fully_shard_more, sharded_units, titan_units,
+  torchtune_units | llama, llama under torchtitan, llama under torchtune
 parallel.fsdp_units: ends + parallel.sharding: fsdp-grad-op | 8 | sharded_units | llama
 parallel.fsdp_units: ends + parallel.tensor | 19 | titan_units | llama under torchtitan
-parallel.fsdp_units: ends + precision: amp | 8 | sharded_units | llama
+parallel.fsdp_units: ends + precision: amp | 10 | fully_shard_more, sharded_units | llama
 parallel.fsdp_units: ends + precision: fsdp | 37 | sharded_units, titan_units | llama, llama under torchtitan
 parallel.fsdp_units: ends + precision: pure | 39 | sharded_units, torchtune_units | llama, llama under torchtune
 parallel.fsdp_units: ends + weight_dtype: 16 bits | 1 | sharded_units | llama
@@ -1712,9 +1717,9 @@ parallel.fsdp_version: 1 + precision: pure | 51 | flat_adapters, flat_host, flat
 parallel.fsdp_version: 1 + quantization: nf4 | 12 | flat_adapters | bert, gemma2, llama
 parallel.fsdp_version: 1 + quantization: nf4-double | 6 | flat_adapters | gemma, glm, llama, phi3
 parallel.fsdp_version: 1 + weight_dtype: 16 bits | 31 | flat_adapters | bert, gemma2, glm, gpt2, llama, phi3
-parallel.replicas + parallel.sharding: fsdp | 48 | flat_adapters, flat_host, flat_parameter, replicas,
-  sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama under
-  torchtitan, neox, phi3
+parallel.replicas + parallel.sharding: fsdp | 49 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  replicas, sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama
+  under torchtitan, neox, phi3
 parallel.replicas + parallel.sharding: fsdp-grad-op | 4 | flat_host, flat_parameter, replicas | llama, opt
 parallel.replicas + parallel.tensor | 22 | titan_replicas, titan_units | llama under torchtitan
 parallel.replicas + precision: amp | 7 | flat_host, flat_parameter, replicas | gpt2, llama, neox
@@ -1732,19 +1737,19 @@ parallel.sharding: ddp + precision: pure | 48 | modded, modded_compiled, replica
 parallel.sharding: ddp + quantization: nf4 | 4 | sharded_bits | gemma, llama, opt
 parallel.sharding: ddp + quantization: nf4-double | 4 | sharded_bits | gpt2, llama, phi3
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 125 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp + precision: amp | 132 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units
   | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2,
   gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, mistral3, mixtral, nemotron, neox, neox under
   litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp + precision: fsdp | 343 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+parallel.sharding: fsdp + precision: fsdp | 356 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders,
   sharded_more, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, ernie4_5,
   exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
   helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mpt under
   llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-parallel.sharding: fsdp + precision: pure | 223 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp + precision: pure | 225 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_units, torchtune, torchtune_units | apertus, arcee, bert, bloom, cohere,
   ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense,
