@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,8 +143,11 @@ def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def asked_of(job: Mapping[str, Any], folders: Sequence[Path]) -> Asked:
-    """What a writer is asked for; `job` is that of an answer. Raises InputError."""
+def asked_of(job: Mapping[str, Any], folders: Sequence[Path], checkpoint: str | None = None) -> Asked:
+    """What a writer is asked for; `job` is that of an answer. Raises InputError.
+
+    `checkpoint`: the model as it was asked for, which is kept where it is a name on the hub.
+    """
     settled = build_job(dict(job), profile_dirs=folders)
     echo = job_to_dict(settled)
     try:
@@ -152,13 +156,18 @@ def asked_of(job: Mapping[str, Any], folders: Sequence[Path]) -> Asked:
         sdpa = False
     echo["global_batch_size"] = None  # it follows from the micro-batch and the steps
     shape = echo["model"]
-    name = checkpoint_of(str(shape.get("name")), folders)
-    return Asked(flat(echo), name, sdpa, settled.model.layers, shape)
-
-
-def checkpoint_of(name: str, folders: Sequence[Path]) -> str:
-    """The name on the hub of a model of the catalogue; the name itself where it has none."""
+    name = str(shape.get("name"))
     known = Catalogue(folders)
+    if checkpoint is None or not _ON_THE_HUB.fullmatch(checkpoint) or known.name_of(checkpoint) != name:
+        checkpoint = checkpoint_of(name, known)
+    return Asked(flat(echo), checkpoint, sdpa, settled.model.layers, shape)
+
+
+_ON_THE_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+def checkpoint_of(name: str, known: Catalogue) -> str:
+    """The name on the hub of a model of the catalogue; the name itself where it has none."""
     for profile in known.profiles():
         if profile.name == name:
             return next((one for one in profile.aliases if "/" in one and known.name_of(one) == name), name)

@@ -7,7 +7,7 @@ otherwise is an error that names what the files can say instead. So a writer and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,14 @@ OF_THE_MACHINE = names(
 ALL_FILES = "--emit-to FOLDER writes all of them"
 LABELS = ("name", "recipe_global_batch_size", "parameters", "dtype")
 """Keys of a model that change nothing about a run whose other keys are all given."""
+
+
+class Unsaid(InputError):
+    """Keys that a program has no setting for. `nearest`: what the files that come closest say of each."""
+
+    def __init__(self, problems: Iterable[Problem], nearest: Mapping[str, Any]) -> None:
+        super().__init__(problems)
+        self.nearest = dict(nearest)
 
 
 class Made(NamedTuple):
@@ -74,7 +82,7 @@ def made(
     if asked["sequence_length"] is None:
         message = f"{writer.name} has no setting for model={asked.shape.get('name')}"
         raise InputError([Problem(message, option, "nearest: a model of text, as each file has its length")])
-    least: list[Problem] | None = None
+    least: InputError | None = None
     for files in _ways(asked, writer, option):
         beside, told = _beside(asked, files, folders)
         given = options({**beside, "gpu": beside["gpu"] if judged else "GPU"}, told, asked)
@@ -83,13 +91,14 @@ def made(
         if len(files.pages) > 1:
             shown.append(f"of {len(files.pages)} files: {', '.join(page.name for page in files.pages)} ({ALL_FILES})")
         texts = {page.name: page.text(shown, comment) for page in files.pages}
-        problems = _problems(asked, writer, files, texts, beside, folders)
-        if not problems:
+        lacking = _lacking(asked, writer, files, texts, beside, folders)
+        if lacking is None:
             return Made(texts, files.launch, again)
-        if least is None or len(problems) < len(least):
-            least = problems
-    lacking = least or [Problem(f"{writer.name} has no file for this job")]
-    raise InputError([one._replace(key=option) for one in lacking])
+        if least is None or len(lacking.problems) < len(least.problems):
+            least = lacking
+    least = least or InputError([Problem(f"{writer.name} has no file for this job")])
+    problems = [one._replace(key=option) for one in least.problems]
+    raise Unsaid(problems, least.nearest) if isinstance(least, Unsaid) else InputError(problems)
 
 
 def _ways(asked: Asked, writer: Writer, option: str) -> Iterator[Files]:
@@ -156,30 +165,48 @@ def _read(texts: Mapping[str, str], beside: Mapping[str, Any], folders: Sequence
     return read_texts(texts, Wanted(devices=devices, profiles=folders, beside=dict(beside)))
 
 
-def _problems(
+def _lacking(
     asked: Asked,
     writer: Writer,
     files: Files,
     texts: Mapping[str, str],
     beside: Mapping[str, Any],
     folders: Sequence[Path],
-) -> list[Problem]:
-    """What of the job the files do not mean."""
+) -> InputError | None:
+    """What of the job the files do not mean, None where they mean it."""
     try:
         read = _read(texts, beside, folders)
     except InputError as error:  # a value that the setting does not take
         lines = {key: line for page in files.pages for key, line in page.lines.items()}
-        return [_untaken(asked, writer, one, lines.get(one.key or "")) for one in error.problems]
+        return InputError([_untaken(asked, writer, one, lines.get(one.key or "")) for one in error.problems])
     told = flat(read.job)
     if told.get("runtime") != asked["runtime"]:
-        return [_problem(writer, "runtime", asked["runtime"], told.get("runtime"))]
+        return InputError([_problem(writer, "runtime", asked["runtime"], told.get("runtime"))])
     try:
         differing = _differing(asked, {**told, **beside}, folders)
     except InputError as error:
         differing = {key: told[key] for key in told if not _is_meant(asked, key, told[key])}
         if not differing:
-            return [one._replace(message=f"{writer.name} cannot say this job: {one.message}") for one in error.problems]
-    return [_problem(writer, key, asked[key], value) for key, value in differing.items()]
+            said = f"{writer.name} cannot say this job: "
+            return InputError([one._replace(message=said + one.message) for one in error.problems])
+    if not differing:
+        return None
+    problems = [_problem(writer, key, asked[key], value) for key, value in _causes(differing).items()]
+    return Unsaid(problems, differing)
+
+
+def _causes(differing: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys without those that differ because another one does: what only one way of sharding has, and the element
+    type of weights that a precision decides.
+    """
+    left = dict(differing)
+    for cause, others in _FOLLOW.items():
+        if cause in differing:
+            left = {key: value for key, value in left.items() if key == cause or not key.startswith(others)}
+    return left
+
+
+_FOLLOW = {"parallel.sharding": ("parallel.",), "adapter.kind": ("adapter.",), "precision": ("weight_dtype",)}
 
 
 def _untaken(asked: Asked, writer: Writer, problem: Problem, line: Line | None) -> Problem:

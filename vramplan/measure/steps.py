@@ -142,16 +142,32 @@ def forward(loop: Loop) -> Any:
             out = outputs_of(job, loop.model, loop.batch)
             return out, out.loss if (job.gradient_accumulation_steps or 1) == 1 else _divided(job, out.loss)
     given = {key: value for key, value in loop.batch.items() if key != "labels"}
-    with around, _on_host(job):
-        out = loop.model(**given)
-    if casts:  # accelerate 1.15, ConvertOutputsToFp32
-        out = type(out)({key: _wide(value) for key, value in out.items()})
+    with _on_host(job):
+        if casts:
+            with patch.object(loop.model, "forward", _widened(loop.model.forward, around)):
+                out = loop.model(**given)
+        else:
+            out = loop.model(**given)
     loss = trainer_smoothing(job, out, loop.batch["labels"])
     return out, loss if (job.gradient_accumulation_steps or 1) == 1 else _divided(job, loss)
 
 
 def _divided(job: Job, loss: Any) -> Any:
     return loss / job.gradient_accumulation_steps
+
+
+def _widened(inner: Callable[..., Any], around: contextlib.AbstractContextManager[Any]) -> Callable[..., Any]:
+    """The forward pass as Accelerate puts it in the place of the model's own, within hooks such as those of FSDP.
+
+    Source: accelerate 1.15, Accelerator.prepare_model and ConvertOutputsToFp32 (utils/operations.py).
+    """
+
+    def run(*given: Any, **named: Any) -> Any:
+        with around:
+            out = inner(*given, **named)
+        return type(out)({key: _wide(value) for key, value in out.items()})
+
+    return run
 
 
 def _wide(value: Any) -> Any:

@@ -224,6 +224,13 @@ def _read(over: dict[str, Any], folders: Sequence[Path], asked: Asked) -> ReadJo
     return read_files(asked.files, wanted)
 
 
+def model_named(given: dict[str, Any], folders: Sequence[Path], asked: Asked) -> str | None:
+    """The model as the files name it."""
+    values = _read(_over(given), folders, asked).values
+    found = [value.sources[0].value for value in values if value.key == MODEL and value.sources]
+    return found[0] if found and isinstance(found[0], str) else None
+
+
 def _counted(over: Mapping[str, Any]) -> int | None:
     """How many devices the GPU that is typed counts: `--gpu 8xh100`."""
     found = counted(over["gpu"]) if isinstance(over.get("gpu"), str) else None

@@ -10,12 +10,12 @@ from typing import Any
 from vramplan.answers.fit import describe
 from vramplan.answers.session import Session, opened
 from vramplan.cli.output import Output, output, say, write
-from vramplan.cli.runs.configs import Asked, converted
+from vramplan.cli.runs.configs import Asked, converted, model_named
 from vramplan.cli.save import save
 from vramplan.configs.asked import Writer, asked_of
 from vramplan.configs.costs import comments_of, header_of
 from vramplan.configs.writers import MODULES, writer_of
-from vramplan.configs.writing import ALL_FILES, Made, made
+from vramplan.configs.writing import ALL_FILES, Made, Unsaid, made
 from vramplan.errors import InputError, UsageError
 from vramplan.options import table
 from vramplan.options.words import TEXTBOOK
@@ -36,6 +36,14 @@ class Emission(NamedTuple):
     folder: str | None
     force: bool
     quiet: bool
+    checkpoint: str | None = None  # the model as it was asked for
+
+    def of(self, given: dict[str, Any], folders: Sequence[Path], asked: Asked | None = None) -> Emission:
+        """The same for the model that the options or the files name: a copy or a fine-tune of it stays what it is."""
+        name = given.get("model")
+        if name is None and asked is not None:
+            name = model_named(given, folders, asked)
+        return self._replace(checkpoint=name)
 
 
 def emission_of(
@@ -62,15 +70,77 @@ def given_for(given: Mapping[str, Any], emission: Emission) -> dict[str, Any]:
     return {**given, "runtime": emission.writer.runtimes[0]}
 
 
-def emitted(result: FitResult, emission: Emission, folders: Sequence[Path], code: int) -> None:
-    """Write the files of an answer; where the exit code is not 0, say why there are none."""
-    if code:
-        figures = Figures(result)
-        what = "does not fit" if result.verdict == DOES_NOT_FIT else f"is {result.verdict}"
-        need = f"{text_of(figures.device)} of {text_of(figures.usable)} GiB per GPU"
-        say(f"vramplan: no file is written: it {what}, {need} (vramplan fit without --emit says what would help)")
-        return
-    out(files_of(result, emission.writer, folders), emission)
+def emitted(
+    result: FitResult,
+    emission: Emission,
+    folders: Sequence[Path],
+    given: Mapping[str, Any],
+    again: Callable[[dict[str, Any]], FitResult] | None,
+    *,
+    strict: bool,
+) -> int:
+    """Write the files of an answer and return the exit code; where it is not 0, say why there are none.
+
+    What the options leave open is what the program has settings for: `again` answers with options beside `given`, None
+    where files have said what they mean.
+    """
+    taken: dict[str, Any] = {}
+    while True:
+        code = int(result.exit_code(strict=strict))
+        if code:
+            figures = Figures(result)
+            what = "does not fit" if result.verdict == DOES_NOT_FIT else f"is {result.verdict}"
+            need = f"{text_of(figures.device)} of {text_of(figures.usable)} GiB per GPU"
+            under = f" with {' '.join(_flags(taken))}, as {emission.writer.name} has it" if taken else ""
+            said = f"it {what}{under}, {need}"
+            say(f"vramplan: no file is written: {said} (vramplan fit without --emit says what would help)")
+            return code
+        try:
+            files = files_of(result, emission.writer, folders, checkpoint=emission.checkpoint)
+        except Unsaid as error:
+            more = {} if len(taken) > MOST_TAKEN else _left_open(error.nearest, {**given, **taken})
+            if again is None or not more:
+                raise
+            try:
+                result = again({**taken, **more})
+            except InputError:  # the nearest is no job on this machine
+                raise error from None
+            taken |= more
+            continue
+        if taken and not emission.quiet:
+            say(f"note: {emission.writer.name} has {' '.join(_flags(taken))}, which no option asked otherwise")
+        out(files, emission)
+        return code
+
+
+MOST_TAKEN = 8  # options, of which few settle others
+
+
+def _left_open(nearest: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that say what the nearest files do; none where one of the keys was asked for, or has no option."""
+    found: dict[str, Any] = {}
+    for key, value in nearest.items():
+        row = table.find(key)
+        if (
+            row is None
+            or not row.option
+            or given.get(row.parameter) is not None
+            or isinstance(value, list | tuple | dict)
+        ):
+            return {}
+        if value is not None:
+            found[row.parameter] = value if isinstance(value, bool) else str(value)
+    return found
+
+
+def _flags(taken: Mapping[str, Any]) -> list[str]:
+    rows = table.parameters()
+    return [
+        (rows[name].option if value else rows[name].negation)
+        if isinstance(value, bool)
+        else f"{rows[name].option} {value}"
+        for name, value in taken.items()
+    ]
 
 
 def files_of(
@@ -81,12 +151,16 @@ def files_of(
     more: Sequence[str] = (),
     *,
     judged: bool = True,
+    checkpoint: str | None = None,
 ) -> Made:
-    """The files of an answer; `more` stands among their first lines. Raises InputError with what cannot be said."""
+    """The files of an answer; `more` stands among their first lines. Raises InputError with what cannot be said.
+
+    `checkpoint`: the model as it was asked for.
+    """
     if result.job["runtime"] == TEXTBOOK:
         raise UsageError("equations have no settings", key=option, hint=f"--runtime {writer.runtimes[0]}")
     with (opened() or Session()).open():  # the profiles are read several times
-        asked = asked_of(result.job, folders)
+        asked = asked_of(result.job, folders, checkpoint)
         header = [*header_of(result, asked.devices, judged=judged), *more]
         return made(asked, writer, folders, header, comments_of(result), option, judged=judged)
 
@@ -101,7 +175,8 @@ def first_of(
     lacking: InputError | None = None
     for number, (flags, answer) in enumerate(results, 1):
         try:
-            files = files_of(answer(), emission.writer, folders, more=[f"plan: {flags or 'no option'}"])
+            more = [f"plan: {flags or 'no option'}"]
+            files = files_of(answer(), emission.writer, folders, more=more, checkpoint=emission.checkpoint)
         except InputError as error:
             lacking = lacking or error
             if number == MOST_TRIED:
@@ -146,6 +221,7 @@ def convert(
     asked = Asked(config, program, version, ignore_unknown, quiet)
     judged = given.get("gpu") is not None
     given = {**given, "gpu": given.get("gpu") or STAND_IN}
+    emission = emission.of(given, folders, asked)
     job, read, lost = converted(given, folders, asked, emission.writer.runtimes)
     if not judged:
         for key in ("micro_batch_size", "activation_checkpointing"):
@@ -153,7 +229,8 @@ def convert(
                 hint = f"{table.find(key).option}, or --gpu, for which it is chosen"
                 raise UsageError(f"leaves {key} open", key=read.files[-1], hint=hint)
     result = describe(decide(job, closer_from=ALWAYS), with_remedies=False)
-    out(files_of(result, emission.writer, folders, "--to", lost, judged=judged), emission)
+    files = files_of(result, emission.writer, folders, "--to", lost, judged=judged, checkpoint=emission.checkpoint)
+    out(files, emission)
 
 
 def out(files: Made, emission: Emission) -> None:

@@ -12,6 +12,7 @@ from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import emit, output
 from vramplan.errors import UsageError
+from vramplan.results import FitResult
 
 
 def fit(
@@ -36,7 +37,7 @@ def fit(
     """Run `vramplan fit` with the values of its options."""
     to = output(output_format, key, quiet)
     folders = [Path(one) for one in profiles or ()]
-    emission = None
+    emission, asked = None, None
     if engine or folder or force:
         emission = named("vramplan.cli.runs.emit:emission_of")(engine, folder, force, to)
         if not config and job is None:
@@ -55,7 +56,14 @@ def fit(
             raise UsageError("there is no pipeline", key="--all-stages", hint="--pipeline 4")
         result = result._replace(lists_stages=True)
     if emission is not None:
-        named("vramplan.cli.runs.emit:emitted")(result, emission, folders, code)
-        raise typer.Exit(code)
+        emission = emission.of(given, folders, asked)
+        again = None
+        if asked is None and job is None:  # a file has said what it means
+
+            def again(more: dict[str, Any]) -> FitResult:
+                return answered(as_job({**given, **more}), folders, largest)
+
+        write = named("vramplan.cli.runs.emit:emitted")
+        raise typer.Exit(write(result, emission, folders, given, again, strict=strict))
     emit("fit", result, to, details=details or all_stages, exit_code=code)
     raise typer.Exit(code)

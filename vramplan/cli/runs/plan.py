@@ -115,7 +115,7 @@ def plan(
             return lambda: answered({**keys_of(cell.options), **batch}, folders)
 
         tried = [(plan.flags, answer_of(plan.cell)) for plan in found.plans]
-        named("vramplan.cli.runs.emit:first_of")(tried, emission, folders)
+        named("vramplan.cli.runs.emit:first_of")(tried, emission.of(given, folders, asked), folders)
     else:
         emit("plan", found, to)
     if not found.complete:

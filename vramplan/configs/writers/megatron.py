@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from vramplan.configs.asked import Asked, Files, Writer
 from vramplan.configs.page import SHELL, Page
 from vramplan.configs.programs.megatron import computing
+from vramplan.configs.programs.megatron.devices import FSDP_STRATEGIES
 from vramplan.configs.programs.megatron.kinds import GPT, KINDS, Kind
 from vramplan.configs.writers import words
 
@@ -120,8 +121,12 @@ def _devices(page: Page, asked: Asked) -> None:
     word, _, chunks = str(asked["parallel.schedule"]).partition(":")
     if word == "interleaved":
         page.put("num_virtual_stages_per_pipeline_rank", int(chunks), "parallel.schedule")
+    strategies = {word: strategy for strategy, word in FSDP_STRATEGIES.items()}
     if asked.kind == "distributed-optimizer":
         page.put("use_distributed_optimizer", True, *words.STATES)
+    elif asked.kind in strategies:
+        page.put("use_megatron_fsdp", True, *words.STATES)
+        page.put("data_parallel_sharding_strategy", strategies[asked.kind], *words.STATES)
 
 
 WRITER = Writer("megatron-lm", ("megatron",), write)

@@ -65,7 +65,7 @@ def write(asked: Asked) -> Iterator[Files]:
         raise refused("torchtune", asked.shape.get("name"), MODELS)
     module, builder = found
     lora = bool(asked["adapter.kind"])
-    quantized = asked["quantization"] == "nf4"
+    quantized = asked["quantization"] in ("nf4", "nf4-double")  # its own always quantizes the scales
     kind = "qlora_" if quantized and module not in NO_QLORA else "lora_" if lora else ""
     page.put("model._component_", f"torchtune.models.{module}.{kind}{builder}", "model", "adapter.kind", "quantization")
     if lora:

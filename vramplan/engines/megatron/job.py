@@ -11,6 +11,7 @@ from vramplan.job.fsdp import refuse_fsdp_keys
 from vramplan.options import words
 from vramplan.values.job import Job
 from vramplan.values.parallel import (
+    BLOCKS,
     DDP,
     DISTRIBUTED_OPTIMIZER,
     ENDS_AS_BLOCKS,
@@ -100,7 +101,10 @@ def sharding_under_megatron(resolver: Resolver) -> Sharded | None:
     """How data-parallel devices share the states: Megatron's own ways, and DeepSpeed's ZeRO-1."""
     raw = resolver.raw
     fields, kind = raw.fields.fields("parallel") or raw.fields, raw.sharding
-    refuse_fsdp_keys(raw, fields)
+    if is_fsdp(kind):
+        _check_fsdp_keys(resolver)
+    else:
+        refuse_fsdp_keys(raw, fields)
     devices = raw.data_parallel_size * (1 if raw.split is None else raw.split.context)
     for key in ("no_sync", "gradient_as_bucket_view"):
         if getattr(raw, key):
@@ -124,6 +128,17 @@ def sharding_under_megatron(resolver: Resolver) -> Sharded | None:
         message = f"{raw.shards} of {devices} devices: shards over a part of them are not modelled"
         fields.refuse("shards", message, hint="leave it out")
     return Sharded(kind, devices)
+
+
+def _check_fsdp_keys(resolver: Resolver) -> None:
+    """Megatron's FSDP, and PyTorch's under it, are counted as `fully_shard` on each block."""
+    raw = resolver.raw
+    fields = raw.fields.fields("parallel") or raw.fields
+    for key, only in (("fsdp_version", 2), ("fsdp_units", BLOCKS), ("reduce_dtype", None)):
+        given = getattr(raw, key)
+        if given not in {None, only}:
+            hint = "leave it out" if only is None else f"use {only}"
+            fields.refuse(key, f"{given} is not modelled under megatron", hint=hint)
 
 
 def check_megatron(resolver: Resolver, job: Job) -> Job:
