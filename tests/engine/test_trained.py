@@ -15,6 +15,7 @@ from tests.engine.trained_draws import frozen_words, trained_setups
 from vramplan.job.trained import feeds_head
 from vramplan.replay.checkpoints import ALTERNATE_MATMULS, MATMULS
 from vramplan.replay.envelope import Envelope
+from vramplan.replay.models.modules import Segment
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.replay.techniques.adapters import ALL_LINEAR
@@ -41,12 +42,36 @@ EXPERTS_ALONE_ARE_TRAINED = plain(
     optimizer_implementation="foreach",
     adapter=Adapter(kind="lora", rank=1, targets=("gate_proj",)),
 )
+# what a selective checkpoint keeps of an image, for those between the first and the last
+IMAGES_UNDER_SELECTIVE_CHECKPOINTS = plain(
+    model(
+        "qwen2_vl",
+        layers=1,
+        hidden_size=96,
+        attention_heads=2,
+        image_size=28,
+        patch_size=7,
+        channels=1,
+        vision_layers=1,
+        vision_hidden_size=24,
+        vision_attention_heads=3,
+        vision_intermediate_size=36,
+        vision_merge=2,
+        vision_frames=1,
+    ),
+    sequence_length=8,
+    image_size=28,
+    segments=(Segment(1, 1, True, MATMULS), Segment(1, 1, True, MATMULS)),
+    optimizer_implementation="foreach",
+)
 
 
 @pytest.mark.sweep(4)
 @DRAWS
 @given(trained_setups(), BATCHES)
 @example(EXPERTS_ALONE_ARE_TRAINED, 1)
+@example(IMAGES_UNDER_SELECTIVE_CHECKPOINTS, 5)
+@example(IMAGES_UNDER_SELECTIVE_CHECKPOINTS._replace(attention="eager", frozen=("language_model",)), 3)
 def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: int) -> None:
     """Phase peaks, what forward saves, and every component at the peak, to the byte; and nothing leaks."""
     short, literal = replay(setup, batch=min(batch, 2)), replay(setup, batch=batch, direct=True)

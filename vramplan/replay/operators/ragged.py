@@ -59,7 +59,7 @@ def each_image(
     _one_by_one(tape, begins=True)
     for i, one in enumerate(zip(*parts, strict=True)):
         if i == between:
-            outputs.append(_others(one, outputs, *before.kept(outputs), lengths))
+            outputs.append(_others(one, outputs, before, lengths))
         else:
             outputs.append(attend(*one))
     return outputs
@@ -130,7 +130,12 @@ class _Mark:
 
     def __init__(self, tape: Tape) -> None:
         self.tape, self.storages, self.nodes = tape, len(tape.fixed), len(tape.nodes)
-        self.taken = len(tape.recomputing.taken or ()) if tape.recomputing is not None else 0
+        frame, again = tape.frame, tape.recomputing
+        self.taken = len(again.taken or ()) if again is not None else 0
+        self.held = len(frame.kept) if frame is not None else 0
+        # what a selective checkpoint gives back from here on
+        coming = again.kept[again.asked :] if again is not None and again.keeps is not None else ()
+        self.coming = {one.storage.index for some in coming for one in some or () if one.storage is not None}
 
     def kept(self, outputs: Sequence[Tensor]) -> tuple[int, bool]:
         """Bytes that were made since then and are saved, but for the results; and whether these are saved too."""
@@ -139,18 +144,30 @@ class _Mark:
             saved: list[Any] = list((tape.recomputing.taken or [])[self.taken :])
         else:
             saved = [one for node in tape.nodes[self.nodes :] for one in node.saved or ()]
+        return self._new(saved, outputs)
+
+    def held_by_checkpoint(self, outputs: Sequence[Tensor]) -> tuple[int, bool]:
+        """The same of what a selective checkpoint keeps in forward."""
+        frame = self.tape.frame
+        held = [one for some in frame.kept[self.held :] for one in some or ()] if frame is not None else []
+        return self._new(held, outputs)
+
+    def gives_back(self, outputs: Sequence[Tensor]) -> bool:
+        """Whether a selective checkpoint has kept the results."""
+        return any(one.storage is not None and one.storage.index in self.coming for one in outputs)
+
+    def _new(self, saved: Sequence[Any], outputs: Sequence[Tensor]) -> tuple[int, bool]:
         found = {one.storage.index: one.storage for one in saved if isinstance(one, Tensor) and one.storage is not None}
         results = {one.storage.index for one in outputs if one.storage is not None}
-        new = {i: storage for i, storage in found.items() if i >= self.storages and i not in results}
-        return sum(map(tape.size_of, new.values())), not results.isdisjoint(found)
+        since = [one for i, one in found.items() if (i >= self.storages or i in self.coming) and i not in results]
+        return sum(map(self.tape.size_of, since)), not results.isdisjoint(found)
 
 
-def _others(
-    views: Sequence[Tensor], outputs: Sequence[Tensor], kept_bytes: int, keeps_results: bool, lengths: Sequence[int]
-) -> Tensor:
+def _others(views: Sequence[Tensor], outputs: Sequence[Tensor], before: _Mark, lengths: Sequence[int]) -> Tensor:
     """What the images between the first and the last give and keep, as one tensor each; at two images it is empty.
 
-    In backward what they kept goes before the gradients come, as it does image by image.
+    In backward what they kept goes before the gradients come, as it does image by image. What a selective checkpoint
+    keeps of them it gives back when they are looked at again, and what nobody saves of that goes at once.
     Saves `out`: where attention keeps its results, this is all that these images keep.
     Saves `kept`: else it is beside the results.
     Backward: the gradients of queries, keys and values of these images.
@@ -170,16 +187,30 @@ def _others(
         )
 
     node = tape.record("attention_of_images", tuple(views), backward)
+    kept_bytes, keeps_results = before.kept(outputs)
+    recalled = tape.recall() if tape.selective else None
     batch, heads, _, width = queries.shape
-    result_bytes = sum(tape.size_of(one.storage) for one in outputs if one.storage is not None)
-    result_bytes += kept_bytes if keeps_results else 0
-    out = _between(tape, "attention_of_images", (batch, 0, heads, width), outputs[0], result_bytes)
-    out.node = node
-    if node is not None and (keeps_results or tape.frame is not None):
-        tape.save(node, out)
+    gives_back = recalled is not None and before.gives_back(outputs)
+    if recalled is not None and gives_back:
+        out = recalled[0].alias(recalled[0].shape, None, node)
+    else:
+        result_bytes = sum(tape.size_of(one.storage) for one in outputs if one.storage is not None)
+        result_bytes += kept_bytes if keeps_results else 0
+        out = _between(tape, "attention_of_images", (batch, 0, heads, width), outputs[0], result_bytes)
+        out.node = node
+    del recalled
+    if tape.frame is not None:
+        if tape.selective:
+            held_bytes, holds_results = before.held_by_checkpoint(outputs)
+            held = [out] if holds_results else []
+            held.append(_between(tape, "kept_of_images", (0,), outputs[0], held_bytes))
+            tape.keep(False, *held)
+            del held
+        tape.save(node, out, out)
     elif node is not None:
-        kept = _between(tape, "kept_of_images", (0,), outputs[0], kept_bytes)
-        tape.save(node, kept)
+        beside = kept_bytes if gives_back or not keeps_results else 0
+        kept = _between(tape, "kept_of_images", (0,), outputs[0], beside)
+        tape.save(node, out if keeps_results else kept, kept)
     return out
 
 
