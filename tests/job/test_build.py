@@ -302,7 +302,10 @@ def test_options_may_come_as_text() -> None:
         ({"optimizer": "galore-adamw:0"}, "'galore-adamw:0' is not of the form galore-adamw:RANK, with a number"),
         ({"optimizer": "galore-adamw:1.5"}, "galore-adamw:RANK, with a number from 1 (for example galore-adamw:128)"),
         ({"optimizer": "galore-adamw:8"}, "finds no layer for galore-adamw:8: those of the model type gpt2 are Conv1D"),
-        ({"optimizer": "galore-adamw:8", "model": "resnet-50"}, "galore-adamw:8 is not modelled for resnet"),
+        (
+            {"optimizer": "galore-adamw:8", "model": "resnet-50"},
+            "finds no layer for galore-adamw:8: resnet-50 has no attention",
+        ),
         (
             {"optimizer": "galore-adamw:8", "runtime": "pytorch", "optimizer_implementation": "fused"},
             "there is no fused galore-adamw:8: galore-torch steps one parameter after the other (use for-loop)",

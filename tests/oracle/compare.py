@@ -60,7 +60,7 @@ ROWS = {
     "flat_adapters": 60,
     "replicas": 16,
     "sharded_more": 60,
-    "galore": 141,
+    "galore": 161,
     "master": 36,
     "pairs": 462,
     "quantized": 189,

@@ -5,22 +5,24 @@ from __future__ import annotations
 from vramplan.catalog.fields import Fields
 from vramplan.job.behaviour import under
 from vramplan.replay.models.capable import has_conv1d
-from vramplan.replay.techniques.evidence import projectable
 from vramplan.values.job import Assumption
 from vramplan.values.machine import Runtime
 from vramplan.values.model import ModelShape
 
 
 def check_galore(fields: Fields, optimizer: str, model: ModelShape | None, runtime: Runtime | None) -> list[Assumption]:
-    """Refuse models whose gradients GaLore was not traced projecting; the stated basis of the rest is returned.
+    """Refuse models in which a program finds no layer to project; the stated basis of the rest is returned.
 
     Source: transformers/trainer_optimizer.py, _setup_low_rank_optimizer and _get_galore_optimizer.
     """
     key = "optimizer"
     if model is not None:
         model_type = model.transformers_model_type
-        if model_type not in projectable():
-            fields.refuse(key, f"{optimizer} is not modelled for {model_type}", hint="use adafactor, or adamw-8bit")
+        if not model.attention_heads:  # `attn` and `mlp` name none of its modules
+            message = (
+                f"a program finds no layer for {optimizer}: {model.name} has no attention and no feed-forward layers"
+            )
+            fields.refuse(key, message, hint="use adafactor, or adamw-8bit")
         elif has_conv1d(model.family) and under(runtime).projects_linear_only:
             layers = f"those of the model type {model_type} are Conv1D, not nn.Linear"
             message = f"the Trainer finds no layer for {optimizer}: {layers}"

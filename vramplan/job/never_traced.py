@@ -9,13 +9,22 @@ from vramplan.options import words
 from vramplan.replay.models import is_untraced, shares_by_itself
 from vramplan.replay.models.capable import is_untraced_loss, looks_up_4bit, masks_padding, takes_packing
 from vramplan.replay.models.parts import compiled_graphs, compiles_blocks
-from vramplan.replay.techniques.evidence import COMPILE, FP8, REENTRANT, given_without_rows, is_traced_with, rows_of
+from vramplan.replay.techniques.evidence import (
+    COMPILE,
+    FP8,
+    REENTRANT,
+    given_without_rows,
+    is_traced_with,
+    projectable,
+    rows_of,
+)
 from vramplan.replay.techniques.expert_adapters import is_over_experts
 from vramplan.replay.techniques.vocabulary import PLAIN_OPTIMIZER, traced_code
 from vramplan.values.job import Job
 from vramplan.values.parallel import Split, is_fsdp
 
 FLOAT8 = ("fp8", FSDP_FP8)
+PROJECTING = ("galore", "apollo")  # the words of optimizers that project gradients
 
 
 def never_traced(job: Job) -> Iterator[str]:
@@ -36,6 +45,8 @@ def never_traced(job: Job) -> Iterator[str]:
     word = job.optimizer.partition(":")[0]
     if word != PLAIN_OPTIMIZER and not rows_of(f"optimizer: {word}").number:
         yield f"optimizer {word} was never traced in a whole run: states and step are those of its library's code"
+    elif word.startswith(PROJECTING) and job.model.transformers_model_type not in projectable():
+        yield f"optimizer {word} was never traced with {traced_code(job.model)}"
     if job.loss == "kto":
         yield "loss kto was never traced: it is composed of what loss dpo was traced with, over single sequences"
     if job.model.engine is not None:

@@ -18,6 +18,7 @@ from vramplan.replay.models.llama import Block as TextBlock
 from vramplan.replay.models.llama import Rotary, eager_attention, rotate_half
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
+    SELECTIVE_OP,
     LayerNorm,
     Linear,
     Output,
@@ -223,6 +224,7 @@ class Qwen2VL:
     equal_blocks = False  # there are two stacks of them
     takes_padding = True
     head_losses = ("chunked:N", "fused")
+    selective = SELECTIVE_OP
     takes_samples_apart = True  # each_image
     kept_of_samples = (INT64.itemsize,)  # rope_deltas
     vision: type[VisionModel] = VisionModel

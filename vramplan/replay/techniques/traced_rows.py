@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5351 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5364 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
   foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe,
@@ -219,11 +219,15 @@ optimizer: adamw-8bit-paged | 18 | flat_parameter, liger, optimizers | bert, gpt
   qwen2, qwen3 | bert, gpt2, llama, llama4
 optimizer: adamw-paged | 19 | flat_parameter, images, liger, optimizers | bert, gpt2, llama, mistral, olmo3, qwen2,
   qwen3_vl | bert, gpt2, llama, olmo2, qwen3_vl
-optimizer: galore-adamw | 146 | block_kinds, galore, linear | bart, bert, bloom, clip, deepseek_v2, deepseek_v3,
-  falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, llama, llava, ministral3, mistral,
-  mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  roberta, t5, vit, xlm-roberta | bart, bert, bloom, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  gpt2, llama, llava, ministral3, mixtral, mpt, neox, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
+optimizer: galore-adamw | 166 | block_kinds, galore, linear | apertus, arcee, bart, bert, bloom, clip, cohere,
+  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neox, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral,
+  mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta |
+  apertus, arcee, bart, bert, bloom, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4,
+  glm, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt,
+  nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
+  t5, vit
 optimizer: lamb | 15 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 optimizer: lars | 11 | liger, optimizers | bert, deepseek_v2, gpt2, llama, mistral, qwen2 | bert, deepseek, gpt2,
   llama
@@ -329,7 +333,7 @@ parallel.sharding: zero3 | 130 | host_activations, zero, zero_adapters, zero_off
   qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3472 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3478 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, galore, generation, generation_more, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt,
@@ -376,7 +380,7 @@ precision: mixed | 1638 | adapters, attention, block_kinds, checkpoints, compile
   gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron,
   neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
   roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 2996 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3003 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, modded, modded_compiled, moe,
@@ -528,8 +532,10 @@ activation_checkpointing: full + optimizer: adamw-8bit | 24 | flat_parameter, im
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: adamw-paged | 10 | flat_parameter, images, liger, optimizers | bert,
   gpt2, llama, qwen3_vl
-activation_checkpointing: full + optimizer: galore-adamw | 92 | galore | bart, bert, bloom, clip, deepseek, falcon,
-  gemma, gemma3, glm, glm4, gpt2, llama, llava, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
+activation_checkpointing: full + optimizer: galore-adamw | 105 | galore | apertus, arcee, bart, bert, bloom, clip,
+  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma3, glm, glm4, glm4_moe, gpt2, granite, helium,
+  hunyuan_v1_dense, llama, llava, mixtral, mpt, nemotron, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, t5,
+  vit
 activation_checkpointing: full + optimizer: lamb | 7 | optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: lars | 4 | optimizers | bert, llama
 activation_checkpointing: full + optimizer: lion | 10 | flat_parameter, optimizers | bert, llama
@@ -588,7 +594,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 72 | host_activation
   | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt,
   qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1891 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 1897 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads,
   host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, moe, more_families,
@@ -616,7 +622,7 @@ activation_checkpointing: full + precision: mixed | 866 | adapters, attention, b
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
   mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1529 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1536 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
   linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs,
@@ -1557,10 +1563,11 @@ optimizer: adamw-paged + precision: pure | 9 | flat_parameter, liger, optimizers
 optimizer: adamw-paged + quantization: nf4 | 1 | images | qwen3_vl
 optimizer: adamw-paged + quantization: nf4-double | 3 | images, liger | olmo2, qwen3_vl
 optimizer: galore-adamw + optimizer_in_backward: true | 11 | galore | bert, gpt2, llama
-optimizer: galore-adamw + precision: amp | 59 | galore | bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm,
-  glm4, gpt2, llama, llava, mixtral, opt, phi3, qwen_moe, vit
-optimizer: galore-adamw + precision: pure | 60 | block_kinds, galore, linear | bart, bert, bloom, falcon, gemma,
-  gemma2, gemma4, glm, glm4, gpt2, llama, ministral3, mpt, neox, opt, phi, phi3, qwen3_next, roberta, t5
+optimizer: galore-adamw + precision: amp | 65 | galore | apertus, bert, bloom, clip, cohere, deepseek, exaone4,
+  gemma, gemma2, gemma3, glm, glm4, gpt2, granite, helium, llama, llava, mixtral, olmo2, opt, phi3, qwen_moe, vit
+optimizer: galore-adamw + precision: pure | 67 | block_kinds, galore, linear | arcee, bart, bert, bloom, ernie4_5,
+  falcon, gemma, gemma2, gemma4, glm, glm4, glm4_moe, gpt2, hunyuan_v1_dense, llama, ministral3, mpt, nemotron, neox,
+  olmo2, olmoe, opt, phi, phi3, qwen3_next, roberta, t5
 optimizer: galore-adamw + weight_dtype: 16 bits | 18 | galore | bert, gpt2, llama
 optimizer: lamb + optimizer_in_backward: true | 2 | optimizers | gpt2, llama
 optimizer: lamb + precision: amp | 5 | optimizers | gpt2, llama
