@@ -249,3 +249,79 @@ def test_torchtune_is_given_what_its_release_has(options: str, line: str, absent
     ran = run("fit", *LLAMA, *words, *options.split(), "--emit", "torchtune")
     assert line in ran.out, ran.err
     assert absent not in ran.out
+
+
+# What the options leave open is what the program has
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "taken"),
+    [
+        ("axolotl", ("-g", "a100"), "--precision pure-bf16"),
+        ("llama-factory", ("-g", "8xa100", "--sharding", "ddp"), "--weight-dtype fp32"),
+        ("megatron-lm", ("-g", "8xa100", "--sharding", "ddp"), "--checkpointing full"),
+    ],
+)
+def test_what_is_left_open_is_what_the_program_has_a_setting_for(
+    name: str, words: tuple[str, ...], taken: str, tmp_path: Path
+) -> None:
+    ran, text = emitted(name, ("-m", "llama-3.2-3b", *words), tmp_path)
+    assert (ran.code, f"note: {name} has {taken}, which no option asked otherwise" in ran.err) == (0, True), ran.err
+    asked = shlex.split(taken)
+    plain = run(
+        "fit", "-m", "llama-3.2-3b", *words, *asked, "--runtime", writer_of(name).runtimes[0], "--format", "json"
+    )
+    assert again(ran, text)["peak"] == plain.document["peak"]
+
+
+def test_what_is_asked_for_is_not_replaced() -> None:
+    ran = run("fit", "-m", "llama-3.2-3b", "-g", "a100", "--precision", "amp-bf16", "--emit", "axolotl")
+    assert (ran.code, ran.out) == (2, "")
+    assert "axolotl has no setting for precision=amp-bf16 (nearest: precision=pure-bf16" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("NousResearch/Meta-Llama-3.1-8B-Instruct", "NousResearch/Meta-Llama-3.1-8B-Instruct"),
+        ("llama-3.1-8b", "meta-llama/Llama-3.1-8B"),
+        ("meta-llama/llama-3.1-8b-instruct", "meta-llama/Llama-3.1-8B-Instruct"),
+    ],
+)
+def test_a_model_keeps_the_name_that_it_was_asked_by(model: str, said: str) -> None:
+    ran = run("fit", "-m", model, "-g", "8xh100", "--fsdp", "--emit", "trl")
+    assert f"model_name_or_path: {said}  #" in ran.out
+
+
+def test_a_file_keeps_the_name_that_it_says(tmp_path: Path) -> None:
+    before = tmp_path / "axolotl.yaml"
+    before.write_text(
+        "base_model: meta-llama/Llama-3.2-1B-Instruct\nmicro_batch_size: 1\ngradient_accumulation_steps: 1\n"
+        "sequence_len: 512\noptimizer: adamw_torch\nbf16: true\n",
+        "utf-8",
+    )
+    ran = run("convert", str(before), "--to", "axolotl")
+    assert ran.out.count("base_model: meta-llama/Llama-3.2-1B-Instruct") == 1, ran.err
+
+
+def test_what_follows_from_another_key_is_not_told() -> None:
+    """Of a way of sharding that a program has no setting for nothing is said of what only that way has."""
+    ran = run("fit", "-m", "llama-3.2-3b", "-g", "8xa100", "--fsdp", "--precision", "fsdp-bf16", "--emit", "deepspeed")
+    assert [line for line in ran.err.splitlines() if "parallel." in line] == [
+        "error: --emit: deepspeed has no setting for parallel.sharding=fsdp (nearest: parallel.sharding=ddp, "
+        "--sharding ddp)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "line"),
+    [
+        ("torchtune", ("--qlora", "--seq", "2048"), "qlora_llama3_2_3b"),
+        ("megatron-lm", ("--gpus", "8", "--sharding", "fsdp"), "--data-parallel-sharding-strategy optim_grads_params"),
+        ("megatron-lm", ("--gpus", "8", "--sharding", "fsdp-grad-op"), "--data-parallel-sharding-strategy optim_grads"),
+    ],
+)
+def test_a_setting_of_the_program_is_found(name: str, words: tuple[str, ...], line: str) -> None:
+    ran = run("fit", "-m", "llama-3.2-3b", "-g", "a100", *words, "--emit", name)
+    assert ran.code == 0, ran.err
+    assert line in ran.out

@@ -160,10 +160,21 @@ def asked_of(job: Mapping[str, Any], folders: Sequence[Path], checkpoint: str | 
     known = Catalogue(folders)
     if checkpoint is None or not _ON_THE_HUB.fullmatch(checkpoint) or known.name_of(checkpoint) != name:
         checkpoint = checkpoint_of(name, known)
+    else:
+        checkpoint = spelled(checkpoint, name, known)
     return Asked(flat(echo), checkpoint, sdpa, settled.model.layers, shape)
 
 
 _ON_THE_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+def spelled(checkpoint: str, name: str, known: Catalogue) -> str:
+    """A name on the hub in capital letters as its page has it: gated pages are not found otherwise.
+
+    Source: huggingface/transformers, issue 26475.
+    """
+    aliases = [alias for profile in known.profiles() if profile.name == name for alias in profile.aliases]
+    return next((alias for alias in aliases if alias.lower() == checkpoint.lower()), checkpoint)
 
 
 def checkpoint_of(name: str, known: Catalogue) -> str:
