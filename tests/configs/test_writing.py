@@ -325,3 +325,19 @@ def test_a_setting_of_the_program_is_found(name: str, words: tuple[str, ...], li
     ran = run("fit", "-m", "llama-3.2-3b", "-g", "a100", *words, "--emit", name)
     assert ran.code == 0, ran.err
     assert line in ran.out
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "plan"),
+    [
+        ("torchtune", ("-m", "llama-3.2-1b", "-g", "rtx-4090"), "--checkpointing none --compile"),
+        ("llama-factory", ("-m", "llama-3.2-1b", "-g", "rtx-4090"), "--checkpointing full --loss fused"),
+    ],
+)
+def test_plans_are_looked_for_among_those_that_the_program_can_say(
+    name: str, words: tuple[str, ...], plan: str
+) -> None:
+    """torchtune has no fused loss, and LLaMA-Factory trains whole models in fp32."""
+    ran = run("plan", *words, "--emit", name)
+    assert ran.code == 0, ran.err
+    assert f"# plan: {plan}\n" in ran.out

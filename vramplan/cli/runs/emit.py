@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vramplan.answers.fit import describe
+from vramplan.answers.fit import answered, describe
 from vramplan.answers.session import Session, opened
+from vramplan.cli.job_options import as_job
 from vramplan.cli.output import Output, output, say, write
 from vramplan.cli.runs.configs import Asked, converted, model_named
 from vramplan.cli.save import save
@@ -98,7 +99,7 @@ def emitted(
         try:
             files = files_of(result, emission.writer, folders, checkpoint=emission.checkpoint)
         except Unsaid as error:
-            more = {} if len(taken) > MOST_TAKEN else _left_open(error.nearest, {**given, **taken})
+            more = {} if len(taken) > MOST_TAKEN else left_open(error.nearest, {**given, **taken})
             if again is None or not more:
                 raise
             try:
@@ -113,10 +114,31 @@ def emitted(
         return code
 
 
+def implied(
+    given: Mapping[str, Any], emission: Emission, folders: Sequence[Path], looked_for: Iterable[str]
+) -> dict[str, Any]:
+    """Options that a program decides by itself, before plans are looked for: none of those that are `looked_for`."""
+    taken: dict[str, Any] = {}
+    while len(taken) <= MOST_TAKEN:
+        try:
+            files_of(answered(as_job({**given, **taken}), folders), emission.writer, folders)
+        except Unsaid as error:
+            own = {key: value for key, value in error.nearest.items() if table.find(key).parameter not in looked_for}
+            more = left_open(own, {**given, **taken})
+            if not more:
+                break
+            taken |= more
+        except InputError:
+            break
+        else:
+            break
+    return taken
+
+
 MOST_TAKEN = 8  # options, of which few settle others
 
 
-def _left_open(nearest: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def left_open(nearest: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Options that say what the nearest files do; none where one of the keys was asked for, or has no option."""
     found: dict[str, Any] = {}
     for key, value in nearest.items():

@@ -79,8 +79,11 @@ def plan(
     opened = open_axes(devices, splits=splits, experts=machines[0].experts, attention=machines[0].attention)
     axes = {flag_of(name): values for name, values in lists.items() if len(values) > 1}
     axes |= {option: values for option, values in opened.items() if parameters[option] not in lists}
-    axes = _without(axes, list(dict.fromkeys(exclude or [])))
     pinned = {name: values[0] for name, values in lists.items() if len(values) == 1}
+    if emission is not None and asked is None:
+        looked_for = {parameters[option] for option in axes}
+        pinned |= named("vramplan.cli.runs.emit:implied")(pinned, emission, folders, looked_for)
+    axes = _without(axes, list(dict.fromkeys(exclude or [])))
     data = table.find("parallel.data").parameter
 
     def changed(one: Mapping[str, str]) -> dict[str, Any]:
@@ -105,18 +108,29 @@ def plan(
         ]
         return " ".join(words)
 
+    def answer_of(cell: Cell) -> Callable[[], Any]:
+        batch = {key: getattr(cell, key) for key in ("micro_batch_size", "gradient_accumulation_steps")}
+        return lambda: answered({**keys_of(cell.options), **batch}, folders)
+
     found = searched(axes, devices, keys_of, flags_of, folders, _progress(to.quiet), within / 100)
+    while emission is not None:
+        tried = [(plan.flags, answer_of(plan.cell)) for plan in found.plans]
+        try:
+            named("vramplan.cli.runs.emit:first_of")(tried, emission.of(given, folders, asked), folders)
+            break
+        except InputError as error:  # of all plans near the fastest
+            nearest = getattr(error, "nearest", {})
+            fewer = _without_unsaid(axes, found.plans[0].cell.options, nearest)
+            own = {key: value for key, value in nearest.items() if table.find(key).option[2:] not in axes}
+            more = named("vramplan.cli.runs.emit:left_open")(own, pinned) if asked is None else {}
+            if fewer == axes and not more:
+                raise
+            axes = fewer
+            pinned |= more
+            found = searched(axes, devices, keys_of, flags_of, folders, _progress(to.quiet), within / 100)
     if svg is not None:
         save(svg, picture(found), "--svg")
-    if emission is not None:
-
-        def answer_of(cell: Cell) -> Callable[[], Any]:
-            batch = {key: getattr(cell, key) for key in ("micro_batch_size", "gradient_accumulation_steps")}
-            return lambda: answered({**keys_of(cell.options), **batch}, folders)
-
-        tried = [(plan.flags, answer_of(plan.cell)) for plan in found.plans]
-        named("vramplan.cli.runs.emit:first_of")(tried, emission.of(given, folders, asked), folders)
-    else:
+    if emission is None:
         emit("plan", found, to)
     if not found.complete:
         raise typer.Exit(ExitCode.INTERRUPTED)
@@ -183,6 +197,18 @@ def _without(axes: dict[str, tuple[str, ...]], excluded: list[str]) -> dict[str,
             raise UsageError(f"{text!r} names no value of it", key="--exclude", hint=f"of: {', '.join(axes[option])}")
         left = tuple(one for one in axes[option] if one != value)
         axes = {**axes, option: left} if left else {name: one for name, one in axes.items() if name != option}
+    return axes
+
+
+def _without_unsaid(
+    axes: dict[str, tuple[str, ...]], chosen: Mapping[str, str], nearest: Mapping[str, Any]
+) -> dict[str, tuple[str, ...]]:
+    """The choices without the values of a plan that a program has no setting for."""
+    for key in nearest:
+        option = table.find(key).option[2:]
+        left = tuple(one for one in axes.get(option, ()) if one != chosen.get(option))
+        if left:
+            axes = {**axes, option: left}
     return axes
 
 
