@@ -341,3 +341,19 @@ def test_plans_are_looked_for_among_those_that_the_program_can_say(
     ran = run("plan", *words, "--emit", name)
     assert ran.code == 0, ran.err
     assert f"# plan: {plan}\n" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("frozen", "patterns"),
+    [
+        ("attention", ("^model.layers.[0-9]+.mlp.down_proj.weight$", "^model.embed_tokens.weight$")),
+        ("embeddings,layers.0-13", ("^model.layers.(14|15).self_attn.q_proj.weight$", "^model.norm.weight$")),
+    ],
+)
+def test_axolotl_is_told_what_is_trained(frozen: str, patterns: tuple[str, ...], tmp_path: Path) -> None:
+    words = ("-m", "llama-3.2-1b", "-g", "h200", "--frozen", frozen)
+    ran, text = emitted("axolotl", words, tmp_path)
+    line = next(line for line in text.splitlines() if line.startswith("unfrozen_parameters: "))
+    assert all(pattern in line for pattern in patterns)
+    plain = run("fit", *words, "--precision", "pure-bf16", "--format", "json")
+    assert again(ran, text)["peak"] == plain.document["peak"]

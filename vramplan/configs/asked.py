@@ -11,8 +11,12 @@ from typing import Any
 from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.page import Page
 from vramplan.errors import InputError, Problem, closest
-from vramplan.job import build_job, job_to_dict
+from vramplan.job import build_job, job_to_dict, parts
+from vramplan.replay.models.parts import block_lists
+from vramplan.replay.techniques.frozen import matches
+from vramplan.replay.techniques.trained import names_of
 from vramplan.tuples import NamedTuple
+from vramplan.values.job import Job
 
 GROUPS = ("parallel", "adapter")
 
@@ -39,7 +43,8 @@ class Asked:
     """The job that is to be written: its keys with dots, every default explicit.
 
     `checkpoint`: the name of the model on the hub, or the catalogue's. `is_sdpa`: whether SDPA chooses the attention
-    that the job has.
+    that the job has. `paths`: of a job that freezes parts, all weights. `trained`: the names in Transformers of those
+    that are trained, where they are known.
     """
 
     job: Mapping[str, Any]
@@ -47,6 +52,8 @@ class Asked:
     is_sdpa: bool
     blocks: int = 0
     shape: Mapping[str, Any] = field(default_factory=dict)
+    paths: tuple[tuple[str, ...], ...] = ()
+    trained: tuple[str, ...] = ()
 
     def __getitem__(self, key: str) -> Any:
         return self.job.get(key)
@@ -162,10 +169,24 @@ def asked_of(job: Mapping[str, Any], folders: Sequence[Path], checkpoint: str | 
         checkpoint = checkpoint_of(name, known)
     else:
         checkpoint = spelled(checkpoint, name, known)
-    return Asked(flat(echo), checkpoint, sdpa, settled.model.layers, shape)
+    paths = tuple(names_of(settled.model).paths) if settled.frozen and settled.trained_blocks == "all" else ()
+    return Asked(flat(echo), checkpoint, sdpa, settled.model.layers, shape, paths, trained_names(settled, paths))
 
 
 _ON_THE_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+def trained_names(job: Job, paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Of a model whose blocks are `model.layers` the weights that are trained."""
+    if not paths or block_lists(job.model) != ("layers",):
+        return ()
+    frozen = matching(job.frozen, paths)
+    return tuple(parts.spelled(path)[0] for path in paths if path not in frozen)
+
+
+def matching(words: Sequence[str], paths: Sequence[tuple[str, ...]]) -> set[tuple[str, ...]]:
+    """The weights that words of `frozen` mean."""
+    return {path for path in paths if any(matches(word, path) for word in words)}
 
 
 def spelled(checkpoint: str, name: str, known: Catalogue) -> str:

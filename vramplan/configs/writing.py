@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vramplan.configs.asked import Asked, Files, Writer, flat, nested
+from vramplan.configs.asked import Asked, Files, Writer, flat, matching, nested
 from vramplan.configs.combine import read_texts
 from vramplan.configs.page import Line
 from vramplan.configs.reading import Wanted
@@ -225,17 +225,20 @@ def _differing(asked: Asked, keys: Mapping[str, Any], folders: Sequence[Path]) -
     return {
         key: echo.get(key)
         for key in dict.fromkeys((*asked.job, *echo))
-        if not _same(key, asked[key], echo.get(key)) and not _is_free(asked, key)
+        if not _same(asked, key, echo.get(key)) and not _is_free(asked, key)
     }
 
 
 def _is_meant(asked: Asked, key: str, value: Any) -> bool:
     """Whether a value that a file says may be that of the job, which is not resolved."""
     sdpa = key == "attention" and value == "sdpa" and asked.is_sdpa
-    return sdpa or key not in asked.job or _same(key, asked[key], value) or _is_free(asked, key)
+    return sdpa or key not in asked.job or _same(asked, key, value) or _is_free(asked, key)
 
 
-def _same(key: str, one: Any, other: Any) -> bool:
+def _same(asked: Asked, key: str, other: Any) -> bool:
+    one = asked[key]
+    if key == "frozen" and one and other and asked.paths:
+        return matching(one, asked.paths) == matching(other, asked.paths)
     if key == "model" and isinstance(one, Mapping) and isinstance(other, Mapping):
         return _unlabelled(one) == _unlabelled(other)
     if key == "model":

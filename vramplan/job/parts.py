@@ -78,7 +78,8 @@ def _all_but(expressions: Sequence[str], names: Names, fields: Fields) -> list[s
             fields.refuse("frozen", f"{shown(text)} matches no weight", hint=f"as in {spelled(names.paths[0])[0]}")
         trained |= found
     left = [path for path in names.paths if path not in trained]
-    outside = [".".join(path) for path in left if LAYERS not in path]
+    whole = {part for part in (EMBEDDINGS, HEAD) if not any(path[0] == part for path in trained)}
+    outside = [path[0] if path[0] in whole else ".".join(path) for path in left if LAYERS not in path]
     some = {path[: path.index(LAYERS) + 2] for path in trained if LAYERS in path}  # blocks that are trained in part
     blocks: dict[tuple[str, ...], list[int]] = {}
     for path in left:

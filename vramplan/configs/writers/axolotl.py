@@ -6,7 +6,8 @@ axolotl-ai-cloud/axolotl 0.19.0, src/axolotl/utils/schemas/config.py and validat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from vramplan.configs.asked import Asked, Files, Writer
 from vramplan.configs.page import Page
@@ -39,6 +40,8 @@ def write(asked: Asked) -> Iterator[Files]:
         page.put("reinit_weights", True, "from_scratch")
     if asked["adapter.kind"]:
         _adapter(page, asked)
+    elif asked.trained:
+        page.put("unfrozen_parameters", patterns_of(asked.trained, asked.blocks), "frozen")
     if asked["eval_batch_size"]:
         page.put("eval_batch_size", asked["eval_batch_size"], "eval_batch_size")
     _strategy(page, asked)
@@ -56,6 +59,24 @@ def write(asked: Asked) -> Iterator[Files]:
     page.yours("output_dir", "out")
     several = f" --num-machines {asked.nodes}" if asked.nodes > 1 else ""
     yield Files((page,), (f"axolotl train {page.name} --num-processes {asked.devices}{several}",))
+
+
+def patterns_of(names: Sequence[str], count: int) -> list[str]:
+    """Weights as `unfrozen_parameters` names them: those of several of `count` blocks in one pattern.
+
+    A dot means itself. Source: axolotl, utils/freeze.py, LayerNamePattern.
+    """
+    blocks: dict[str, list[str]] = {}
+    for name in names:
+        found = re.fullmatch(r"(.*\blayers\.)(\d+)(\..*)", name)
+        blocks.setdefault(name if found is None else f"{found[1]}#{found[3]}", []).append(found[2] if found else "")
+    return [f"^{name.replace('#', _any_of(numbers, count))}$" for name, numbers in blocks.items()]
+
+
+def _any_of(numbers: Sequence[str], count: int) -> str:
+    if len(numbers) == count:
+        return "[0-9]+"
+    return numbers[0] if len(numbers) == 1 else f"({'|'.join(numbers)})"
 
 
 def _precision(page: Page, asked: Asked) -> None:
