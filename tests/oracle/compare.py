@@ -86,7 +86,7 @@ ROWS = {
     "host_activations": 90,
     "hosted": 38,
     "masks": 63,
-    "images": 204,
+    "images": 213,
     "liger": 111,
     "turns": 35,
     "tiled": 27,

@@ -18,7 +18,7 @@ class Qwen35(Qwen3VL):
     """Qwen3_5ForConditionalGeneration and Qwen3_5MoeForConditionalGeneration, with their loss."""
 
     equal_blocks = False  # there are two stacks of them
-    selective = SELECTIVE_OP  # three traces: peaks are met, and what forward leaves is 512 bytes low, not understood
+    selective = SELECTIVE_OP
     has_tensor_plan = True  # configuration_qwen3_5.py; the delta nets, whose results are gathered, count as whole
     takes_padding = True
     head_losses = ("chunked:N", "fused")

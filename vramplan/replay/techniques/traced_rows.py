@@ -38,16 +38,17 @@ activation_checkpointing: selective-layer | 133 | fully_shard_more, liger, losse
   selective, seq2seq, tiled, titan, titan_replicas, titan_units, zero | bert, glm4_moe, gpt2, gpt_neo, llama, llama
   under torchtitan, mistral, phi3, qwen2, qwen3, roberta, smollm3 | bert, glm4_moe, gpt2, gpt_neo, llama, llama under
   torchtitan, phi3, roberta
-activation_checkpointing: selective-op | 464 | block_kinds, decoders, fully_shard_more, liger, linear, losses, masks,
-  more_families, selective, selective_more, seq2seq, sharded_more, sharded_units, tiled, titan, titan_replicas,
-  titan_units, turns, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
-  exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
-  helium, hunyuan_v1_dense, llama, llama under torchtitan, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2,
-  opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss,
-  smollm3, stablelm, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4,
-  falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama,
-  llama under torchtitan, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe,
-  roberta, seed_oss, stablelm, t5, vit
+activation_checkpointing: selective-op | 473 | block_kinds, decoders, fully_shard_more, images, liger, linear,
+  losses, masks, more_families, selective, selective_more, seq2seq, sharded_more, sharded_units, tiled, titan,
+  titan_replicas, titan_units, turns, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, granite, helium, hunyuan_v1_dense, llama, llama under torchtitan, ministral3, mistral, mixtral, mpt,
+  nemotron, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus,
+  arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under torchtitan, ministral3, mixtral, mpt,
+  nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, t5, vit
 adapter: dora | 183 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
   linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiled, zero_adapters | apertus, arcee, bart,
   bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2,
@@ -68,7 +69,7 @@ adapter: ia3 | 203 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
   gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo,
   olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1421 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
+adapter: lora | 1424 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units, tiled, torchtune,
   torchtune_units, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2,
@@ -333,7 +334,7 @@ parallel.sharding: zero3 | 130 | host_activations, zero, zero_adapters, zero_off
   qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3478 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3481 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, galore, generation, generation_more, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt,
@@ -380,7 +381,7 @@ precision: mixed | 1638 | adapters, attention, block_kinds, checkpoints, compile
   gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron,
   neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
   roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3003 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3006 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, modded, modded_compiled, moe,
@@ -711,7 +712,7 @@ activation_checkpointing: selective-layer + precision: pure | 31 | liger, losses
   bert, glm4_moe, gpt2, gpt_neo, llama, phi3
 activation_checkpointing: selective-op + adapter: dora | 3 | liger | llama, mixtral, olmo2
 activation_checkpointing: selective-op + adapter: ia3 | 2 | liger | gemma3
-activation_checkpointing: selective-op + adapter: lora | 1 | liger | llama
+activation_checkpointing: selective-op + adapter: lora | 4 | images, liger | llama, qwen2_5_vl, qwen2_vl, qwen3_vl
 activation_checkpointing: selective-op + ema: true | 1 | liger | olmo2
 activation_checkpointing: selective-op + frozen: parts | 10 | liger, masks, turns | llama, mixtral, neox
 activation_checkpointing: selective-op + grad_scaler: true | 4 | liger | gemma3, llama
@@ -741,20 +742,20 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 3 | s
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 147 | block_kinds, decoders, liger, linear, losses, masks,
-  more_families, selective, selective_more, seq2seq, sharded_more, turns | apertus, arcee, bart, bert, bloom, cohere,
-  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite,
-  helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next,
-  qwen_moe, roberta, seed_oss, stablelm, t5, vit
+activation_checkpointing: selective-op + precision: amp | 150 | block_kinds, decoders, images, liger, linear, losses,
+  masks, more_families, selective, selective_more, seq2seq, sharded_more, turns | apertus, arcee, bart, bert, bloom,
+  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-op + precision: fsdp | 23 | fully_shard_more, sharded_more, titan,
   titan_replicas, titan_units | gpt2, gpt_neo, llama, llama under torchtitan, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
   seq2seq, zero | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
   llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 116 | block_kinds, liger, linear, losses, masks,
+activation_checkpointing: selective-op + precision: pure | 119 | block_kinds, images, liger, linear, losses, masks,
   more_families, selective, selective_more, seq2seq, sharded_more, sharded_units, tiled | bart, bert, bloom, deepseek,
   falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, mpt, neox,
-  olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
+  olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-op + quantization: int8 | 1 | liger | gemma3
 activation_checkpointing: selective-op + quantization: nf4-double | 1 | liger | mixtral
 activation_checkpointing: selective-op + trained_blocks: lisa | 1 | turns | mixtral
