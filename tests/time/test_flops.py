@@ -151,3 +151,15 @@ def test_splitting_a_model_changes_no_operation(parallel: dict[str, object]) -> 
     assert split is not None
     assert split.samples_per_step == whole.samples_per_step
     assert split.model_flops == pytest.approx(whole.model_flops, rel=2e-3)
+
+
+@pytest.mark.parametrize("split", [{"context": 2}, {"context": 4}, {"tensor": 2}])
+def test_devices_that_share_a_replica_compute_what_one_does(split: dict[str, int]) -> None:
+    """Queries of a part of a sequence attend to the keys of all parts."""
+    keys = {"model": "llama-3.2-1b", "gpu": "h100", "sequence_length": 2048, "micro_batch_size": 2}
+    keys |= {"gradient_accumulation_steps": 1, "activation_checkpointing": "none", "precision": "amp-bf16"}
+    alone, shared = (fit(**keys, parallel=one).time for one in ({}, split))
+    assert alone is not None
+    assert shared is not None
+    assert shared.model_flops == alone.model_flops
+    assert shared.mfu_percent < alone.mfu_percent

@@ -75,17 +75,32 @@ def step_of(
     job: Job, device: Device, micro: int, steps: int, rates: Rates, host: Host | None = None, *, by_unit: bool = False
 ) -> Step:
     """A step of one device of the pipeline. `by_unit`: with the kernels of each repeated unit on their own."""
+    priced = priced_of(job, device, micro, rates, by_unit=by_unit)
+    one = micro_of(priced)
+    collectives, seconds = parts_of_step(job, device, one, micro, steps, rates, host)
+    return Step(one, priced, collectives, seconds)
+
+
+def priced_of(job: Job, device: Device, micro: int, rates: Rates, *, by_unit: bool = False) -> list[Priced]:
+    """The kernels of a micro-batch of one device, with their times; `by_unit` is that of `step_of`."""
     record = device.record
-    timing = timing_of(job)
-    own = timing.fused_kernels(job)
+    own = timing_of(job).fused_kernels(job)
     eight_bits = job.compile and job.precision in EIGHT_BIT_PRECISIONS
     kernels = record.kernels if own or by_unit or eight_bits else record.kernel_classes
     if eight_bits:
         kernels = imported("vramplan.planner.time.fused:in_eight_bits")(kernels)
     if own:
         kernels = imported("vramplan.planner.time.fused:with_fused")(kernels, own, job, device.blocks)
-    priced = price(kernels, micro, rates, causal=is_causal(job), compiled=job.compile)
-    one = micro_of(priced)
+    if job.planned is not None and job.planned.context > 1:
+        kernels = imported("vramplan.planner.time.fused:over_all_keys")(kernels, job.planned.context)
+    return price(kernels, micro, rates, causal=is_causal(job), compiled=job.compile)
+
+
+def parts_of_step(
+    job: Job, device: Device, one: Micro, micro: int, steps: int, rates: Rates, host: Host | None = None
+) -> tuple[list[Collective], dict[str, float]]:
+    """What a device talks in a step, and the seconds of its parts: `one` has those of the kernels of a micro-batch."""
+    record, timing = device.record, timing_of(job)
     seconds = {part: one.seconds.get(part, 0.0) * steps for part in PARTS}
     bandwidth = job.node_bandwidth_bytes_per_s
     collectives: list[Collective] = []
@@ -109,7 +124,7 @@ def step_of(
         each = size / link.bytes_per_s + link.hop_seconds
         seconds["communication"] += timing.transfers(job) * split.virtual * steps * each
     seconds["loop"] = fitted.LOOP_SECONDS if timing.loop_seconds is None else timing.loop_seconds
-    return Step(one, priced, collectives, seconds)
+    return collectives, seconds
 
 
 def _exposed(collectives: Sequence[Collective], micro: Micro, steps: int) -> float:
