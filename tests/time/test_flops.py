@@ -9,7 +9,7 @@ from vramplan.engines.llmc.model import flops
 from vramplan.job import build_any_job
 from vramplan.planner.decision import Decision, decide
 from vramplan.planner.textbook.flops import megatron_flops, palm_flops_per_token, training_flops, utilisation
-from vramplan.planner.time.kernels import micro_of, price
+from vramplan.planner.time.kernels import micro_of
 from vramplan.planner.time.rates import rates_of
 from vramplan.planner.time.step import is_causal
 from vramplan.replay.kernels import KINDS, Kernel, at
@@ -33,7 +33,7 @@ def counted(decision: Decision, micro: int) -> tuple[int, int]:
     kernels = decision.judge.record(
         decision.choice.rung.placement, decision.choice.rung.schedule.accumulates, micro == 1
     ).kernels
-    found = micro_of(price(kernels, micro, rates, causal=is_causal(decision.job), compiled=decision.job.compile))
+    found = micro_of(kernels, micro, rates, causal=is_causal(decision.job), compiled=decision.job.compile)
     return found.model_flops, found.recomputed_flops
 
 

@@ -14,7 +14,7 @@ from vramplan.planner.choose import accumulation_of
 from vramplan.planner.plain import Plain, parts_of, samples_within
 from vramplan.planner.time.kernels import Micro, micro_of
 from vramplan.planner.time.rates import Rates
-from vramplan.planner.time.step import Device, parts_of_step, priced_of
+from vramplan.planner.time.step import Device, is_causal, kernels_of, parts_of_step
 from vramplan.replay.kernels import ATTENTION, CONVOLUTION, NOTHING, PRODUCT, Kernel, Poly
 from vramplan.replay.record import Record, State
 from vramplan.results import Host
@@ -163,7 +163,9 @@ def _micro_of(job: Job, work: Work, device: Device, micro: int, rates: Rates) ->
     key = (micro, device.blocks, id(rates), job.compile, job.planned and job.planned.context)
     found = work.micros.get(key)
     if found is None:
-        found = work.micros[key] = micro_of(priced_of(job, device, micro, rates))
+        found = work.micros[key] = micro_of(
+            kernels_of(job, device), micro, rates, causal=is_causal(job), compiled=job.compile
+        )
     return found
 
 

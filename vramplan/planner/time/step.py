@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from vramplan.engines import imported
 from vramplan.planner.time import fitted
 from vramplan.planner.time.behaviour import timing_of
-from vramplan.planner.time.kernels import Micro, Priced, micro_of, price
+from vramplan.planner.time.kernels import Micro, micro_of
 from vramplan.planner.time.optimizer import accumulated_bytes, step_bytes
 from vramplan.planner.time.rates import EIGHT_BIT_PRECISIONS, Rates, rates_of
-from vramplan.replay.kernels import BACKWARD, FORWARD, RECOMPUTE
+from vramplan.replay.kernels import BACKWARD, FORWARD, RECOMPUTE, Kernel
 from vramplan.replay.record import Record
 from vramplan.results import Host
 from vramplan.results.frozen import FrozenDict
@@ -42,7 +42,6 @@ class Step(NamedTuple):
     """A step of one device, and where its time goes."""
 
     micro: Micro
-    priced: Sequence[Priced]
     collectives: Sequence[Collective]
     seconds: dict[str, float]  # of the whole step, by `PARTS`
 
@@ -71,29 +70,25 @@ def time_of(
     return _told(job, devices, found, slowest, micro, steps, rates)
 
 
-def step_of(
-    job: Job, device: Device, micro: int, steps: int, rates: Rates, host: Host | None = None, *, by_unit: bool = False
-) -> Step:
-    """A step of one device of the pipeline. `by_unit`: with the kernels of each repeated unit on their own."""
-    priced = priced_of(job, device, micro, rates, by_unit=by_unit)
-    one = micro_of(priced)
-    collectives, seconds = parts_of_step(job, device, one, micro, steps, rates, host)
-    return Step(one, priced, collectives, seconds)
+def step_of(job: Job, device: Device, micro: int, steps: int, rates: Rates, host: Host | None = None) -> Step:
+    """A step of one device of the pipeline."""
+    one = micro_of(kernels_of(job, device), micro, rates, causal=is_causal(job), compiled=job.compile)
+    return Step(one, *parts_of_step(job, device, one, micro, steps, rates, host))
 
 
-def priced_of(job: Job, device: Device, micro: int, rates: Rates, *, by_unit: bool = False) -> list[Priced]:
-    """The kernels of a micro-batch of one device, with their times; `by_unit` is that of `step_of`."""
+def kernels_of(job: Job, device: Device, *, by_unit: bool = False) -> Sequence[Kernel]:
+    """What a device runs of a micro-batch; `by_unit`: each repeated unit on its own."""
     record = device.record
     own = timing_of(job).fused_kernels(job)
     eight_bits = job.compile and job.precision in EIGHT_BIT_PRECISIONS
-    kernels = record.kernels if own or by_unit or eight_bits else record.kernel_classes
+    kernels: Sequence[Kernel] = record.kernels if own or by_unit or eight_bits else record.kernel_classes
     if eight_bits:
         kernels = imported("vramplan.planner.time.fused:in_eight_bits")(kernels)
     if own:
         kernels = imported("vramplan.planner.time.fused:with_fused")(kernels, own, job, device.blocks)
     if job.planned is not None and job.planned.context > 1:
         kernels = imported("vramplan.planner.time.fused:over_all_keys")(kernels, job.planned.context)
-    return price(kernels, micro, rates, causal=is_causal(job), compiled=job.compile)
+    return kernels
 
 
 def parts_of_step(
