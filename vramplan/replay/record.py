@@ -109,6 +109,7 @@ class Record:
         self._sizes: dict[int, list[int]] = {}
         self._peaks: dict[int, dict[str, int]] = {}
         self._tops: dict[int, int] = {}
+        self._largest: dict[int, int] = {}
         self._stranded: dict[tuple[int, bool], int] = {}
         self._worst: dict[int, tuple[str, Moment]] = {}
         self.envelope: Any = None  # of every micro-batch above 1: vramplan/replay/envelope.py
@@ -217,7 +218,10 @@ class Record:
 
     def largest_bytes(self, batch: int) -> int:
         """Bytes of the largest storage of the iteration at a micro-batch; 0 if there is none."""
-        return max(self.sizes(batch), default=0)
+        found = self._largest.get(batch)
+        if found is None:
+            found = self._largest[batch] = max(self.sizes(batch), default=0)
+        return found
 
     def signed(self, batch: int) -> list[int]:
         """The same for `climb`."""
