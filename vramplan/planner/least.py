@@ -17,6 +17,7 @@ from vramplan.planner.time.rates import Rates
 from vramplan.planner.time.step import Device, is_causal, kernels_of, parts_of_step
 from vramplan.replay.kernels import ATTENTION, CONVOLUTION, NOTHING, PRODUCT, Kernel, Poly
 from vramplan.replay.record import Record, State
+from vramplan.replay.stepped import Stepped
 from vramplan.results import Host
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
@@ -38,6 +39,8 @@ class Work(NamedTuple):
     packed: tuple[int, int]
     states: tuple[State, ...]
     micros: dict[tuple[object, ...], Micro]  # of the kernels, priced before
+
+    stepped: tuple[Stepped, ...] = ()  # none: what launches of the step and products of Muon take is left out
 
     @property
     def kernel_classes(self) -> tuple[Kernel, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from vramplan.replay.kernels import Counted, Kernel, Launch, Launches, Noted, classes_of, kernels_of, together
 from vramplan.replay.recorder import Tape
+from vramplan.replay.stepped import stepped_of
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
 from vramplan.replay.tree import Moment, Nesting, both_signs, climb, events_in, flattened, locate, tally
 from vramplan.tuples import NamedTuple
@@ -96,6 +97,7 @@ class Record:
         self.parameters = sum(count for _, count in counts)
         self.trainable_parameters = sum(count for p, count in counts if p.node is not None)
         self.reached_parameters = self.trainable_parameters - sum(count for p, count in counts if p.idle)
+        self.stepped = stepped_of(tape.parameters)
         packed = [(count, p.quantized[0] * (count // p.elements)) for p, count in counts if p.quantized]
         # parameters of weights that are quantized, and the bytes that they are packed in, without what belongs to them
         self.packed = sum(count for count, _ in packed), sum(size for _, size in packed)

@@ -9,7 +9,7 @@ from vramplan.engines import imported
 from vramplan.planner.time import fitted
 from vramplan.planner.time.behaviour import timing_of
 from vramplan.planner.time.kernels import Micro, micro_of
-from vramplan.planner.time.optimizer import accumulated_bytes, step_bytes
+from vramplan.planner.time.optimizer import accumulated_bytes, step_seconds
 from vramplan.planner.time.rates import EIGHT_BIT_PRECISIONS, Rates, rates_of
 from vramplan.replay.kernels import BACKWARD, FORWARD, RECOMPUTE, Kernel
 from vramplan.replay.record import Record
@@ -107,7 +107,7 @@ def parts_of_step(
     if steps > 1 and not timing.adds_in_product(job):
         seconds["optimizer"] += accumulated_bytes(record) * (steps - 1) / rates.bytes_per_s
     if "optimizer" not in job.offload:
-        seconds["optimizer"] += step_bytes(job, record) / rates.bytes_per_s
+        seconds["optimizer"] += step_seconds(job, record, rates)
     if host is not None:
         seconds["host"] = _host_seconds(job, host, sum(one.seconds.values()) * steps)
     split = job.split
