@@ -15,9 +15,8 @@ from vramplan.planner.plain import Plain, parts_of, samples_within
 from vramplan.planner.time.kernels import Micro, micro_of
 from vramplan.planner.time.rates import Rates
 from vramplan.planner.time.step import Device, is_causal, kernels_of, parts_of_step
-from vramplan.replay.kernels import ATTENTION, CONVOLUTION, NOTHING, PRODUCT, Kernel, Poly
+from vramplan.replay.kernels import ATTENTION, CONVOLUTION, NOTHING, PRODUCT, Kernel, Poly, Stepped
 from vramplan.replay.record import Record, State
-from vramplan.replay.stepped import Stepped
 from vramplan.results import Host
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job

@@ -10,9 +10,18 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from vramplan.replay.kernels import Counted, Kernel, Launch, Launches, Noted, classes_of, kernels_of, together
+from vramplan.replay.kernels import (
+    Counted,
+    Kernel,
+    Launch,
+    Launches,
+    Noted,
+    classes_of,
+    kernels_of,
+    stepped_of,
+    together,
+)
 from vramplan.replay.recorder import Tape
-from vramplan.replay.stepped import stepped_of
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
 from vramplan.replay.tree import Moment, Nesting, both_signs, climb, events_in, flattened, locate, tally
 from vramplan.tuples import NamedTuple

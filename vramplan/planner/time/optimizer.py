@@ -8,9 +8,8 @@ from math import prod
 from vramplan.planner.time import fitted
 from vramplan.planner.time.behaviour import timing_of
 from vramplan.planner.time.rates import Rates
-from vramplan.replay.kernels import FORWARD, NOTHING, PRODUCT, Kernel
+from vramplan.replay.kernels import FORWARD, NOTHING, PRODUCT, Kernel, Stepped
 from vramplan.replay.record import Record
-from vramplan.replay.stepped import Stepped
 from vramplan.values.job import Job
 
 FUSED_PASSES = 1.0
