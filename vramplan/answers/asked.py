@@ -44,6 +44,7 @@ class Asked:
         self.session, self.prices, self.catalog = Session(), Prices(profiles), Catalog(profiles)
         self.too_large: set[tuple[str, ...]] = set()  # the choices that decide the states, where these do not fit
         self.refusals: dict[tuple[str, ...], set[tuple[str, ...]]] = {}  # by the choices that they hang on
+        self.hung: dict[str, tuple[str, ...]] = {}  # the choices on which a reason hangs at least
         self.simulated: dict[tuple[str, ...], Job] = {}  # by all choices: whose allocator was estimated up to now
         self.looked_at: set[tuple[object, ...]] = set()  # the runs that are answered as `fit` does
         self.known: dict[tuple[str, ...], Job | Problems] = {}  # by all choices: the job, or why there is none
@@ -102,18 +103,26 @@ class Asked:
     def _learn(self, one: Mapping[str, str], problems: Problems) -> None:
         """Remember on which choices a refusal hangs: those of which another value is not refused for the same reason.
 
-        Of several reasons it is the one that hangs on the fewest choices.
+        Of several reasons it is the one that hangs on the fewest choices. A reason that is met again hangs at least on
+        those that it did before, and of each of the others one value is tried, not every one.
         """
         hangs_on = min((self._hung_on(one, why) for why in problems), key=len)
         self.refusals.setdefault(hangs_on, set()).add(tuple(one[option] for option in hangs_on))
 
     def _hung_on(self, one: Mapping[str, str], why: str) -> tuple[str, ...]:
-        return tuple(option for option in self.axes if not self._is_idle(option, one, why))
+        before = self.hung.get(why)
+        if before is not None:
+            return tuple(
+                option for option in self.axes if option in before or not self._is_idle(option, one, why, most=1)
+            )
+        found = tuple(option for option in self.axes if not self._is_idle(option, one, why))
+        self.hung[why] = found
+        return found
 
-    def _is_idle(self, option: str, one: Mapping[str, str], why: str) -> bool:
+    def _is_idle(self, option: str, one: Mapping[str, str], why: str, most: int | None = None) -> bool:
         others = [{**one, option: value} for value in self.axes[option] if value != one[option]]
         possible = [other for other in others if is_layout(other, self.devices)]
-        return bool(possible) and all(self._is_refused_for(why, other) for other in possible)
+        return bool(possible) and all(self._is_refused_for(why, other) for other in possible[:most])
 
     def _is_refused_for(self, why: str, one: Mapping[str, str]) -> bool:
         found = self._job(one)
