@@ -65,10 +65,11 @@ def simpler(job: Job) -> Job:
     """A job with checkpoints of every block, or with none, which computes no more than the given one.
 
     Checkpoints of several blocks compute again what those of single blocks do, and the products that end these; those
-    that keep some results compute more than none.
+    that keep some results compute more than none. Between two stacks of blocks some is computed for each checkpoint, so
+    there the job is its own.
     """
     strategy = job.activation_checkpointing
-    if strategy is None or ladder_of(job.model.family) is not None:
+    if strategy is None or len(job.model.stacks) > 1 or ladder_of(job.model.family) is not None:
         return job
     if strategy == "sqrt" or strategy.startswith("every:"):
         return job._replace(activation_checkpointing="full")
