@@ -6,6 +6,8 @@ others, which take ten times as long, need at least.
 
 from __future__ import annotations
 
+from typing import Any
+
 from vramplan.planner.checkpoints import SELECTIVE, SELECTIVE_OP
 from vramplan.planner.replays import Replays
 from vramplan.planner.setups import iteration_of
@@ -21,6 +23,14 @@ from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, Split
 ROUNDED_BYTES = 1 << 16  # by which rounding each tensor to blocks may move what a sample adds
 HALF_BYTES = 2  # of a weight in the narrowest type that is trained
 WHOLE_WEIGHTS = ("zero1", "zero2")  # ways to share that leave each replica all weights; DDP leaves it all states
+LEAST: dict[str, Any] = {
+    "optimizer_implementation": "for-loop",  # no counters of steps on the device
+    "max_gradient_norm": None,
+    "hold_outputs": False,
+    "outlives": False,
+    "wide_embeddings": False,
+}
+"""What runs no kernel of a micro-batch and keeps least, so that programs which differ in it share a plain replay."""
 ANY = 1 << 40  # micro-batches that no device has room for
 
 
@@ -58,7 +68,7 @@ def plain_setup(job: Job, *, whole: bool = False, cut: bool = True) -> Setup:
         alone = alone._replace(compile=False)
     if not (whole and cut):
         alone = alone._replace(planned=None)
-    return iteration_of(alone)
+    return iteration_of(alone)._replace(**LEAST)
 
 
 def simpler(job: Job) -> Job:
