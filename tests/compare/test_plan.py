@@ -169,7 +169,7 @@ PLAIN = ("--exclude", "compile=true")
     "words",
     [
         *((*words, *PLAIN) for words in (*SMALL, *BATCHES, LORA)),
-        (*PLANNED, "--sharding", "fsdp,zero3", "--checkpointing", "none,every:2,selective-op", *PINNED[2:]),
+        (*PLANNED, "--checkpointing", "none,every:2,selective-op", *PINNED[2:]),
     ],
 )
 def test_no_run_is_faster_than_its_bounds_or_needs_less(
