@@ -22,9 +22,14 @@ SEARCHES = (
     ("8 GPUs", "plan -m llama-3-8b -g h100-80gb --gpus 8"),
     ("8 GPUs, a batch", "plan -m llama-3-8b -g h100-80gb --gpus 8 --global-batch 512"),
     ("8 GPUs, every program", "plan -m llama-3-8b -g h100-80gb --gpus 8 --runtime all"),
+    ("16 GPUs, every program", "plan -m llama-3-8b -g h100-80gb --gpus 16 --runtime all"),
     ("8 GPUs, nothing fits", "plan -m llama-3-70b -g rtx-4090 --gpus 8"),
     ("Megatron, 16 GPUs", "plan -m llama-2-13b -g a100 --gpus 16 --runtime megatron --global-batch 512"),
     ("Megatron, 64 GPUs, experts", "plan -m mixtral-8x7b -g h100 --gpus 64 --runtime megatron"),
+    (
+        "Megatron, 64 GPUs, a batch",
+        "plan -m llama-3-70b -g h100 --gpus 64 --runtime megatron --global-batch 1024",
+    ),
     (
         "a comparison",
         "compare -m gpt2,gpt2-medium,gpt2-large,gpt2-xl,llama-3.2-1b,qwen2.5-7b,llama-3-8b,mistral-7b "

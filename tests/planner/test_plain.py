@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
+from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.planner.judge import Judge
-from vramplan.planner.plain import most_within
+from vramplan.planner.plain import most_within, plain_setup, simpler
+from vramplan.planner.time.kernels import micro_of
+from vramplan.planner.time.rates import rates_of
+from vramplan.planner.time.step import is_causal
+from vramplan.replay.step import replay
+from vramplan.values.job import Job
 
 pytestmark = pytest.mark.contract
 
@@ -51,3 +57,34 @@ def test_no_larger_micro_batch_has_room(trained: dict[str, Any]) -> None:
 
 def _precision(shared: dict[str, Any]) -> dict[str, str]:
     return {"precision": "fsdp-bf16"} if shared["parallel"]["sharding"] == "fsdp" else {}
+
+
+MODELS = (
+    *("gpt2", "llama-3.2-1b", "mistral-7b", "qwen2.5-7b", "gemma-2-2b", "phi-3-mini", "qwen3-8b", "pythia-1.4b"),
+    *("bert-base-uncased", "t5-base", "mixtral-8x7b", "falcon-7b", "vit-base-patch16-224", "olmo-2-7b"),
+)
+STRATEGIES = ("none", "full", "every:2", "every:4", "sqrt", "selective", "selective-op")
+
+
+@pytest.mark.sweep(7)
+@pytest.mark.parametrize("model", MODELS)
+def test_simpler_checkpoints_compute_no_more(model: str) -> None:
+    compared = 0
+    for program in ("transformers", "megatron", "torchtitan", "litgpt"):
+        seconds: dict[str, float] = {}
+        jobs: dict[str, Job] = {}
+        for strategy in STRATEGIES:
+            keys = {"model": model, "gpu": "h100", "runtime": program, "activation_checkpointing": strategy}
+            try:
+                job = jobs[strategy] = build_job({**keys, "precision": "mixed-bf16"})
+            except InputError:
+                continue
+            kernels, rates = replay(plain_setup(job, whole=True)).kernel_classes, rates_of(job)
+            assert rates is not None
+            micro = micro_of(kernels, 4, rates, causal=is_causal(job), compiled=False)
+            seconds[strategy] = sum(micro.seconds.values())
+        for strategy, own in seconds.items():
+            simple = simpler(jobs[strategy]).activation_checkpointing or ""
+            assert seconds.get(simple, 0.0) <= own * (1 + 1e-9), (program, strategy)
+            compared += simple in seconds and simple != strategy
+    assert compared or model == "t5-base"  # whose checkpoints are each their own

@@ -9,7 +9,7 @@ from vramplan.engines.llmc.model import flops
 from vramplan.job import build_any_job
 from vramplan.planner.decision import Decision, decide
 from vramplan.planner.textbook.flops import megatron_flops, palm_flops_per_token, training_flops, utilisation
-from vramplan.planner.time.kernels import micro_of, price
+from vramplan.planner.time.kernels import micro_of
 from vramplan.planner.time.rates import rates_of
 from vramplan.planner.time.step import is_causal
 from vramplan.replay.kernels import KINDS, Kernel, at
@@ -33,7 +33,7 @@ def counted(decision: Decision, micro: int) -> tuple[int, int]:
     kernels = decision.judge.record(
         decision.choice.rung.placement, decision.choice.rung.schedule.accumulates, micro == 1
     ).kernels
-    found = micro_of(price(kernels, micro, rates, causal=is_causal(decision.job), compiled=decision.job.compile))
+    found = micro_of(kernels, micro, rates, causal=is_causal(decision.job), compiled=decision.job.compile)
     return found.model_flops, found.recomputed_flops
 
 
@@ -151,3 +151,15 @@ def test_splitting_a_model_changes_no_operation(parallel: dict[str, object]) -> 
     assert split is not None
     assert split.samples_per_step == whole.samples_per_step
     assert split.model_flops == pytest.approx(whole.model_flops, rel=2e-3)
+
+
+@pytest.mark.parametrize("split", [{"context": 2}, {"context": 4}, {"tensor": 2}])
+def test_devices_that_share_a_replica_compute_what_one_does(split: dict[str, int]) -> None:
+    """Queries of a part of a sequence attend to the keys of all parts."""
+    keys = {"model": "llama-3.2-1b", "gpu": "h100", "sequence_length": 2048, "micro_batch_size": 2}
+    keys |= {"gradient_accumulation_steps": 1, "activation_checkpointing": "none", "precision": "amp-bf16"}
+    alone, shared = (fit(**keys, parallel=one).time for one in ({}, split))
+    assert alone is not None
+    assert shared is not None
+    assert shared.model_flops == alone.model_flops
+    assert shared.mfu_percent < alone.mfu_percent

@@ -5,35 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from vramplan.answers.bounds import Bounds, at
 from vramplan.answers.candidates import Family, is_layout, replica_of
 from vramplan.answers.compared import Keys, Prices, cell_of
 from vramplan.answers.session import Session
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_any_job
 from vramplan.job.lookup import Catalog
-from vramplan.planner.accumulation import Schedule
 from vramplan.planner.choose import accumulation_of
 from vramplan.planner.decision import ALWAYS
-from vramplan.planner.floor import Floor, certain_bytes, floor_of
-from vramplan.planner.least import MANY, Work, arithmetic_of, least_seconds, most_samples, work_of
-from vramplan.planner.plain import Plain, cuts_of, least_bytes, parts_of, plain_of, plain_setup
-from vramplan.planner.time.rates import Rates, rates_of
-from vramplan.replay.setup import Setup
-from vramplan.replay.step import replay
+from vramplan.planner.floor import Floor, floor_of
+from vramplan.planner.plain import parts_of
 from vramplan.results.compared import Cell
 from vramplan.values.job import Job
-from vramplan.values.parallel import Split
 from vramplan.values.textbook import TextbookJob
 
 NO_STATES = ("checkpointing", "loss")  # choices that change nothing of what is alive during the whole iteration
 EIGHTHS = 8
-MOST_PLAIN = 4096  # plain replays of which figures are kept, of some kilobytes
-
-
-def at(job: Job, schedule: Schedule) -> Job:
-    """A job that pins a schedule."""
-    micro, steps = schedule.micro_batch_size, schedule.gradient_accumulation_steps
-    return job._replace(micro_batch_size=micro, gradient_accumulation_steps=steps)
+Problems = tuple[str, ...]  # for which there is no job
+NO_TIME: Problems = ("equations have no time to compare",)
 
 
 class Asked:
@@ -54,14 +44,11 @@ class Asked:
         self.session, self.prices, self.catalog = Session(), Prices(profiles), Catalog(profiles)
         self.too_large: set[tuple[str, ...]] = set()  # the choices that decide the states, where these do not fit
         self.refusals: dict[tuple[str, ...], set[tuple[str, ...]]] = {}  # by the choices that they hang on
+        self.hung: dict[str, tuple[str, ...]] = {}  # the choices on which a reason hangs at least
         self.simulated: dict[tuple[str, ...], Job] = {}  # by all choices: whose allocator was estimated up to now
         self.looked_at: set[tuple[object, ...]] = set()  # the runs that are answered as `fit` does
-        self.known: dict[tuple[str, ...], Job | str] = {}  # by all choices: the job, or why there is none
-        self.plain: dict[tuple[Setup, int], Plain] = {}  # by micro-batch: 1, or 2 for all above
-        self.works: dict[
-            tuple[Setup, int, int], Work
-        ] = {}  # by the plain iteration, the devices that share it or experts
-        self.whole: dict[tuple[Setup, int, int, int], Work] = {}  # the same of every kernel, and by micro-batch
+        self.known: dict[tuple[str, ...], Job | Problems] = {}  # by all choices: the job, or why there is none
+        self.bounds = Bounds()
 
     # ------------------------------------------------------------------------------------------------- what can be run
     def job(self, one: Mapping[str, str]) -> Job | None:
@@ -70,7 +57,7 @@ class Asked:
             if tuple([one[option] for option in options]) in values:
                 return None
         job = self._job(one)
-        if isinstance(job, str):
+        if not isinstance(job, Job):
             self._learn(one, job)
             return None
         return job
@@ -78,7 +65,7 @@ class Asked:
     def found_job(self, cell: Cell) -> Job:
         """The job of a run that was answered."""
         job = self._job(cell.options)
-        assert not isinstance(job, str)
+        assert isinstance(job, Job)
         return job
 
     def batches(self, family: Family) -> int:
@@ -86,7 +73,7 @@ class Asked:
 
         It is that of the job's first combination, on the devices of the family.
         """
-        jobs = ((values, job) for values, job in self.known.items() if not isinstance(job, str))
+        jobs = ((values, job) for values, job in self.known.items() if isinstance(job, Job))
         values, job = next(jobs, ((), None))
         if job is None:
             return 1
@@ -98,7 +85,7 @@ class Asked:
             return 1
         return 1 if accumulation.free else len(list(accumulation.schedules()))
 
-    def _job(self, one: Mapping[str, str]) -> Job | str:
+    def _job(self, one: Mapping[str, str]) -> Job | Problems:
         """The job, or why there is none."""
         values = tuple(one.values())
         found = self.known.get(values)
@@ -106,104 +93,53 @@ class Asked:
             found = self.known[values] = self._resolved(one)
         return found
 
-    def _resolved(self, one: Mapping[str, str]) -> Job | str:
+    def _resolved(self, one: Mapping[str, str]) -> Job | Problems:
         try:
             job = build_any_job(self.keys_of(one), catalog=self.catalog)
         except InputError as error:
-            return str(error.problems[0])
-        return "equations have no time to compare" if isinstance(job, TextbookJob) else job
+            return tuple(map(str, error.problems))
+        return NO_TIME if isinstance(job, TextbookJob) else job
 
-    def _learn(self, one: Mapping[str, str], why: str) -> None:
-        """Remember on which choices a refusal hangs: those of which another value is refused for another reason."""
-        hangs_on = tuple(option for option in self.axes if not self._is_idle(option, one, why))
+    def _learn(self, one: Mapping[str, str], problems: Problems) -> None:
+        """Remember on which choices a refusal hangs: those of which another value is not refused for the same reason.
+
+        Of several reasons it is the one that hangs on the fewest choices. A reason that is met again hangs at least on
+        those that it did before, and of each of the others one value is tried, not every one.
+        """
+        hangs_on = min((self._hung_on(one, why) for why in problems), key=len)
         self.refusals.setdefault(hangs_on, set()).add(tuple(one[option] for option in hangs_on))
 
-    def _is_idle(self, option: str, one: Mapping[str, str], why: str) -> bool:
+    def _hung_on(self, one: Mapping[str, str], why: str) -> tuple[str, ...]:
+        before = self.hung.get(why)
+        if before is not None:
+            return tuple(
+                option for option in self.axes if option in before or not self._is_idle(option, one, why, most=1)
+            )
+        found = tuple(option for option in self.axes if not self._is_idle(option, one, why))
+        self.hung[why] = found
+        return found
+
+    def _is_idle(self, option: str, one: Mapping[str, str], why: str, most: int | None = None) -> bool:
         others = [{**one, option: value} for value in self.axes[option] if value != one[option]]
         possible = [other for other in others if is_layout(other, self.devices)]
-        return bool(possible) and all(self._job(other) == why for other in possible)
+        return bool(possible) and all(self._is_refused_for(why, other) for other in possible[:most])
 
-    # ---------------------------------------------------------------------------------------------------------- bounds
+    def _is_refused_for(self, why: str, one: Mapping[str, str]) -> bool:
+        found = self._job(one)
+        return not isinstance(found, Job) and why in found
+
     def first_job(self, family: Family) -> Job | None:
         """The job of the first combination of a family that the program can run; None: it can run none."""
         return next((job for one in family if (job := self.job(one)) is not None), None)
-
-    def least_in_all(self, job: Job) -> float:
-        """Seconds that a sample takes at least: those of products and attention, spread over all devices.
-
-        This and the other bounds are 0 where the peak rate of the GPU is not known.
-        """
-        devices = job.data_parallel_size * parts_of(job)
-        alone = job._replace(sharding=None, split=None, planned=None, data_parallel_size=1, offload=())
-        return self.least(alone._replace(global_batch_size=0, gradient_accumulation_steps=1)) / devices
-
-    def least_without_sharing(self, job: Job) -> float:
-        """The same with what the devices of a replica tell each other, whatever shares the states."""
-        return self.least(job, shared=False)
-
-    def least(self, job: Job, *, shared: bool = True) -> float:
-        """The same with what all devices tell each other."""
-        rates = rates_of(job)
-        if rates is None:
-            return 0.0
-        setup, parts, experts = plain_setup(job), parts_of(job), (job.split or Split()).expert
-        plain = self._plain(setup)
-        work = self.works.get((setup, parts, experts))
-        if work is None:
-            work = self.works[setup, parts, experts] = arithmetic_of(plain, parts, experts)
-        return least_seconds(job, work, plain, rates, shared=shared)
-
-    def least_of_all_kernels(self, job: Job) -> float:
-        """The same with every kernel that a device runs at least.
-
-        A micro-batch of 1 has a plain replay of its own, as views of it copy less; it is made where it may matter.
-        """
-        rates = rates_of(job)
-        if rates is None:
-            return 0.0
-        smallest = accumulation_of(job).smallest()
-        alone = at(job, smallest)
-        if smallest.micro_batch_size != 1:
-            return self._least_at(job, rates, 2)
-        if job.micro_batch_size == 1:
-            return self._least_at(alone, rates, 1)
-        several = self._least_at(job, rates, 2)
-        return several if self.least(alone) >= several else min(several, self._least_at(alone, rates, 1))
-
-    def _least_at(self, job: Job, rates: Rates, batch: int) -> float:
-        setup, parts, experts = plain_setup(job, whole=True), cuts_of(job), (job.split or Split()).expert
-        plain = self._plain(setup, batch)
-        work = self.whole.get((setup, parts, experts, batch))
-        if work is None:
-            work = self.whole[setup, parts, experts, batch] = work_of(plain, parts, experts)
-        return least_seconds(job, work, plain, rates, most=max(1, self._most_samples(job, setup)))
-
-    def has_room(self, job: Job) -> bool:
-        """Whether the micro-batch, or a single sample, may have room beside the states: the job may fit for certain."""
-        least = min(job.micro_batch_size or 1, MANY)
-        return self._most_samples(job, plain_setup(job, whole=True)) >= least
-
-    def _most_samples(self, job: Job, setup: Setup) -> int:
-        """The largest micro-batch with which a job may fit for certain; `setup` is its plain one."""
-        return most_samples(job, self._plain(setup), certain_bytes(job))
 
     def is_too_large(self, one: Mapping[str, str], job: Job) -> bool:
         """Whether what is alive all the time certainly is more than the device has, whatever is checkpointed."""
         states = self._states(one)
         if states not in self.too_large:
-            if least_bytes(job, self._plain(plain_setup(job))) <= job.usable_bytes:
+            if not self.bounds.is_too_large(job):
                 return False
             self.too_large.add(states)
         return True
-
-    def _plain(self, setup: Setup, batch: int = 2) -> Plain:
-        found = self.plain.get((setup, batch))
-        if found is None:
-            if len(self.plain) >= MOST_PLAIN:
-                self.plain.clear()
-            record = replay(setup, batch=batch)
-            found = self.plain[setup, batch] = plain_of(record, record.kernel_classes)
-        return found
 
     def _states(self, one: Mapping[str, str]) -> tuple[str, ...]:
         return tuple([value for option, value in one.items() if option not in NO_STATES])
@@ -292,7 +228,7 @@ class Asked:
     def rung(self, one: Mapping[str, str]) -> Cell | None:
         """The same of some of the choices, with the others as they are without an option."""
         job = self._resolved(one)
-        if isinstance(job, str):
+        if not isinstance(job, Job):
             return None
         try:
             return self._answered(one, job)

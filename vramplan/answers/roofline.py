@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from vramplan.answers.fit import describe
 from vramplan.errors import UsageError
 from vramplan.planner.decision import decide
-from vramplan.planner.time.kernels import Priced
+from vramplan.planner.time.kernels import Priced, price
 from vramplan.planner.time.rates import Rates, rate_key, rates_of
-from vramplan.planner.time.step import step_of
+from vramplan.planner.time.step import is_causal, kernels_of, step_of
 from vramplan.planner.timed import devices_of
 from vramplan.replay.kernels import BYTES
 from vramplan.replay.record import Record
@@ -32,8 +32,10 @@ def roofline(job: Job) -> Roofline:
         )
     micro, steps = rung.schedule.micro_batch_size, rung.schedule.gradient_accumulation_steps
     devices = devices_of(decision.judge, rung.placement, rung.schedule)
-    found = [step_of(judged, device, micro, steps, rates, fit.host, by_unit=True) for device in devices]
+    found = [step_of(judged, device, micro, steps, rates, fit.host) for device in devices]
     step, device = max(zip(found, devices, strict=True), key=lambda pair: sum(pair[0].seconds.values()))
+    kernels = kernels_of(judged, device, by_unit=True)
+    priced = price(kernels, micro, rates, causal=is_causal(judged), compiled=judged.compile)
     whole = fit.time.step_seconds
     return Roofline(
         fit=fit,
@@ -41,8 +43,8 @@ def roofline(job: Job) -> Roofline:
         steps=steps,
         product_flop_per_s=rates.product_flop_per_s,
         bytes_per_s=rates.bytes_per_s,
-        kernels=_kernels(step.priced, rates, steps, whole),
-        blocks=_blocks(step.priced, device.record, steps, whole),
+        kernels=_kernels(priced, rates, steps, whole),
+        blocks=_blocks(priced, device.record, steps, whole),
         collectives=tuple(
             CollectiveRow(
                 one.kind,

@@ -1,7 +1,7 @@
 """The way through the combinations of a search: from what may be fastest to what is slower for certain.
 
 A combination has a bound of its rate that costs next to nothing (the products and the attention that any way to run the
-model has, and what its devices tell each other), then a closer one (every kernel of a device that holds all states),
+model has, and what its devices tell each other), then closer ones (every kernel of a device that holds all states),
 then its answer. What is left when every bound is below the rates that are looked for is never answered.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 from vramplan.answers.asked import Asked
+from vramplan.answers.bounds import CLOSER
 from vramplan.answers.candidates import DEGREES, Family, complexity
 from vramplan.errors import InputError
 from vramplan.results import FITS
@@ -29,7 +30,7 @@ class Waiting(NamedTuple):
     number: int  # in which it came
     one: Mapping[str, str] | Family | tuple[Family, ...]
     job: Job | None  # None: of a family, or of several
-    is_close: bool  # whether the bound is the closer one
+    closer: int  # how many closer bounds it has had
 
 
 def rate_of(plan: Plan) -> float:
@@ -58,7 +59,7 @@ class Walk:
     def __init__(
         self, asked: Asked, families: Sequence[Family], within: float, watch: Callable[[int, int, int], None]
     ) -> None:
-        self.asked, self.within, self.watch = asked, within, watch
+        self.asked, self.bounds, self.within, self.watch = asked, asked.bounds, within, watch
         self.combinations = sum(map(len, families))
         self.families = families
         self.found: list[Plan] = []  # of each combination the fastest
@@ -75,7 +76,7 @@ class Walk:
                 family
             )
         for families in kin.values():
-            self._put(*self._bounded(families, self.asked.least_in_all))
+            self._put(*self._bounded(families, self.bounds.least_in_all))
 
     def _bounded(self, families: Sequence[Family], least: Callable[[Job], float]) -> tuple[float, tuple[Family, ...]]:
         """The bound of the first of some families that the program can run, and the families from there on."""
@@ -116,16 +117,17 @@ class Walk:
             self._open(waiting.one)
         elif isinstance(waiting.one, tuple):
             for family in waiting.one:
-                seconds, runnable = self._bounded((family,), self.asked.least_without_sharing)
+                seconds, runnable = self._bounded((family,), self.bounds.least_without_sharing)
                 if runnable:
                     self._put(max(seconds, waiting.seconds), family)
-        elif waiting.job is not None and waiting.is_close:
+        elif waiting.job is not None and waiting.closer == CLOSER:
             self._answer(waiting.one, waiting.job, flags_of(waiting.one))
-        elif waiting.job is not None and self.asked.has_room(waiting.job):
-            seconds = self.asked.least_of_all_kernels(waiting.job)
-            self._put(max(seconds, waiting.seconds), waiting.one, waiting.job, is_close=True)
-        else:
-            self.too_large += 1
+        elif waiting.job is not None:
+            closer = self.bounds.closer(waiting.job, waiting.closer)
+            if closer is None:
+                self.too_large += 1
+            else:
+                self._put(max(closer, waiting.seconds), waiting.one, waiting.job, waiting.closer + 1)
 
     def _answer(self, one: Mapping[str, str], job: Job, flags: str) -> None:
         """Ask for the run of a combination, and for those at smaller micro-batches that may be looked for.
@@ -162,8 +164,8 @@ class Walk:
 
     def _of_pipeline(self, one: Mapping[str, str], schedules: Sequence[Job]) -> list[Cell]:
         """The runs of a pipeline that fit, at each micro-batch that may be fast enough, the fastest bound first."""
-        roomy = [at for at in schedules if self.asked.has_room(at)]
-        bounds = sorted((self.asked.least_of_all_kernels(at), number) for number, at in enumerate(roomy))
+        roomy = [at for at in schedules if self.bounds.has_room(at)]
+        bounds = sorted((self.bounds.least_of_all_kernels(at), number) for number, at in enumerate(roomy))
         limit = self._limit
         cells: list[Cell] = []
         others: list[Cell | None] = []
@@ -210,16 +212,15 @@ class Walk:
             elif self.asked.is_too_large(one, job):
                 self.too_large += 1
             else:
-                self._put(self.asked.least(job), one, job)
+                self._put(self.bounds.least(job), one, job)
 
     def _put(
         self,
         seconds: float,
         one: Mapping[str, str] | Family | tuple[Family, ...],
         job: Job | None = None,
-        *,
-        is_close: bool = False,
+        closer: int = 0,
     ) -> None:
         if one:
-            heappush(self.waiting, Waiting(seconds, self._came, one, job, is_close))
+            heappush(self.waiting, Waiting(seconds, self._came, one, job, closer))
             self._came += 1

@@ -6,12 +6,14 @@ given, and is told among the assumptions; so the resolved job has it, and a runt
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_HALVES
 from vramplan.job.sizes import DEFAULT_MAX_SEQUENCE
 from vramplan.options import table, words
+from vramplan.options.option import Option
 from vramplan.options.words import HALVES
 from vramplan.values.parallel import is_fsdp
 
@@ -54,8 +56,8 @@ def _take_plain(resolver: Resolver, runtime: Runtime, group: str) -> None:
     """
     raw = resolver.raw
     fields = raw.fields.fields(group) if group else raw.fields
-    for name, option in table.nullable_last(group):
-        value = runtime.defaults.get(name)
+    for name, option in _options_of(group, tuple(runtime.defaults)):
+        value = runtime.defaults[name]
         if value is None or value == option.default or option.key in OWN or getattr(raw, option.attribute) is not None:
             continue
         chosen = option.nullable and fields is not None and fields.present(option.name)
@@ -68,6 +70,12 @@ def _take_plain(resolver: Resolver, runtime: Runtime, group: str) -> None:
         else:
             setattr(raw, option.attribute, value)
             resolver.assume(option.key, value, _why(runtime, option.name))
+
+
+@lru_cache(maxsize=64)
+def _options_of(group: str, names: tuple[str, ...]) -> tuple[tuple[str, Option], ...]:
+    """Those of a mapping that have one of the names, in their order."""
+    return tuple((name, option) for name, option in table.nullable_last(group) if name in names)
 
 
 def _take(resolver: Resolver, runtime: Runtime, key: str, value: Any, field: str | None = None) -> None:

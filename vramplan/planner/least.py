@@ -12,17 +12,20 @@ from typing import cast
 from vramplan.planner.accumulation import Accumulation, Schedule
 from vramplan.planner.choose import accumulation_of
 from vramplan.planner.plain import Plain, parts_of, samples_within
+from vramplan.planner.time.kernels import Micro, micro_of
 from vramplan.planner.time.rates import Rates
-from vramplan.planner.time.step import Device, step_of
-from vramplan.replay.kernels import ATTENTION, CONVOLUTION, NOTHING, PRODUCT, Kernel, Poly
+from vramplan.planner.time.step import Device, is_causal, kernels_of, parts_of_step
+from vramplan.replay.kernels import ATTENTION, CONVOLUTION, NOTHING, PRODUCT, Kernel, Poly, Stepped
 from vramplan.replay.record import Record, State
 from vramplan.results import Host
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
-from vramplan.values.parallel import Split
+from vramplan.values.parallel import DDP, Split
 
 MANY = 1 << 12  # sequences of a micro-batch with which whatever a micro-batch costs at least counts for nothing
 ON_HOST = "optimizer"
+FUSED = "fused"
+STEPPED = ("weights", "master", "optimizer")  # states that the optimizer's step reads and writes
 SORTING = ("cat", "split")  # operators that put the tokens of several experts in order
 
 
@@ -33,7 +36,10 @@ class Work(NamedTuple):
     parameters: int
     reached_parameters: int
     packed: tuple[int, int]
-    states: tuple[State, ...] = ()
+    states: tuple[State, ...]
+    micros: dict[tuple[object, ...], Micro]  # of the kernels, priced before
+
+    stepped: tuple[Stepped, ...] = ()  # none: what launches of the step and products of Muon take is left out
 
     @property
     def kernel_classes(self) -> tuple[Kernel, ...]:
@@ -41,10 +47,15 @@ class Work(NamedTuple):
         return self.kernels
 
 
-def _weights(plain: Plain, parts: int) -> tuple[int, int, tuple[int, int]]:
-    """Parameters of a device, those that a gradient reaches, and those that are quantized with their bytes."""
+def _weights(plain: Plain, parts: int) -> tuple[int, int, tuple[int, int], tuple[State, ...]]:
+    """Parameters of a device, those that a gradient reaches, those that are quantized with their bytes, its states."""
     quantized, packed = plain.packed
-    return plain.parameters // parts, plain.reached_parameters // parts, (quantized // parts, packed // parts)
+    sizes: dict[str, int] = {}
+    for one in plain.states:
+        if one.category in STEPPED:
+            sizes[one.category] = sizes.get(one.category, 0) + one.fixed_bytes * one.copies
+    states = tuple(State(category, size // parts, 0) for category, size in sizes.items())
+    return plain.parameters // parts, plain.reached_parameters // parts, (quantized // parts, packed // parts), states
 
 
 def arithmetic_of(plain: Plain, parts: int, experts: int = 1) -> Work:
@@ -65,20 +76,23 @@ def arithmetic_of(plain: Plain, parts: int, experts: int = 1) -> Work:
         )
         for (kind, direction, dtype, head), (flops, again) in found.items()
     )
-    return Work(kernels, *_weights(plain, parts * experts))
+    return Work(kernels, *_weights(plain, parts * experts), {})
 
 
-def work_of(plain: Plain, parts: int, experts: int = 1) -> Work:
+def work_of(plain: Plain, parts: int, experts: int = 1, *, is_filled: bool = False) -> Work:
     """Every kernel of a plain record, divided by `parts` devices, which may share its bytes as well.
 
     `experts` is that of `arithmetic_of`: for the tokens of all of them a device has fewer and larger products, and
-    where it has a single expert there is nothing to sort by expert.
+    where it has a single expert there is nothing to sort by expert. `is_filled`: products leave none of the device
+    idle, as where buffers of ZeRO that are made behind a product count as written by it.
     """
     kernels = plain.kernel_classes
     if parts * experts > 1:
         left = (one for one in kernels if experts == 1 or one.operator not in SORTING)
         kernels = tuple(_shared(one, parts, experts) for one in left)
-    return Work(kernels, *_weights(plain, parts * experts))
+    if is_filled:
+        kernels = tuple(_filled(one) if one.kind == PRODUCT else one for one in kernels)
+    return Work(kernels, *_weights(plain, parts * experts), {})
 
 
 def _shared(kernel: Kernel, parts: int, experts: int) -> Kernel:
@@ -103,6 +117,10 @@ def _shared(kernel: Kernel, parts: int, experts: int) -> Kernel:
     )
 
 
+def _filled(kernel: Kernel) -> Kernel:
+    return kernel._replace(read=_plus(kernel.read, kernel.written), written=NOTHING)
+
+
 def _part(poly: Poly, parts: int) -> Poly:
     return poly[0] // parts, poly[1] // parts, poly[2] // parts
 
@@ -118,18 +136,39 @@ def least_seconds(job: Job, work: Work, plain: Plain, rates: Rates, *, shared: b
     """
     split = job.split or Split()
     stages = split.pipeline
+    if job.model.blocks % stages:  # a stage may have one unit more, or less
+        work = work._replace(parameters=0, reached_parameters=0, packed=(0, 0), states=())
+    elif not shared or job.offload:
+        work = work._replace(states=())
+    elif job.sharding is not None and job.sharding.kind != DDP:
+        each = job.data_parallel_size // split.expert  # which have at least a part each, and no step has fewer passes
+        if job.planned is not None:
+            each *= split.context  # whose devices share states too
+        work = work._replace(states=tuple(State(one.category, one.fixed_bytes // each, 0) for one in work.states))
+        job = job._replace(optimizer_implementation=FUSED)
     if not shared:
         job = job._replace(sharding=None, offload=())
     blocks = job.model.blocks // stages
-    if job.model.blocks % stages:  # a stage may have one unit more, or less
-        work = work._replace(parameters=0, reached_parameters=0, packed=(0, 0))
     host = _host_of(job, plain) if ON_HOST in job.offload else None
     device = Device(cast(Record, work), blocks, 1)
-    return min(
-        sum(step_of(job, device, one.micro_batch_size, one.gradient_accumulation_steps, rates, host).seconds.values())
-        / (one.micro_batch_size * one.gradient_accumulation_steps * job.data_parallel_size)
-        for one in _best_schedules(accumulation_of(job), stages, most)
-    )
+    least = float("inf")
+    for schedule in _best_schedules(accumulation_of(job), stages, most):
+        micro, steps = schedule.micro_batch_size, schedule.gradient_accumulation_steps
+        one = _micro_of(job, work, device, micro, rates)
+        _, seconds = parts_of_step(job, device, one, micro, steps, rates, host)
+        least = min(least, sum(seconds.values()) / (micro * steps * job.data_parallel_size))
+    return least
+
+
+def _micro_of(job: Job, work: Work, device: Device, micro: int, rates: Rates) -> Micro:
+    """The kernels of a micro-batch, priced once for all that share them in whatever way. `rates` are kept as long."""
+    key = (micro, device.blocks, id(rates), job.compile, job.planned and job.planned.context)
+    found = work.micros.get(key)
+    if found is None:
+        found = work.micros[key] = micro_of(
+            kernels_of(job, device), micro, rates, causal=is_causal(job), compiled=job.compile
+        )
+    return found
 
 
 def _best_schedules(accumulation: Accumulation, stages: int, most: int) -> Iterator[Schedule]:
@@ -142,9 +181,9 @@ def _best_schedules(accumulation: Accumulation, stages: int, most: int) -> Itera
     yield from within if stages > 1 else within[:1]
 
 
-def most_samples(job: Job, plain: Plain, limit_bytes: int) -> int:
+def most_samples(job: Job, plain: Plain, limit_bytes: int, *, cut: bool = True) -> int:
     """The largest micro-batch up to `MANY` that may have room within the limit; 0 where not even one may."""
-    return min(MANY, samples_within(job, plain, limit_bytes))
+    return min(MANY, samples_within(job, plain, limit_bytes, cut=cut))
 
 
 def _host_of(job: Job, plain: Plain) -> Host:

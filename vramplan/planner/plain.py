@@ -6,19 +6,31 @@ others, which take ten times as long, need at least.
 
 from __future__ import annotations
 
+from typing import Any
+
+from vramplan.planner.checkpoints import SELECTIVE, SELECTIVE_OP
 from vramplan.planner.replays import Replays
 from vramplan.planner.setups import iteration_of
 from vramplan.replay.envelope import envelope_of
 from vramplan.replay.kernels import Kernel
+from vramplan.replay.models import ladder_of
 from vramplan.replay.record import Record, State
 from vramplan.replay.setup import Setup
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
-from vramplan.values.parallel import DDP, Split
+from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, Split
 
 ROUNDED_BYTES = 1 << 16  # by which rounding each tensor to blocks may move what a sample adds
 HALF_BYTES = 2  # of a weight in the narrowest type that is trained
 WHOLE_WEIGHTS = ("zero1", "zero2")  # ways to share that leave each replica all weights; DDP leaves it all states
+LEAST: dict[str, Any] = {
+    "optimizer_implementation": "for-loop",  # no counters of steps on the device
+    "max_gradient_norm": None,
+    "hold_outputs": False,
+    "outlives": False,
+    "wide_embeddings": False,
+}
+"""What runs no kernel of a micro-batch and keeps least, so that programs which differ in it share a plain replay."""
 ANY = 1 << 40  # micro-batches that no device has room for
 
 
@@ -45,15 +57,33 @@ def plain_of(record: Record, kernels: tuple[Kernel, ...] = ()) -> Plain:
     return Plain(kernels, tuple(record.states), record.parameters, record.reached_parameters, record.packed, each)
 
 
-def plain_setup(job: Job, *, whole: bool = False) -> Setup:
+def plain_setup(job: Job, *, whole: bool = False, cut: bool = True) -> Setup:
     """The iteration of a job on a device that holds the whole model and its states, operator by operator.
 
-    `whole`: as the job runs it, compiled or not, and of the part of a replica that its program cuts by a plan.
+    `whole`: as the job runs it, compiled or not, and of the part of a replica that its program cuts by a plan; of the
+    whole replica where it is not `cut`.
     """
     alone = job._replace(sharding=None, split=None, data_parallel_size=1, offload=())
     if not whole:
-        alone = alone._replace(planned=None, compile=False)
-    return iteration_of(alone)
+        alone = alone._replace(compile=False)
+    if not (whole and cut):
+        alone = alone._replace(planned=None)
+    return iteration_of(alone)._replace(**LEAST)
+
+
+def simpler(job: Job) -> Job:
+    """A job with checkpoints of every block, or with none, which computes no more than the given one.
+
+    Checkpoints of several blocks compute again what those of single blocks do, and the products that end these; those
+    that keep some results compute more than none. Between two stacks of blocks some is computed for each checkpoint, so
+    there the job is its own.
+    """
+    strategy = job.activation_checkpointing
+    if strategy is None or len(job.model.stacks) > 1 or ladder_of(job.model.family) is not None:
+        return job
+    if strategy == "sqrt" or strategy.startswith("every:"):
+        return job._replace(activation_checkpointing="full")
+    return job._replace(activation_checkpointing="none") if strategy in (SELECTIVE, SELECTIVE_OP) else job
 
 
 def parts_of(job: Job) -> int:
@@ -61,28 +91,35 @@ def parts_of(job: Job) -> int:
     return (job.split or Split()).devices
 
 
-def cuts_of(job: Job) -> int:
-    """Into how many parts the program cuts the plain iteration of a job, `whole` as it is."""
-    return 1 if job.planned is not None else parts_of(job)
+def cuts_of(job: Job, *, cut: bool = True) -> int:
+    """Into how many parts the program cuts the plain iteration of a job, `whole` and `cut` as it is."""
+    return 1 if cut and job.planned is not None else parts_of(job)
 
 
 def least_bytes(job: Job, plain: Plain) -> int:
     """What is alive on the device all the time at least: of states that devices share, each has a part.
 
-    Where experts are split too, data-parallel devices have other weights, so there nothing counts as held by each.
+    Devices that share sequences have the same weights, and share states as data-parallel ones do. Where experts are
+    split too, data-parallel devices have other weights.
     """
-    parts = parts_of(job)
-    kind = None if job.sharding is None or (job.split or Split()).expert > 1 else job.sharding.kind
-    weights = 0
-    if "parameters" not in job.offload:
-        weights = sum(state.at(1) for state in plain.states if state.category == "weights")
-        weights = min(weights, HALF_BYTES * plain.parameters)
+    split, shared = job.split or Split(), job.sharding
+    sizes = dict.fromkeys(("weights", "gradients"), 0)
+    for state in plain.states:
+        if state.category in sizes:
+            sizes[state.category] += state.at(1)
+    weights = 0 if "parameters" in job.offload else min(sizes["weights"], HALF_BYTES * plain.parameters)
     rest = weights if job.offload else plain.static_bytes
-    whole = rest if kind == DDP else weights if kind in WHOLE_WEIGHTS else 0
-    return whole // parts + (rest - whole) // (job.data_parallel_size * parts)
+    if shared is None or shared.kind == DDP:
+        whole = rest
+    elif shared.kind == DISTRIBUTED_OPTIMIZER:
+        whole = weights + sizes["gradients"]
+    else:
+        whole = weights if shared.kind in WHOLE_WEIGHTS else 0
+    parts = split.tensor * split.pipeline
+    return whole // (parts * split.expert) + (rest - whole) // (parts * split.context * job.data_parallel_size)
 
 
-def samples_within(job: Job, plain: Plain, limit_bytes: int) -> int:
+def samples_within(job: Job, plain: Plain, limit_bytes: int, *, cut: bool = True) -> int:
     """The largest micro-batch that may have room beside the states: so much of each sample is there at some moment.
 
     0 where not even one may. Activations and their gradients are the same where weights and states are shared. A stage
@@ -91,7 +128,7 @@ def samples_within(job: Job, plain: Plain, limit_bytes: int) -> int:
     """
     if job.offload_activations:
         return ANY
-    each = plain.sample_bytes // cuts_of(job)
+    each = plain.sample_bytes // cuts_of(job, cut=cut)
     return max(0, (limit_bytes - least_bytes(job, plain)) // max(1, each - ROUNDED_BYTES))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from vramplan.replay.layouts import DType, Shape
 from vramplan.replay.observers import Observer
 from vramplan.replay.recorder import Path, Tape
-from vramplan.replay.tensors import Tensor
+from vramplan.replay.tensors import Parameter, Tensor
 from vramplan.tuples import NamedTuple
 
 PRODUCT, ATTENTION, CONVOLUTION, BYTES, COLLECTIVE = "product", "attention", "convolution", "bytes", "collective"
@@ -70,6 +70,26 @@ class Kernel(NamedTuple):
     def at(self, figure: int, batch: int) -> int:
         """A figure of one run, for all runs of a micro-batch."""
         return figure * self.times * batch // self.samples if self.samples else figure * self.times
+
+
+class Stepped(NamedTuple):
+    """Equal weights that the optimizer steps: of which shape, whole where devices share them, in or outside of the
+    blocks, and how many. Its kernels are not noted; these decide them.
+    """
+
+    shape: Shape
+    in_block: bool
+    copies: int
+
+
+def stepped_of(parameters: Sequence[Parameter]) -> tuple[Stepped, ...]:
+    """Those that have a gradient."""
+    found: dict[tuple[Shape, bool], int] = {}
+    for one in parameters:
+        if one.node is not None and not one.idle:
+            key = (one.shape, bool(one.path))
+            found[key] = found.get(key, 0) + one.copies * one.parts
+    return tuple(Stepped(shape, in_block, copies) for (shape, in_block), copies in found.items())
 
 
 class Launches(Observer):

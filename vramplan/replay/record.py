@@ -10,7 +10,17 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from vramplan.replay.kernels import Counted, Kernel, Launch, Launches, Noted, classes_of, kernels_of, together
+from vramplan.replay.kernels import (
+    Counted,
+    Kernel,
+    Launch,
+    Launches,
+    Noted,
+    classes_of,
+    kernels_of,
+    stepped_of,
+    together,
+)
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
 from vramplan.replay.tree import Moment, Nesting, both_signs, climb, events_in, flattened, locate, tally
@@ -96,6 +106,7 @@ class Record:
         self.parameters = sum(count for _, count in counts)
         self.trainable_parameters = sum(count for p, count in counts if p.node is not None)
         self.reached_parameters = self.trainable_parameters - sum(count for p, count in counts if p.idle)
+        self.stepped = stepped_of(tape.parameters)
         packed = [(count, p.quantized[0] * (count // p.elements)) for p, count in counts if p.quantized]
         # parameters of weights that are quantized, and the bytes that they are packed in, without what belongs to them
         self.packed = sum(count for count, _ in packed), sum(size for _, size in packed)
@@ -109,6 +120,7 @@ class Record:
         self._sizes: dict[int, list[int]] = {}
         self._peaks: dict[int, dict[str, int]] = {}
         self._tops: dict[int, int] = {}
+        self._largest: dict[int, int] = {}
         self._stranded: dict[tuple[int, bool], int] = {}
         self._worst: dict[int, tuple[str, Moment]] = {}
         self.envelope: Any = None  # of every micro-batch above 1: vramplan/replay/envelope.py
@@ -217,7 +229,10 @@ class Record:
 
     def largest_bytes(self, batch: int) -> int:
         """Bytes of the largest storage of the iteration at a micro-batch; 0 if there is none."""
-        return max(self.sizes(batch), default=0)
+        found = self._largest.get(batch)
+        if found is None:
+            found = self._largest[batch] = max(self.sizes(batch), default=0)
+        return found
 
     def signed(self, batch: int) -> list[int]:
         """The same for `climb`."""

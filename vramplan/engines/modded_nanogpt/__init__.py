@@ -13,5 +13,6 @@ ENGINE = Engine(
         "job": "vramplan.engines.modded_nanogpt.job:BEHAVIOUR",
         "planner": "vramplan.engines.modded_nanogpt.planner:BEHAVIOUR",
         "settings": "vramplan.engines.modded_nanogpt.settings:BEHAVIOUR",
+        "time": "vramplan.engines.modded_nanogpt.time:BEHAVIOUR",
     },
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from vramplan.engines import behaviour_of
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Job
+from vramplan.values.parallel import is_fsdp
 
 ROOM = "time"
 
@@ -36,6 +37,13 @@ class Timing:
     def adds_in_product(self, job: Job) -> bool:
         """Whether the product that makes a weight's gradient adds it to those of earlier micro-batches."""
         return False
+
+    def shares_matrices(self, job: Job) -> int:
+        """Among how many devices those matrices are divided that an optimizer takes as a whole: those that share them.
+
+        Source: microsoft/dion, dion/muon.py, muon_update_batch_async.
+        """
+        return job.sharding.shards if job.sharding is not None and is_fsdp(job.sharding.kind) else 1
 
     def counted_devices(self, job: Job) -> int:
         """Of how many devices of tensor parallelism the record of one counts the weights."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramplan.planner.time.behaviour import FusedKernel
-from vramplan.replay.kernels import BACKWARD, BYTES, FORWARD, FP8, NOTHING, PRODUCT, RECOMPUTE, Kernel
+from vramplan.replay.kernels import ATTENTION, BACKWARD, BYTES, FORWARD, FP8, NOTHING, PRODUCT, RECOMPUTE, Kernel
 from vramplan.values.job import Job
 
 ITEMSIZE = 2  # such kernels run in 16 bits
@@ -62,4 +62,16 @@ def in_eight_bits(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
     return tuple(
         kernel._replace(dtype=FP8) if kernel.kind == PRODUCT and kernel.unit and kernel.operator in LINEAR else kernel
         for kernel in kernels
+    )
+
+
+def over_all_keys(kernels: Sequence[Kernel], context: int) -> tuple[Kernel, ...]:
+    """The kernels of a device that has a part of each sequence, where the replay knows the part alone.
+
+    Its queries attend to the keys of all devices, a part after another: so its attention runs as often as there are.
+    Where heads are exchanged instead, it has a part of them over the whole sequence, which is as much.
+    Source: torch/distributed/tensor/experimental/_attention.py, _templated_ring_attention; arXiv:2309.14509.
+    """
+    return tuple(
+        kernel._replace(times=kernel.times * context) if kernel.kind == ATTENTION else kernel for kernel in kernels
     )

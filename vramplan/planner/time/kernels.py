@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from vramplan.planner.time.rates import Rates
 from vramplan.replay.kernels import ATTENTION, BYTES, COLLECTIVE, RECOMPUTE, Kernel, at
@@ -26,23 +26,29 @@ class Priced(NamedTuple):
 
 def price(kernels: Iterable[Kernel], batch: int, rates: Rates, *, causal: bool, compiled: bool) -> list[Priced]:
     """Each kernel of one micro-batch, but for collectives: they are priced by `vramplan.planner.time.traffic`."""
-    found = []
+    return [
+        Priced(kernel, part, seconds, *(kernel.at(figure, batch) for figure in (flops, again, moved)))
+        for kernel, part, seconds, flops, again, moved in _timed(kernels, batch, rates, causal, compiled)
+    ]
+
+
+def _timed(
+    kernels: Iterable[Kernel], batch: int, rates: Rates, causal: bool, compiled: bool
+) -> Iterator[tuple[Kernel, str, float, int, int, int]]:
+    """A kernel, its part of the step, the seconds of all its runs, and operations and bytes of one of them."""
     for kernel in kernels:
-        if kernel.kind == COLLECTIVE:
+        kind = kernel.kind
+        if kind == COLLECTIVE:
             continue
-        flops, again = at(kernel.flops, batch), at(kernel.again, batch)
-        written = at(kernel.written, batch)
-        moved = at(kernel.read, batch) + written
-        if compiled and kernel.kind == BYTES:
-            moved = REREAD * written
+        flops, again, written = at(kernel.flops, batch), at(kernel.again, batch), at(kernel.written, batch)
+        moved = REREAD * written if compiled and kind == BYTES else at(kernel.read, batch) + written
         counted = flops
-        if kernel.kind == ATTENTION and causal:
+        if kind == ATTENTION and causal:
             flops = int(flops * MASKED)
         seconds = rates.seconds(kernel, flops, moved, written)
-        part = "attention" if kernel.kind == ATTENTION else "products" if flops else "bytes"
+        part = "attention" if kind == ATTENTION else "products" if flops else "bytes"
         times = kernel.times * batch / kernel.samples if kernel.samples else kernel.times
-        found.append(Priced(kernel, part, seconds * times, *(kernel.at(n, batch) for n in (counted, again, moved))))
-    return found
+        yield kernel, part, seconds * times, counted, again, moved
 
 
 class Micro(NamedTuple):
@@ -54,16 +60,19 @@ class Micro(NamedTuple):
     recomputed_flops: int
 
 
-def micro_of(priced: Iterable[Priced]) -> Micro:
-    """The sums of a micro-batch."""
+def micro_of(kernels: Iterable[Kernel], batch: int, rates: Rates, *, causal: bool, compiled: bool) -> Micro:
+    """The sums of one micro-batch of these kernels."""
     seconds = dict.fromkeys(("products", "attention", "bytes"), 0.0)
     by_direction = dict.fromkeys(DIRECTIONS, 0.0)
     model = recomputed = 0
-    for one in priced:
-        seconds[one.part] += one.seconds
-        by_direction[one.kernel.direction] += one.seconds
-        if one.kernel.direction == RECOMPUTE:
-            recomputed += one.flops - one.again
+    for kernel, part, each, flops, again, _ in _timed(kernels, batch, rates, causal, compiled):
+        seconds[part] += each
+        by_direction[kernel.direction] += each
+        if not flops:
+            continue
+        computed = kernel.at(flops, batch) - kernel.at(again, batch)
+        if kernel.direction == RECOMPUTE:
+            recomputed += computed
         else:
-            model += one.flops - one.again
+            model += computed
     return Micro(seconds, by_direction, model, recomputed)

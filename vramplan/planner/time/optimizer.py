@@ -1,8 +1,14 @@
-"""The bytes that clipping and the optimizer's step move on one device."""
+"""The time of clipping and of the optimizer's step on one device: bytes, launches, and the products of Muon."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
+from vramplan.planner.time import fitted
 from vramplan.planner.time.behaviour import timing_of
+from vramplan.planner.time.rates import Rates
+from vramplan.replay.kernels import FORWARD, NOTHING, PRODUCT, Kernel, Stepped
 from vramplan.replay.record import Record
 from vramplan.values.job import Job
 
@@ -26,8 +32,87 @@ Source: torch/optim/sgd.py and _adafactor.py, `_single_tensor_sgd` and `_single_
 NORM_READS, SCALES = 1, 2  # of clipping: the norm reads every gradient, the scaling reads and writes it
 
 
-def step_bytes(job: Job, record: Record) -> int:
-    """What the step reads and writes on one device: states, gradients and weights, but for those on the host."""
+BF16_BYTES = 2
+FOR_LOOP = "for-loop"
+KERNELS = {"adamw": 8, "adam": 7, "sgd": 1, "sgd-momentum": 3, "rmsprop": 5, "adafactor": 11}
+"""Of each tensor in a step that loops over them, one after another; foreach runs each for all tensors together.
+
+AdamW has those of `FOREACH_PASSES`, Adam no decay of the weight, SGD `add_`, with momentum `mul_` and `add_` of it,
+RMSprop `mul_`, `addcmul_`, `sqrt`, `add_` and `addcdiv_`. Source: torch/optim, `_single_tensor_*`.
+"""
+
+MUON = "muon"
+AROUND, ITERATIONS = 8, 5
+"""Kernels of a matrix beside its products (`lerp_`, `lerp`, the copy in bf16, its norm, `clamp`, `div_`, the decay and
+`add_` of the weight), and how often it is made anew.
+
+Source: torch/optim/_muon.py, `_single_tensor_muon` and `_zeropower_via_newtonschulz`.
+"""
+
+
+def step_seconds(job: Job, record: Record, rates: Rates) -> float:
+    """Seconds of the step, with clipping; each kernel takes the time of its bytes, its operations or its launch."""
+    stepping, clipping = step_bytes(job, record)
+    seconds = stepping / rates.bytes_per_s
+    if not is_fused(job, record) and record.stepped:
+        seconds += _waiting_seconds(job, record.stepped, seconds)
+    if job.optimizer == MUON:
+        share = timing_of(job).shares_matrices(job)
+        seconds += sum(_orthogonal_seconds(one, share, rates) for one in record.stepped if is_matrix(one))
+    return seconds + clipping / rates.bytes_per_s
+
+
+def is_matrix(one: Stepped) -> bool:
+    """Whether Muon steps these weights: matrices inside the blocks."""
+    return one.in_block and len(one.shape) == 2
+
+
+def _waiting_seconds(job: Job, stepped: Sequence[Stepped], seconds: float) -> float:
+    """What tensors take longer than their bytes do, whose kernels are shorter than their launches."""
+    loops = job.optimizer_implementation == FOR_LOOP
+    elements = sum(prod(one.shape) * one.copies for one in stepped)
+    waiting = 0.0
+    for one in stepped:
+        launches = AROUND if job.optimizer == MUON and is_matrix(one) else KERNELS.get(job.optimizer, 0) * loops
+        each = seconds * prod(one.shape) / elements
+        waiting += one.copies * max(0.0, launches * fitted.LAUNCH_SECONDS - each)
+    return waiting
+
+
+def _orthogonal_seconds(one: Stepped, share: int, rates: Rates) -> float:
+    """The products of the matrices of a shape, of which a device has every `share`-th.
+
+    Of each X they are X X', the square of that, and the next X.
+    """
+    short, long = sorted(one.shape)
+    sizes = ((short, long, short), (short, short, short), (short, short, long))
+    return -(-one.copies // share) * ITERATIONS * sum(_product_seconds(*size, rates) for size in sizes)
+
+
+def _product_seconds(rows: int, inner: int, columns: int, rates: Rates) -> float:
+    """A product of two matrices in bf16."""
+    written = rows * columns * BF16_BYTES
+    kernel = Kernel(
+        operator="mm",
+        direction=FORWARD,
+        kind=PRODUCT,
+        unit=0,
+        dtype="bfloat16",
+        head_size=0,
+        launches=1,
+        flops=NOTHING,
+        again=NOTHING,
+        read=NOTHING,
+        written=NOTHING,
+        shapes=(),
+        times=1,
+    )
+    moved = written + (rows + columns) * inner * BF16_BYTES
+    return rates.seconds(kernel, 2 * rows * inner * columns, moved, written)
+
+
+def step_bytes(job: Job, record: Record) -> tuple[int, int]:
+    """What the step reads and writes on one device, and clipping: of states, gradients and weights not on the host."""
     kept = dict.fromkeys(("weights", "gradients", "master", "optimizer"), 0)
     for state in record.states:
         if state.category in kept:
@@ -36,12 +121,15 @@ def step_bytes(job: Job, record: Record) -> int:
     trained = min(1.0, record.reached_parameters / max(1, record.parameters))
     weights = int(kept["weights"] * trained)
     gradients = kept["gradients"] or weights
-    moved = 2 * (states + weights) + gradients
-    fused = job.optimizer_implementation == "fused" or timing_of(job).fused_optimizer or bool(kept["master"])
-    moved = int(moved * (FUSED_PASSES if fused else OTHER_PASSES.get(job.optimizer, FOREACH_PASSES)))
-    if job.max_gradient_norm is not None:
-        moved += (NORM_READS + SCALES) * gradients
-    return moved
+    passes = FUSED_PASSES if is_fused(job, record) else OTHER_PASSES.get(job.optimizer, FOREACH_PASSES)
+    moved = int((2 * (states + weights) + gradients) * passes)
+    return moved, 0 if job.max_gradient_norm is None else (NORM_READS + SCALES) * gradients
+
+
+def is_fused(job: Job, record: Record) -> bool:
+    """Whether one kernel steps a weight, or all of them."""
+    has_master = any(state.category == "master" and state.at(1) for state in record.states)
+    return job.optimizer_implementation == "fused" or timing_of(job).fused_optimizer or has_master
 
 
 def accumulated_bytes(record: Record) -> int:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from vramplan.engines import imported
 from vramplan.planner.time import fitted
 from vramplan.planner.time.behaviour import timing_of
-from vramplan.planner.time.kernels import Micro, Priced, micro_of, price
-from vramplan.planner.time.optimizer import accumulated_bytes, step_bytes
+from vramplan.planner.time.kernels import Micro, micro_of
+from vramplan.planner.time.optimizer import accumulated_bytes, step_seconds
 from vramplan.planner.time.rates import EIGHT_BIT_PRECISIONS, Rates, rates_of
-from vramplan.replay.kernels import BACKWARD, FORWARD, RECOMPUTE
+from vramplan.replay.kernels import BACKWARD, FORWARD, RECOMPUTE, Kernel
 from vramplan.replay.record import Record
 from vramplan.results import Host
 from vramplan.results.frozen import FrozenDict
@@ -42,7 +42,6 @@ class Step(NamedTuple):
     """A step of one device, and where its time goes."""
 
     micro: Micro
-    priced: Sequence[Priced]
     collectives: Sequence[Collective]
     seconds: dict[str, float]  # of the whole step, by `PARTS`
 
@@ -71,21 +70,32 @@ def time_of(
     return _told(job, devices, found, slowest, micro, steps, rates)
 
 
-def step_of(
-    job: Job, device: Device, micro: int, steps: int, rates: Rates, host: Host | None = None, *, by_unit: bool = False
-) -> Step:
-    """A step of one device of the pipeline. `by_unit`: with the kernels of each repeated unit on their own."""
+def step_of(job: Job, device: Device, micro: int, steps: int, rates: Rates, host: Host | None = None) -> Step:
+    """A step of one device of the pipeline."""
+    one = micro_of(kernels_of(job, device), micro, rates, causal=is_causal(job), compiled=job.compile)
+    return Step(one, *parts_of_step(job, device, one, micro, steps, rates, host))
+
+
+def kernels_of(job: Job, device: Device, *, by_unit: bool = False) -> Sequence[Kernel]:
+    """What a device runs of a micro-batch; `by_unit`: each repeated unit on its own."""
     record = device.record
-    timing = timing_of(job)
-    own = timing.fused_kernels(job)
+    own = timing_of(job).fused_kernels(job)
     eight_bits = job.compile and job.precision in EIGHT_BIT_PRECISIONS
-    kernels = record.kernels if own or by_unit or eight_bits else record.kernel_classes
+    kernels: Sequence[Kernel] = record.kernels if own or by_unit or eight_bits else record.kernel_classes
     if eight_bits:
         kernels = imported("vramplan.planner.time.fused:in_eight_bits")(kernels)
     if own:
         kernels = imported("vramplan.planner.time.fused:with_fused")(kernels, own, job, device.blocks)
-    priced = price(kernels, micro, rates, causal=is_causal(job), compiled=job.compile)
-    one = micro_of(priced)
+    if job.planned is not None and job.planned.context > 1:
+        kernels = imported("vramplan.planner.time.fused:over_all_keys")(kernels, job.planned.context)
+    return kernels
+
+
+def parts_of_step(
+    job: Job, device: Device, one: Micro, micro: int, steps: int, rates: Rates, host: Host | None = None
+) -> tuple[list[Collective], dict[str, float]]:
+    """What a device talks in a step, and the seconds of its parts: `one` has those of the kernels of a micro-batch."""
+    record, timing = device.record, timing_of(job)
     seconds = {part: one.seconds.get(part, 0.0) * steps for part in PARTS}
     bandwidth = job.node_bandwidth_bytes_per_s
     collectives: list[Collective] = []
@@ -97,7 +107,7 @@ def step_of(
     if steps > 1 and not timing.adds_in_product(job):
         seconds["optimizer"] += accumulated_bytes(record) * (steps - 1) / rates.bytes_per_s
     if "optimizer" not in job.offload:
-        seconds["optimizer"] += step_bytes(job, record) / rates.bytes_per_s
+        seconds["optimizer"] += step_seconds(job, record, rates)
     if host is not None:
         seconds["host"] = _host_seconds(job, host, sum(one.seconds.values()) * steps)
     split = job.split
@@ -109,7 +119,7 @@ def step_of(
         each = size / link.bytes_per_s + link.hop_seconds
         seconds["communication"] += timing.transfers(job) * split.virtual * steps * each
     seconds["loop"] = fitted.LOOP_SECONDS if timing.loop_seconds is None else timing.loop_seconds
-    return Step(one, priced, collectives, seconds)
+    return collectives, seconds
 
 
 def _exposed(collectives: Sequence[Collective], micro: Micro, steps: int) -> float:

@@ -1,0 +1,163 @@
+"""Bounds of the time that a combination takes, and of what it has room for, from plain replays that many share.
+
+What they bound and why is the matter of `vramplan/planner/least.py` and `plain.py`; here stand the replays, each made
+once, and the order from what costs next to nothing to what is closest.
+"""
+
+from __future__ import annotations
+
+from vramplan.planner.accumulation import Schedule
+from vramplan.planner.choose import accumulation_of
+from vramplan.planner.floor import certain_bytes
+from vramplan.planner.least import MANY, Work, arithmetic_of, least_seconds, most_samples, work_of
+from vramplan.planner.plain import Plain, cuts_of, least_bytes, parts_of, plain_of, plain_setup, simpler
+from vramplan.planner.time.rates import Rates, rates_of
+from vramplan.replay.setup import Setup
+from vramplan.replay.step import replay
+from vramplan.values.job import Job
+from vramplan.values.parallel import Split
+
+MOST_PLAIN = 4096  # plain replays of which figures are kept, of some kilobytes
+
+
+def at(job: Job, schedule: Schedule) -> Job:
+    """A job that pins a schedule."""
+    micro, steps = schedule.micro_batch_size, schedule.gradient_accumulation_steps
+    return job._replace(micro_batch_size=micro, gradient_accumulation_steps=steps)
+
+
+class Bounds:
+    """Seconds that a sample takes at least, which are 0 where the peak rate of the GPU is not known; and room."""
+
+    def __init__(self) -> None:
+        self.plain: dict[tuple[Setup, int], Plain] = {}  # by micro-batch: 1, or 2 for all above
+        self.works: dict[
+            tuple[Setup, int, int], Work
+        ] = {}  # by the plain iteration, the devices that share it or experts
+        self.rates: dict[tuple[object, ...], Rates | None] = {}
+        self.whole: dict[
+            tuple[Setup, int, int, int, bool], Work
+        ] = {}  # the same of every kernel, by micro-batch, and whether no product leaves any of the device idle
+
+    # ---------------------------------------------------------------------------------- those that cost next to nothing
+    def least_in_all(self, job: Job) -> float:
+        """Those of products and attention, spread over all devices."""
+        devices = job.data_parallel_size * parts_of(job)
+        alone = job._replace(sharding=None, split=None, planned=None, data_parallel_size=1, offload=())
+        alone = alone._replace(global_batch_size=0, gradient_accumulation_steps=1)
+        return self.least_without_sharing(alone) / devices
+
+    def least_without_sharing(self, job: Job) -> float:
+        """The same with what the devices of a replica tell each other, whatever shares the states."""
+        return self.least(job, shared=False)
+
+    def least(self, job: Job, *, shared: bool = True) -> float:
+        """The same with what all devices tell each other."""
+        rates = self._rates(job)
+        if rates is None:
+            return 0.0
+        setup, parts, experts = plain_setup(simpler(job)), parts_of(job), (job.split or Split()).expert
+        plain = self.plain_at(setup)
+        work = self.works.get((setup, parts, experts))
+        if work is None:
+            work = self.works[setup, parts, experts] = arithmetic_of(plain, parts, experts)
+        return least_seconds(job._replace(planned=None), work, plain, rates, shared=shared)
+
+    def is_too_large(self, job: Job) -> bool:
+        """Whether what is alive all the time certainly is more than the device has, whatever is checkpointed."""
+        return least_bytes(job, self.plain_at(plain_setup(simpler(job)))) > job.usable_bytes
+
+    # ------------------------------------------------------------------------------------------------------ closer ones
+    def closer(self, job: Job, number: int) -> float | None:
+        """One of `CLOSER` bounds, each closer than the one before it; None: a single sample has no room."""
+        if number == 0:
+            return self.least_of_simpler(job)
+        if number == 1:
+            return self.least_of_several(job) if self.has_room(job) else None
+        return self.least_of_all_kernels(job)
+
+    def least_of_simpler(self, job: Job) -> float | None:
+        """The seconds of every kernel of a job that others share: the model that no plan cuts, and simpler checkpoints.
+
+        What is compiled may have fewer kernels where checkpoints are larger, so there they are its own. None as
+        `closer` has it.
+        """
+        rates = self._rates(job)
+        simple = job if job.compile else simpler(job)
+        is_own = simple.activation_checkpointing == job.activation_checkpointing
+        if rates is None or (is_own and job.planned is None):
+            return 0.0
+        if is_own and not self.has_room(job, cut=False):
+            return None
+        return self._of_several(simple, rates, cut=False, has_own=is_own)
+
+    def least_of_several(self, job: Job) -> float:
+        """The same of the part of the model that a device has, and of products alone at a micro-batch of 1."""
+        rates = self._rates(job)
+        return 0.0 if rates is None else self._of_several(job, rates)
+
+    def least_of_all_kernels(self, job: Job) -> float:
+        """The seconds of every kernel that a device runs at least.
+
+        A micro-batch of 1 has a plain replay of its own, as views of it copy less; it is made where it may matter.
+        """
+        rates = self._rates(job)
+        if rates is None:
+            return 0.0
+        smallest = accumulation_of(job).smallest()
+        alone = at(job, smallest)
+        if smallest.micro_batch_size != 1:
+            return self._least_at(job, rates, 2)
+        if job.micro_batch_size == 1:
+            return self._least_at(alone, rates, 1)
+        several = self._least_at(job, rates, 2)
+        return several if self.least(alone) >= several else min(several, self._least_at(alone, rates, 1))
+
+    def has_room(self, job: Job, *, cut: bool = True) -> bool:
+        """Whether the micro-batch, or a single sample, may have room beside the states: the job may fit for certain."""
+        return self.most_samples(job, cut=cut) >= min(job.micro_batch_size or 1, MANY)
+
+    def most_samples(self, job: Job, *, cut: bool = True) -> int:
+        """The largest micro-batch with which a job may fit for certain."""
+        plain = self.plain_at(plain_setup(job, whole=True, cut=cut))
+        return most_samples(job, plain, certain_bytes(job), cut=cut)
+
+    def _of_several(self, job: Job, rates: Rates, *, cut: bool = True, has_own: bool = True) -> float:
+        smallest = accumulation_of(job).smallest()
+        if smallest.micro_batch_size != 1:
+            return self._least_at(job, rates, 2, cut=cut, has_own=has_own)
+        alone = self.least(at(job, smallest))
+        if job.micro_batch_size == 1:
+            return alone
+        return min(alone, self._least_at(job, rates, 2, cut=cut, has_own=has_own))
+
+    def _least_at(self, job: Job, rates: Rates, batch: int, *, cut: bool = True, has_own: bool = True) -> float:
+        setup, experts = plain_setup(job, whole=True, cut=cut), (job.split or Split()).expert
+        parts, plain = cuts_of(job, cut=cut), self.plain_at(setup, batch)
+        is_filled = job.sharding is not None and job.sharding.zero is not None
+        key = (setup, parts, experts, batch, is_filled)
+        work = self.whole.get(key)
+        if work is None:
+            work = self.whole[key] = work_of(plain, parts, experts, is_filled=is_filled)
+        most = max(1, self.most_samples(job, cut=cut)) if has_own else MANY  # other checkpoints leave other room
+        return least_seconds(job if cut else job._replace(planned=None), work, plain, rates, most=most)
+
+    def _rates(self, job: Job) -> Rates | None:
+        """The rates of a job's GPU, the same object for all that they are the same for."""
+        key = (job.gpu, job.precision, job.tf32, job.attention, job.channels_last, job.runtime.engine)
+        if key not in self.rates:
+            self.rates[key] = rates_of(job)
+        return self.rates[key]
+
+    def plain_at(self, setup: Setup, batch: int = 2) -> Plain:
+        """What bounds ask of a plain replay."""
+        found = self.plain.get((setup, batch))
+        if found is None:
+            if len(self.plain) >= MOST_PLAIN:
+                self.plain.clear()
+            record = replay(setup, batch=batch)
+            found = self.plain[setup, batch] = plain_of(record, record.kernel_classes)
+        return found
+
+
+CLOSER = 3  # bounds that `Bounds.closer` knows
