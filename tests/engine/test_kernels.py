@@ -57,6 +57,26 @@ FIVE = IN_ONE_ROW._replace(
 )
 TILES = setup(FIVE, sequence_length=5, attention="efficient", optimizer_implementation="foreach", image_size=16)
 
+ONE_PATCH = setup(
+    model(
+        "qwen2_vl",
+        layers=1,
+        image_size=16,
+        patch_size=14,
+        channels=1,
+        vision_layers=2,
+        vision_hidden_size=8,
+        vision_attention_heads=1,
+        vision_intermediate_size=24,
+        vision_merge=1,
+        vision_frames=1,
+    ),
+    sequence_length=2,
+    image_size=16,
+    attention="efficient",
+)
+"""What a division cuts off its attention is a tenth of it."""
+
 
 @pytest.mark.sweep(12)
 @settings(max_examples=24, deadline=None)
@@ -66,6 +86,7 @@ TILES = setup(FIVE, sequence_length=5, attention="efficient", optimizer_implemen
 @example(SMALL, 3)
 @example(ROW, 3)
 @example(TILES, 3)
+@example(ONE_PATCH, 3)
 def test_the_quick_replay_runs_the_kernels_of_every_block(setup: Setup, batch: int) -> None:
     """To the operation, but for what a division of the representative micro-batch's figures cuts off each kernel."""
     short = sums(replay(setup, batch=min(batch, 2)), batch)
@@ -73,8 +94,9 @@ def test_the_quick_replay_runs_the_kernels_of_every_block(setup: Setup, batch: i
     assert {key for key, figures in short.items() if figures[0]} == {*literal}
     for key, (runs, flops, again, read) in literal.items():
         assert short[key][0] == runs
-        # of an image that stands for others both its own figures and theirs are cut
-        cuts = batch * runs * (2 if takes_samples_apart(setup.model.family) else 1)
+        # of an image that stands for others both its own figures and theirs are cut, and in the replay of every image
+        # what grows with the square of the micro-batch
+        cuts = batch * runs * (max(2, batch) if takes_samples_apart(setup.model.family) else 1)
         assert short[key][1:3] == pytest.approx((flops, again), rel=1e-5, abs=cuts)
         if not takes_samples_apart(setup.model.family):  # where pieces meet, a few bytes of them count as fixed
             # what attention sums in one row of all images is whole tiles of 32 positions
