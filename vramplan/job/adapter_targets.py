@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vramplan.catalog.config_classes import MODEL_TYPES, Peft
 from vramplan.catalog.fields import Fields, shown
@@ -94,13 +94,11 @@ def passed_over(model: ModelShape, targets: Sequence[str]) -> tuple[str, ...]:
     return tuple(strange) if len(strange) < len(set(targets)) else ()
 
 
-JOINED = {**dict.fromkeys(THREE, FUSED), **dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj")}
-"""Matrices of Transformers' Phi-3, in the place of layers that other code keeps apart."""
-
-
-def joined_targets(layers: Sequence[str], targets: Sequence[str], told: list[Assumption]) -> tuple[str, ...]:
-    """The targets of a program whose layers lie in one matrix where the operators of Transformers are replayed."""
-    joined = {word: JOINED[word] for word in targets if word not in layers and JOINED.get(word) in layers}
+def joined_targets(
+    layers: Sequence[str], targets: Sequence[str], joins: Mapping[str, str], told: list[Assumption]
+) -> tuple[str, ...]:
+    """The targets as layers of the code that is replayed, some of which lie in one matrix there: `joins`."""
+    joined = {word: joins[word] for word in targets if word not in layers and joins.get(word) in layers}
     found = tuple(dict.fromkeys(joined.get(word, word) for word in targets))
     if joined:
         why = f"{', '.join(joined)}: an adapter of each fused matrix is counted, not one of each of its parts"

@@ -49,7 +49,10 @@ class JobBehaviour:
     refuses_micro_batches = False  # `check` looks at the micro-batch: what it says of one is not true of another
     splits_loss_anyway = False  # the loss is computed over parts of the vocabulary, whatever the job says
     has_own_attention = False  # the kernel is called by code of the program, which repeats keys and values if need be
-    keeps_parts_apart = False  # its layers are q_proj, k_proj, ... where those of Transformers are one matrix
+    joined: Mapping[str, str] = MappingProxyType({})
+    """The layers that an adapter sits on, by names of other programs that are parts of them, or stand for them."""
+
+    adapter_targets: tuple[str, ...] = ()  # those of its recipes; else queries and values
     shares_by_itself = False  # data-parallel devices share states in ways of the program's own: `sharding_of`
     fp32_states_of = "bitsandbytes"  # whose kernel keeps fp32 states beside weights in 16 bits
 

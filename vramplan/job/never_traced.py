@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from vramplan.job.cells import FSDP_FP8
 from vramplan.options import words
 from vramplan.replay.models import is_untraced, shares_by_itself
-from vramplan.replay.models.capable import is_untraced_loss, looks_up_4bit, masks_padding, takes_packing
+from vramplan.replay.models.capable import (
+    is_untraced_adapter,
+    is_untraced_loss,
+    looks_up_4bit,
+    masks_padding,
+    takes_packing,
+)
 from vramplan.replay.models.parts import compiled_graphs, compiles_blocks
 from vramplan.replay.techniques.evidence import (
     COMPILE,
@@ -86,7 +92,9 @@ def _own_code(job: Job) -> Iterator[str]:
         yield f"parallel.sharding {job.sharding.kind} was never traced with {job.model.code}"
     if job.precision == "fp8":
         yield f"precision fp8 was never traced with {job.model.code}"
-    if job.adapter is not None and job.adapter.kind == "dora":
+    if job.adapter is not None and is_untraced_adapter(job.model.family):
+        yield f"adapter {job.adapter.kind} was never traced with {job.model.code}"
+    elif job.adapter is not None and job.adapter.kind == "dora":
         yield f"adapter dora was never traced with {job.model.code}"
     if job.quantization is not None and looks_up_4bit(job.model.family) and not job.compile:
         yield f"quantization {job.quantization} was never traced with {job.model.code} that is not compiled"

@@ -308,8 +308,9 @@ class _ReplayResolver(Resolver):
         """What is trained, where that is not every weight."""
         if not (self.raw.frozen or self.raw.adapter or self.raw.quantization):
             return (), None
-        apart = under(self.runtime).keeps_parts_apart
-        frozen, adapter, told = on_demand.resolve_trained(self.raw, model, precision, loss, parts_apart=apart)
+        own = under(self.runtime)
+        given = {"joined": own.joined, "usual": own.adapter_targets}
+        frozen, adapter, told = on_demand.resolve_trained(self.raw, model, precision, loss, **given)
         self.assumptions += told
         return frozen, adapter
 

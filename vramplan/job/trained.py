@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from vramplan.catalog.fields import Fields, nearest, shown
 from vramplan.job import adapter_beside as beside
@@ -47,9 +48,18 @@ Trained = tuple[tuple[str, ...], Adapter | None, list[Assumption]]
 
 
 def resolve_trained(
-    raw: RawJob, model: ModelShape | None, precision: str, loss: str, *, parts_apart: bool = False
+    raw: RawJob,
+    model: ModelShape | None,
+    precision: str,
+    loss: str,
+    *,
+    joined: Mapping[str, str] = MappingProxyType({}),
+    usual: Sequence[str] = (),
 ) -> Trained:
-    """Frozen parts, the adapter, and what was assumed; what is wrong goes to the sink of the job's fields."""
+    """Frozen parts, the adapter, and what was assumed; what is wrong goes to the sink of the job's fields.
+
+    `joined`: layers of a program by other names of their parts. `usual`: the targets of its recipes.
+    """
     fields, told = raw.fields, list[Assumption]()
     if raw.quantization is not None:
         _quantization(raw, model, precision, told)
@@ -70,9 +80,9 @@ def resolve_trained(
     if raw.quantization == GPTQ:
         check_gptq_layers(raw, model, names)
     frozen = _frozen_of_adapter(raw)
-    if parts_apart and raw.adapter_targets:
-        raw.adapter_targets = joined_targets(layers_of(model, names), raw.adapter_targets, told)
-    adapter = _Adapter(raw, raw.adapter, model, names, precision, told).adapter()
+    if joined and raw.adapter_targets:
+        raw.adapter_targets = joined_targets(layers_of(model, names), raw.adapter_targets, joined, told)
+    adapter = _Adapter(raw, raw.adapter, model, names, precision, told, tuple(usual)).adapter()
     own_ia3 = model.engine is not None and adapter.kind == "ia3"  # which no engine's own code has
     may_miss = may_miss_adapter(model.family) and not own_ia3
     if may_miss and not fields.sink.refusals and not is_adapter_reached(model, adapter, frozen):
@@ -224,7 +234,9 @@ class _Adapter:
         names: Names,
         precision: str,
         told: list[Assumption],
+        usual: tuple[str, ...] = (),
     ) -> None:
+        self.usual = usual or Q_AND_V
         self.raw, self.fields, self.model, self.names = raw, fields, model, names
         self.precision, self.told = precision, told
         self.kind = fields.text("kind") or "lora"
@@ -276,7 +288,7 @@ class _Adapter:
             known = (peft.ia3, peft.ia3_feedforward) if self.kind == "ia3" else (peft.lora, ())
             whose = f"PEFT's own for {model_type}"
             if self.model.published_family is not None:  # LitGPT's and torchtune's recipes name them alike
-                known, whose = (Q_AND_V, ()), "queries and values, as in the recipes of the runtime"
+                known, whose = (self.usual, ()), "those of the recipes of the runtime"
             if not known[0] and self.kind != "ia3" and no_all_linear(published(self.model)) is None:
                 known, whose = ((ALL_LINEAR,), ()), f"PEFT has none of its own for {model_type}: every linear layer"
             if not known[0]:

@@ -385,7 +385,8 @@ def test_an_echoed_job_gives_the_same_answer(keys: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ("--adapter lora", "adapter"),
+        ("--adapter dora", "adapter"),
+        ("--packing --attention eager --seq 512", "packing"),
         ("--compile", "compile"),
         ("--precision pure-bf16", "precision"),
         ("--optimizer adafactor", "optimizer"),

@@ -299,6 +299,7 @@ def _adapter(sheet: Sheet, meaning: Meaning) -> None:
     alpha = sheet.get("model.peft.lora_tuning.alpha")
     if sheet.flag("model.data.train_ds.packed_sequence"):
         meaning.say("packing", True, "model.data.train_ds.packed_sequence")
+        meaning.say("attention", "flash", "model.data.train_ds.packed_sequence")  # it takes lengths alone
     if scheme in ("", "none", "null"):
         return
     if scheme in ("adapter", "ptuning", "ia3", "selective", "mora"):

@@ -258,6 +258,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     sheet.text("model.config.recompute_method")
     if any(key.startswith("data.packed_sequence_specs") for key in sheet.written):
         meaning.say("packing", True, "data.packed_sequence_specs._class")
+        meaning.say("attention", "flash", "data.packed_sequence_specs._class")  # it takes lengths of sequences alone
     _adapter(sheet, meaning)
 
 

@@ -22,7 +22,8 @@ def fp8_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, g
     """te.Linear of a layer whose weight is kept in fp8: x is cast to fp8, with a transposed copy; new, in 16 bits.
 
     `gathered` says over how many devices the sequence of x is split: then x is gathered in fp8.
-    Saves `turned`: x in fp8, transposed, which the gradient of the weight is made of; x itself is not saved.
+    Saves `turned`: x in fp8, transposed, which the gradient of the weight is made of; x itself is not saved. A frozen
+    weight needs none.
     Saves `weight`: nothing new, as its copies in fp8 stay from one micro-batch to the next (`is_first_microbatch`).
     Backward: the incoming gradient in fp8 (e5m2) and transposed, with the gradient of the bias; then the gradient of x,
     of a split one its part besides; then that of the weight, both in 16 bits.
@@ -36,29 +37,30 @@ def fp8_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, g
     rows = whole[0] * batch
     work = 2 * prod(whole) * outputs
     part, dtype, batched, w_shape = x.shape, x.dtype, x.batched, weight.shape
-    biased, need_x, need_w = bias is not None, x.node is not None, weight.node is not None
+    need_x, need_w = x.node is not None, weight.node is not None
+    biased = bias is not None and bias.node is not None
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
         tape.work(work * (need_x + need_w))
         of_bias = tape.new("sum", (outputs,), grad.dtype, False) if biased else None
         _cast = tape.new("fp8_cast_transpose", (rows, outputs), E5M2, batched)
-        _turned = tape.new("fp8_cast_transpose", (outputs, rows), E5M2, batched)
+        _turned = tape.new("fp8_cast_transpose", (outputs, rows), E5M2, batched) if need_w else None
         of_x = tape.new("fp8_gemm", whole, dtype, batched)
         result = of_x if gathered == 1 else tape.new("reduce_scatter", part, dtype, batched)
         del of_x
-        _whole = None if gathered == 1 else tape.new("all_gather", (inputs, rows), E4M3, batched)
+        _whole = tape.new("all_gather", (inputs, rows), E4M3, batched) if gathered > 1 and need_w else None
         of_weight = tape.new("fp8_gemm", w_shape, grad.dtype, False) if need_w else None
         return (result, of_weight, of_bias)
 
     node = tape.record("te_linear", (x, weight, bias), backward)
     _x = tape.new("fp8_cast_transpose", (prod(part[:2]), inputs), E4M3, batched)
-    turned = tape.new("fp8_cast_transpose", (inputs, prod(part[:2])), E4M3, batched)
+    turned = tape.new("fp8_cast_transpose", (inputs, prod(part[:2])), E4M3, batched) if need_w else None
     if gathered > 1:
         _x = tape.new("all_gather", (rows, inputs), E4M3, batched)
     tape.work(work)
     out = tape.new("fp8_gemm", (*whole[:2], outputs), dtype, batched)
-    tape.save(node, turned, weight)
+    tape.save(node, *(() if turned is None else (turned,)), weight)
     return out.alias(out.shape, None, node)
 
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import lcm
 
-from vramplan.engines.megatron import deepspeed, fp8, sharded
+from vramplan.engines.megatron import adapters, deepspeed, fp8, sharded
 from vramplan.replay.autograd import backward, walk
 from vramplan.replay.kernels import Launches
 from vramplan.replay.models import family
 from vramplan.replay.models.modules import Recipe
-from vramplan.replay.observers import Accumulation, Resident
+from vramplan.replay.observers import Accumulation, Resident, train
 from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.optimizers import MOMENTS
 from vramplan.replay.pipeline.stages import Moment, Stage
@@ -142,6 +142,7 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
     precision = precision_of(setup.precision)
     recipe = recipe_of(setup, precision)._replace(float8=precision.float8)
     ran = Launches(tape)
+    train(tape, adapters.trained_of(setup, precision))
     model = family(setup.model.family)(tape, recipe)
     tape.enlist(Accumulation, Resident())
     tape.observe(RunsReentrantly(tape))
@@ -295,6 +296,12 @@ def groups_of(parameters: Sequence[Parameter], setup: Setup) -> list[tuple[list[
 def _states_of_group(
     parameters: list[Parameter], sharding: Sharded | None, moments: int, precision: Precision, gradient_dtype: DType
 ) -> list[State]:
+    if sharding is None or sharding.kind not in sharded.KINDS:  # frozen weights are in no buffer
+        frozen = sum(one.stored_bytes * one.copies for one in parameters if one.node is None)
+        parameters = [one for one in parameters if one.node is not None]
+        if frozen:
+            trained = _states_of_group(parameters, sharding, moments, precision, gradient_dtype) if parameters else []
+            return [State("weights", frozen, 0), *trained]
     elements = sum(one.elements * one.copies for one in parameters)
     wide = (1 if precision.master else 0, moments)
     if sharding is not None and sharding.kind in sharded.KINDS:

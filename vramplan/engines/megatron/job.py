@@ -41,9 +41,18 @@ TOKENS = (
 )
 TASKS = ("lm", "mlm", "seq2seq")
 LACKED = (
-    *("adapter", "quantization", "compile", "ema", "hold_outputs", "optimizer_in_backward"),
+    *("quantization", "compile", "ema", "hold_outputs", "optimizer_in_backward"),
     *("label_smoothing", "generation_batch_size", "generation_length"),
 )
+
+
+LINEARS = {
+    **dict.fromkeys(("q_proj", "k_proj", "v_proj", "qkv_proj", "c_attn", "query_key_value"), "linear_qkv"),
+    **dict.fromkeys(("o_proj", "dense", "out_proj"), "linear_proj"),
+    **dict.fromkeys(("gate_proj", "up_proj", "gate_up_proj", "fc1", "c_fc", "dense_h_to_4h"), "linear_fc1"),
+    **dict.fromkeys(("down_proj", "fc2", "c_proj", "dense_4h_to_h"), "linear_fc2"),
+}
+"""Megatron's names of layers by those of Transformers."""
 
 
 class MegatronJob(JobBehaviour):
@@ -52,6 +61,8 @@ class MegatronJob(JobBehaviour):
     keeps_master_copy = True
     splits_loss_anyway = True
     shares_by_itself = True
+    joined = MappingProxyType(LINEARS)
+    adapter_targets = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
     accepts = MappingProxyType(
         {
             "precision": ("mixed-bf16", "mixed-fp16", "amp-bf16", "amp-fp16", "fp32", "fp8"),
@@ -59,6 +70,7 @@ class MegatronJob(JobBehaviour):
             "loss": ("standard",),
             "attention": ("flash", "eager"),
             "activation_checkpointing": CHECKPOINTINGS,
+            "adapter": ("none", "lora"),
         }
     )
     lacks = MappingProxyType(
@@ -165,6 +177,8 @@ def check_megatron(resolver: Resolver, job: Job) -> Job:
             parallel.refuse("schedule", f"{split.schedule} is not DeepSpeed's", hint="use 1f1b")
     if job.model.experts is not None:
         _check_experts(resolver, job)
+    if job.adapter is not None:
+        _check_adapter(resolver, job)
     if split is not None and split.context > 1:
         job = _check_context(resolver, job, split)
         split = job.split
@@ -197,6 +211,18 @@ def _check_experts(resolver: Resolver, job: Job) -> None:
         parallel.refuse("sequence_parallel", message, hint="--sequence-parallel")
     if job.sharding is not None and job.sharding.kind == ZERO1:
         parallel.refuse("sharding", f"{ZERO1} is not modelled with experts", hint=f"use {DISTRIBUTED_OPTIMIZER}")
+
+
+def _check_adapter(resolver: Resolver, job: Job) -> None:
+    """Refuse what ParallelLinearAdapter cannot be made for: its rank is split over tensor-parallel devices."""
+    fields, split, adapter = resolver.raw.fields, job.split, job.adapter
+    assert adapter is not None
+    inside = fields.fields("adapter") or fields
+    if job.sharding is not None and job.sharding.kind == ZERO1:
+        inside.refuse("kind", "an adapter is not in Megatron-DeepSpeed", hint=f"use {DISTRIBUTED_OPTIMIZER}")
+    if split is not None and adapter.rank % split.tensor:
+        message = f"{adapter.rank} is no multiple of the {split.tensor} tensor-parallel devices that share it"
+        inside.refuse("rank", message, hint=f"use {-(-adapter.rank // split.tensor) * split.tensor}")
 
 
 def _check_context(resolver: Resolver, job: Job, split: Split) -> Job:
@@ -259,7 +285,7 @@ def untraced_under_megatron(job: Job) -> dict[str, tuple[str, str]]:
         ),
         "frozen": (", ".join(job.frozen), leave),
         "padding": (job.padding if job.padding != "none" else "", leave),
-        "packing": ("true" if job.packing else "", leave),
+        "packing": ("true" if job.packing and job.attention != "flash" else "", "use attention flash"),
         "offload": ("activations" if job.offload_activations else ", ".join(job.offload), leave),
         "eval_batch_size": ("" if job.eval_batch_size is None else "an evaluation", leave),
         "model": (job.model.name if job.model.task not in TASKS else "", "a language model"),

@@ -6,6 +6,7 @@ core/models/common/embeddings/rope_utils.py.
 
 from __future__ import annotations
 
+from vramplan.engines.megatron.adapters import Form, beside
 from vramplan.engines.megatron.fp8 import fp8_linear
 from vramplan.engines.megatron.tensor_parallel import fused_rms_norm, parallel_linear, reduce_scatter
 from vramplan.replay.models.modules import LayerNorm, Recipe
@@ -35,13 +36,16 @@ class ColumnParallelLinear:
         self.bias = tape.parameter(f"{name}.bias", (share,), recipe.weight_dtype) if bias else None
         self.gathered = gathered(recipe)
         self.product = fp8_linear if recipe.float8 else parallel_linear
+        self.adapter = beside(tape, self.weight, name, recipe, Form(gathered=self.gathered))
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.product(x, self.weight, self.bias, gathered=self.gathered)
+        out = self.product(x, self.weight, self.bias, gathered=self.gathered)
+        return out if self.adapter is None else self.adapter(out, x)
 
     def without_bias(self, x: Tensor) -> Projected:
         """With `skip_bias_add`: who comes next adds it."""
-        return self.product(x, self.weight, gathered=self.gathered), self.bias
+        out = self.product(x, self.weight, gathered=self.gathered)
+        return (out if self.adapter is None else self.adapter(out, x)), self.bias
 
 
 class RowParallelLinear:
@@ -54,10 +58,11 @@ class RowParallelLinear:
         self.bias = tape.parameter(f"{name}.bias", (outputs,), recipe.weight_dtype) if bias else None
         self.gathered = gathered(recipe)
         self.product = fp8_linear if recipe.float8 else parallel_linear
+        self.adapter = beside(tape, self.weight, name, recipe, Form(row=True, gathered=self.gathered))
 
     def __call__(self, x: Tensor) -> Projected:
-        out = self.product(x, self.weight)
-        return reduce_scatter(out, self.gathered), self.bias
+        out = reduce_scatter(self.product(x, self.weight), self.gathered)
+        return (out if self.adapter is None else self.adapter(out, x)), self.bias
 
 
 def gathered(recipe: Recipe) -> int:

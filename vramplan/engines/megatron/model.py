@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.engines.megatron.adapters import asked_for_gradient
 from vramplan.engines.megatron.context_parallel import gathered_attention, ring_attention
 from vramplan.engines.megatron.layers import (
     ColumnParallelLinear,
@@ -204,7 +205,7 @@ class Block:
 
 OF_ALL = (
     *("iteration", "iteration_of_stage", "reads_slice", "shares_by_itself", "own_core", "drops_tokens", "splits"),
-    "stands_for",
+    *("stands_for", "untraced_adapters", "takes_packing"),
 )
 
 
@@ -219,6 +220,7 @@ class Megatron:
     splits: tuple[str, ...] = ("tensor", "sequence_parallel", "pipeline", "context", "expert")
     selective = ("selective",)
     gradient_buffers = True
+    untraced_adapters = takes_packing = True
     block: type[Block] = Block
     scales_embedding = False
 
@@ -285,6 +287,7 @@ class Megatron:
         counted = tape.new("loss_mask", tokens, FP32, True, category="inputs")
         mask, places = self.mask(), tape.new("position_ids", tokens, INT64, True, category="inputs")
         hidden = self.embed(ids, places) if self.table is not None else self.received()
+        hidden = asked_for_gradient(tape, recipe, hidden)
         angles = None
         if shape.positions == "rope":
             angles = tape.constant((length, 1, 1, shape.head_size), FP32, False)
@@ -309,9 +312,12 @@ class Megatron:
         return Output(self.loss(state, labels, counted), None)
 
     def mask(self) -> Tensor | None:
-        """The causal mask that a micro-batch brings; none where sequences are split, as the core knows that it is."""
+        """The causal mask that a micro-batch brings; none where sequences are split, as the core knows that it is.
+
+        Packed ones are told apart by where each begins (`cu_seqlens`), which the kernel takes.
+        """
         recipe, batch, length = self.recipe, self.tape.batch, self.recipe.sequence_length
-        if recipe.slice.context > 1:
+        if recipe.slice.context > 1 or recipe.packed:
             return None
         each = 1 if recipe.slice.deepspeed else batch  # there it is one for all samples
         return self.tape.new("attention_mask", (each, 1, length, length), BOOL, each == batch, category="inputs")

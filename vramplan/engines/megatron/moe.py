@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
+from vramplan.engines.megatron.adapters import Beside, Form, beside
 from vramplan.engines.megatron.expert_capacity import (
     places_of_capacity,
     sorted_rooms,
@@ -108,6 +109,16 @@ class Expert:
                 first = tape.parameter("linear_fc1.bias", (2 * inner,), recipe.weight_dtype)
                 self.biases = first, tape.parameter("linear_fc2.bias", (hidden,), recipe.weight_dtype)
         self.product = fp8_linear if recipe.float8 else parallel_linear
+        self.adapters: tuple[Beside | None, Beside | None] = (None, None)
+
+    def adapted(self, tape: Tape, recipe: Recipe) -> tuple[Beside | None, Beside | None]:
+        """The adapters of its two layers, which all experts of a device share, as those of grouped layers do.
+
+        Source: Megatron-Bridge, src/megatron/bridge/peft/lora.py, share_expert_adapters.
+        """
+        with tape.building(EXPERTS):
+            of_fc1 = beside(tape, self.fc1, "linear_fc1", recipe, Form())
+            return of_fc1, beside(tape, self.fc2, "linear_fc2", recipe, Form(row=True))
 
     @staticmethod
     def matrix(tape: Tape, recipe: Recipe, name: str, shape: tuple[int, int]) -> Parameter:
@@ -118,9 +129,13 @@ class Expert:
         return made
 
     def __call__(self, tokens: Tensor, weights: Tensor) -> Tensor:
+        of_fc1, of_fc2 = self.adapters
         _inner = self.product(tokens, self.fc1, self.biases[0])
+        if of_fc1 is not None:
+            _inner = of_fc1(_inner, tokens)
         _activated = weighted_swiglu(_inner, weights)
-        return self.product(_activated, self.fc2, self.biases[1])
+        out = self.product(_activated, self.fc2, self.biases[1])
+        return out if of_fc2 is None else of_fc2(out, _activated)
 
 
 class MoELayer:
@@ -131,6 +146,9 @@ class MoELayer:
         shape = (self.mixture.routed, recipe.shape.hidden_size)
         self.router = tape.parameter("router.weight", shape, recipe.weight_dtype)
         self.experts = [Expert(tape, recipe) for _ in range(self.mixture.routed // recipe.slice.expert)]
+        adapters = self.experts[0].adapted(tape, recipe)
+        for expert in self.experts:
+            expert.adapters = adapters
 
     def __call__(self, hidden: Tensor) -> tuple[Tensor, None]:
         part, mixture, shape = self.recipe.slice, self.mixture, hidden.shape

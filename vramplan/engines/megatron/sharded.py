@@ -28,24 +28,32 @@ def states_of_shards(
 ) -> list[State]:
     """A part of everything, the weights whole under `fsdp-grad-op`, and the buffers of blocks.
 
-    Under `fsdp` what is in no block is gathered before forward, and stays until backward is over.
+    Under `fsdp` what is in no block is gathered before forward, and stays until backward is over. Frozen weights are
+    gathered too, and have nothing else.
     """
+    trained = [one for one in parameters if one.node is not None]
+    own = -(-sum(one.elements * one.copies for one in trained) // sharding.shards)
     elements = sum(one.elements * one.copies for one in parameters)
     part, width = -(-elements // sharding.shards), precision.weights.itemsize
-    blocks: dict[object, int] = {}
-    for one in parameters:
-        if one.path:
-            blocks[one.path] = blocks.get(one.path, 0) + one.elements
-    largest = max(blocks.values(), default=0)
+    largest = _largest_block(parameters)
     outside = sum(one.elements * one.copies for one in parameters if not one.path)
     gathered = 0
     if sharding.kind == FSDP:
         gathered = BUFFERS * rounded(largest * width) + rounded(outside * width)
-    reduced = BUFFERS * rounded(largest * gradient_dtype.itemsize)
+    reduced = BUFFERS * rounded(_largest_block(trained) * gradient_dtype.itemsize)
     return [
         State("weights", rounded((part if sharding.kind == FSDP else elements) * width), 0),
-        State("master", rounded(part * FP32.itemsize) if precision.master else 0, 0),
-        State("optimizer", moments * rounded(part * FP32.itemsize), 0),
-        State("gradients", rounded(part * gradient_dtype.itemsize), 0),
+        State("master", rounded(own * FP32.itemsize) if precision.master else 0, 0),
+        State("optimizer", moments * rounded(own * FP32.itemsize), 0),
+        State("gradients", rounded(own * gradient_dtype.itemsize), 0),
         State("communication", gathered + reduced, 0),
     ]
+
+
+def _largest_block(parameters: Sequence[Parameter]) -> int:
+    """Elements of the block that has most of them."""
+    blocks: dict[object, int] = {}
+    for one in parameters:
+        if one.path:
+            blocks[one.path] = blocks.get(one.path, 0) + one.elements
+    return max(blocks.values(), default=0)

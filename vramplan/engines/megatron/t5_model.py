@@ -8,6 +8,7 @@ core/transformer/transformer_layer.py, _forward_attention.
 
 from __future__ import annotations
 
+from vramplan.engines.megatron.adapters import asked_for_gradient
 from vramplan.engines.megatron.layers import ColumnParallelLinear, Projected, RowParallelLinear, gathered, norm_of
 from vramplan.engines.megatron.model import Attention, Block, Megatron
 from vramplan.engines.megatron.tensor_parallel import bias_dropout_add, core_checkpoint, parallel_linear
@@ -122,7 +123,7 @@ class MegatronT5(Megatron):
                 tape,
                 split_at(recipe.segments, recipe.shape.layers)[0],
                 lambda _: Block(tape, recipe, held, None, scratch),
-                self.embed(ids, self.places(ids)),
+                asked_for_gradient(tape, recipe, self.embed(ids, self.places(ids))),
                 handed={"mask": mask},
                 hands_to_all=True,
             )
@@ -140,7 +141,7 @@ class MegatronT5(Megatron):
                 tape,
                 split_at(recipe.segments, recipe.shape.layers)[1],
                 lambda _: DecoderBlock(tape, recipe, held, scratches, encoder),
-                self.embed(ids, self.places(ids)),
+                asked_for_gradient(tape, recipe, self.embed(ids, self.places(ids))),
                 start=recipe.shape.layers,
                 handed={"mask": masks[0], "encoder": encoder, "cross_mask": masks[1]},
                 hands_to_all=True,

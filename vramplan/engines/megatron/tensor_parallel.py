@@ -22,7 +22,7 @@ def parallel_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None,
     """`LinearWithGradAccumulationAndAsyncCommunication`: new; with a bias the sum is new, and the product goes.
 
     `gathered` says over how many devices the sequence of x is split: then x is gathered into a buffer that stays.
-    Saves `x`: the gradient of the weight needs it; a split one is gathered again.
+    Saves `x`: the gradient of the weight needs it; a split one is gathered again. A frozen weight needs none.
     Saves `weight`: nothing new.
     Backward: the gradient of x for the whole sequence, which is summed over devices in place; of a split one its part
     besides; a contiguous copy of the incoming gradient if it is none; that of the weight, and of the bias.
@@ -40,7 +40,7 @@ def parallel_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None,
     whole: Shape = (length * gathered, batch, inputs)
     work = 2 * prod(whole) * outputs
     part, x_dtype, batched, w_shape = x.shape, x.dtype, x.batched, weight.shape
-    biased, need_x, need_w = bias is not None, x.node is not None, weight.node is not None
+    biased, need_x, need_w = _trained(bias), x.node is not None, weight.node is not None
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
@@ -53,10 +53,14 @@ def parallel_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None,
         of_bias = tape.new("sum", (outputs,), grad.dtype, False) if biased else None
         return (result, of_weight, of_bias)
 
-    node = tape.record("parallel_linear", (x, weight, bias), backward, (x,))
+    node = tape.record("parallel_linear", (x, weight, bias), backward, (x,) if need_w else ())
     tape.work(work)
     out = tape.new("mm", (*whole[:2], outputs), x_dtype, batched, None, node)
     return out if bias is None else tape.like("add", out, None, node)
+
+
+def _trained(bias: Parameter | None) -> bool:
+    return bias is not None and bias.node is not None
 
 
 def _autocast_linear(x: Tensor, weight: Parameter, bias: Parameter | None, half: DType, gathered: int) -> Tensor:
@@ -66,7 +70,7 @@ def _autocast_linear(x: Tensor, weight: Parameter, bias: Parameter | None, half:
     whole: Shape = (length * gathered, batch, inputs)
     work = 2 * prod(whole) * outputs
     part, x_dtype, batched, w_shape, w_dtype = x.shape, x.dtype, x.batched, weight.shape, weight.dtype
-    biased, need_x, need_w = bias is not None, x.node is not None, weight.node is not None
+    biased, need_x, need_w = _trained(bias), x.node is not None, weight.node is not None
 
     def cast(given: Tensor, shape: Shape, with_batch: int) -> Tensor:
         return given if given.dtype is half else tape.new("to", shape, half, with_batch)
@@ -83,17 +87,19 @@ def _autocast_linear(x: Tensor, weight: Parameter, bias: Parameter | None, half:
         if x_dtype is not half:
             result = tape.new("to", part, x_dtype, batched)
         del of_x
-        _x = cast(saved[0], whole, batched)
-        tape.launch("mm", (grad, _x))
-        tape.work(work * need_w)
-        of_weight = tape.new("mm", w_shape, half, False) if need_w else None
-        del _x
+        of_weight = None
+        if need_w:
+            _x = cast(saved[0], whole, batched)
+            tape.launch("mm", (grad, _x))
+            tape.work(work)
+            of_weight = tape.new("mm", w_shape, half, False)
+            del _x
         if of_weight is not None and w_dtype is not half:
             of_weight = tape.new("to", w_shape, w_dtype, False)
         of_bias = tape.new("sum", (outputs,), w_dtype, False) if biased else None
         return (result, of_weight, of_bias)
 
-    node = tape.record("parallel_linear", (x, weight, bias), backward, (x,))
+    node = tape.record("parallel_linear", (x, weight, bias), backward, (x,) if need_w else ())
     _x, _weight = cast(x, whole, batched), cast(weight, w_shape, False)
     tape.launch("mm", (_x, _weight))
     tape.work(work)
@@ -139,6 +145,41 @@ def scatter(x: Tensor, devices: int) -> Tensor:
     return clone(part)
 
 
+def gather_sequence(x: Tensor, devices: int) -> Tensor:
+    """The parts of the sequence of all devices, put together: new.
+
+    Backward: 1 new, the sum over devices of the gradients of this device's part.
+    Source: core/tensor_parallel/mappings.py, _GatherFromSequenceParallelRegion.
+    """
+    if devices == 1:
+        return x
+    part, batched = x.shape, x.batched
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.new("reduce_scatter", part, grad.dtype, batched),)
+
+    node = x.tape.record("gather_sequence", (x,), backward)
+    return x.tape.new("all_gather", (part[0] * devices, *part[1:]), x.dtype, batched, None, node)
+
+
+def gather_last(x: Tensor, devices: int) -> Tensor:
+    """The parts of the last dimension of all devices: gathered one after the other, then put side by side, new.
+
+    Backward: 1 new, this device's part.
+    Source: core/tensor_parallel/mappings.py, _GatherFromModelParallelRegion, _gather_along_last_dim.
+    """
+    if devices == 1:
+        return x
+    tape, part, batched = x.tape, x.shape, x.batched
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.new("contiguous", part, grad.dtype, batched),)
+
+    node = tape.record("gather_last", (x,), backward)
+    _parts = tape.new("all_gather", (part[0] * devices, *part[1:]), x.dtype, batched)
+    return tape.new("cat", (*part[:-1], part[-1] * devices), x.dtype, batched, None, node)
+
+
 def bias_dropout_add(x: Tensor, bias: Parameter | None, residual: Tensor, p: float) -> Tensor:
     """`bias_dropout_add_fused_train`: new, and of a dropout a mask of one byte per element.
 
@@ -147,7 +188,7 @@ def bias_dropout_add(x: Tensor, bias: Parameter | None, residual: Tensor, p: flo
     Source: core/fusions/fused_bias_dropout.py; torch/_functorch/partitioners.py.
     """
     tape = x.tape
-    size = None if bias is None else bias.shape
+    size = bias.shape if bias is not None and bias.node is not None else None
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape

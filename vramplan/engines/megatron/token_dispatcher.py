@@ -15,7 +15,7 @@ from vramplan.replay.tensors import BOOL, INT32, INT64, Parameter, Tensor
 def gating(x: Tensor, weight: Parameter) -> Tensor:
     """`router_gating_linear`: a number for each token and expert, new.
 
-    Saves `x`: the gradient of the weight needs it.
+    Saves `x`: the gradient of the weight needs it; it is saved beside a frozen weight too.
     Backward: the gradients of both.
     Source: moe_utils.py, RouterGatingLinearFunction, with Transformer Engine's product.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import JobBehaviour, Refusal
@@ -15,12 +16,22 @@ if TYPE_CHECKING:
 TORCHAO = "torchao's tensors of 4 bits, as large as those of bitsandbytes"
 
 
+JOINED = {
+    **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),
+    **dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj"),
+}
+"""Matrices of Transformers' Phi-3, in the place of layers that torchtune keeps apart.
+
+Source: torchtune/models/phi3/_component_builders.py.
+"""
+
+
 class TorchtuneJob(JobBehaviour):
     """What its recipes do otherwise, with its own code of a model."""
 
     has_preference_training = True  # recipes/lora_dpo_single_device.py, full_dpo_distributed.py
     preferences_by = "torchtune"
-    keeps_parts_apart = True  # torchtune/models/phi3/_component_builders.py
+    joined = MappingProxyType(JOINED)
     splits = ("tensor",)  # full_finetune_distributed.py, tensor_parallel_dim
 
     def check_own_code(self, resolver: Resolver, own: str, model: ModelShape, runtime: Runtime) -> None:

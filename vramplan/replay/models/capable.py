@@ -103,6 +103,11 @@ def is_untraced_loss(name: str, word: str) -> bool:
     return word in own(name, "untraced_losses", ())
 
 
+def is_untraced_adapter(name: str) -> bool:
+    """Whether nobody traced an adapter with a training program's own code: `untraced_adapters = True`."""
+    return own(name, "untraced_adapters", False) is True
+
+
 def calls_flash(name: str) -> bool:
     """Whether the family's code calls flash-attn itself, beside which it has no SDPA: `calls_flash = True`."""
     return own(name, "calls_flash", False) is True
