@@ -309,8 +309,9 @@ class _ReplayResolver(Resolver):
         if not (self.raw.frozen or self.raw.adapter or self.raw.quantization):
             return (), None
         own = under(self.runtime)
-        given = {"joined": own.joined, "usual": own.adapter_targets}
-        frozen, adapter, told = on_demand.resolve_trained(self.raw, model, precision, loss, **given)
+        frozen, adapter, told = on_demand.resolve_trained(
+            self.raw, model, precision, loss, joined=own.joined, usual=own.adapter_targets
+        )
         self.assumptions += told
         return frozen, adapter
 
