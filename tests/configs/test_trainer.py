@@ -15,7 +15,7 @@ from tests.configs.meant import holds, job, meant
 from vramplan.configs.combine import read_files
 from vramplan.configs.reading import Wanted, job_of
 from vramplan.configs.registry import program_of
-from vramplan.configs.sheet import Written
+from vramplan.configs.written import Written
 from vramplan.errors import InputError
 from vramplan.results.reading import ReadJob
 

@@ -14,13 +14,13 @@ from typing import Any
 from vramplan.catalog.text import read_text
 from vramplan.configs import reading, registry
 from vramplan.configs.programs import accelerate
-from vramplan.configs.reading import Wanted
-from vramplan.configs.sheet import DEVICES, Program, Written
+from vramplan.configs.reading import PARENTS, Wanted
+from vramplan.configs.sheet import DEVICES, Program
+from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
 from vramplan.results.reading import ReadJob, ReadValue
 from vramplan.tuples import NamedTuple
 
-PARENTS = 6  # folders above a file in which the paths that it names may begin
 MUST_MATCH = ("micro_batch_size", "gradient_accumulation_steps", "max_gradient_norm")
 """What the Trainer refuses where a DeepSpeed file says otherwise.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from vramplan.configs import forms, shell
-from vramplan.configs.sheet import Written
+from vramplan.configs.written import Written
 from vramplan.errors import InputError
 from vramplan.tuples import NamedTuple
 

@@ -10,17 +10,20 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vramplan.configs.forms import NotConstant, python_tree
-from vramplan.configs.sheet import Written
 from vramplan.configs.shell.numbers import CALCULATED
+from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
 
 DEPTH = 24  # calls within calls; a file that calls itself ends here
 CLASS = "_class"
 """The key of a constructed object for the name of what was called."""
+
+OWNER = "_of"
+"""The key for the object whose method made it, as in `Bridge.of("org/name").provider()`."""
 
 COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
@@ -36,6 +39,9 @@ COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 Beside = Callable[[str], tuple[str, str] | None]
 """The text and the name of a file that is imported, by its dotted name; None where it is not there."""
+
+TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "list": list}
+"""Of `isinstance`, which is decided for constants."""
 
 LARGEST = 1 << 62  # a product of constants above it is left as it is written
 
@@ -139,6 +145,12 @@ class Module:
             owner = self._owner(target.value, names, depth)
             if owner is not None:
                 owner.fields[target.attr] = (value, target.lineno)
+        elif isinstance(target, ast.Tuple | ast.List):
+            several = value if isinstance(value, list) else [value] * len(target.elts)
+            for part, one in zip(target.elts, several, strict=False):
+                # what a call returns several of: each stands for its name and its arguments
+                copied = replace(one, fields=dict(one.fields)) if isinstance(one, Made) else one
+                self._assign(part, copied, names, depth)
 
     def _owner(self, node: ast.expr, names: dict[str, Any], depth: int) -> Made | None:
         """The object of an attribute that is assigned to; one that a default would make is made here."""
@@ -234,6 +246,14 @@ class Module:
             if isinstance(text, str):
                 return text.lower() if node.func.attr == "lower" else text.upper()
         made = Made(name, node.lineno, [self._value(item, names, depth) for item in node.args])
+        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
+            owner = self._value(node.func.value, names, depth)
+            if isinstance(owner, Made):
+                made.name = f"{owner.name}.{node.func.attr}"
+                made.fields[OWNER] = (owner, node.lineno)
+        if name == "isinstance" and len(made.positional) == 2 and str(made.positional[1]) in TYPES:
+            given = made.positional[0]
+            return isinstance(given, TYPES[str(made.positional[1])]) if not isinstance(given, NotConstant) else made
         for keyword in node.keywords:
             if keyword.arg is not None:
                 made.fields[keyword.arg] = (self._value(keyword.value, names, depth), keyword.value.lineno)

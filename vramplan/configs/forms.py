@@ -8,7 +8,7 @@ from typing import Any
 
 from vramplan.catalog import document, scalars
 from vramplan.configs import shell
-from vramplan.configs.sheet import Again, Written
+from vramplan.configs.written import Again, Written
 from vramplan.errors import InputError, Problem
 
 

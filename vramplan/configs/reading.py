@@ -14,12 +14,14 @@ from vramplan.configs import command, forms, registry, shell
 from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.constructed import Beside
 from vramplan.configs.programs.megatron import options
-from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, Written, sorted_out
+from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, sorted_out
+from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
 from vramplan.job.adapter_targets import passed_over
 from vramplan.results.reading import ReadJob, ReadValue, Source
 from vramplan.values.parallel import DDP
 
+PARENTS = 6  # folders above a file in which what it names or imports may begin
 NOTE = "_note"
 """The key of settings for what a reader of the answer should know of them."""
 
@@ -150,18 +152,26 @@ def named_in(file: str) -> tuple[str, str | None]:
 
 
 def _imported(file: str) -> Beside:
-    """What finds a module that a Python file imports: beside it, by the part of its dotted name below that folder."""
+    """What finds a module that a Python file imports: by the part of its dotted name below a folder above the file.
+
+    One whose name has no folder above the file is looked for beside it.
+    """
     folder = os.path.dirname(os.path.abspath(file))
+    above = [folder]
+    while len(above) < PARENTS and os.path.dirname(above[-1]) != above[-1]:
+        above.append(os.path.dirname(above[-1]))
 
     def text_of(module: str) -> tuple[str, str] | None:
         parts = module.split(".")
-        here = os.path.basename(folder)
-        below = parts[parts.index(here) + 1 :] if here in parts else parts[-1:]
-        path = os.path.join(folder, *below) + ".py"
-        try:
-            return (read_text(path), path) if below and os.path.isfile(path) else None
-        except InputError:
-            return None
+        places = [(one, parts.index(os.path.basename(one)) + 1) for one in above if os.path.basename(one) in parts]
+        for place, at in places or [(folder, len(parts) - 1)]:
+            path = os.path.join(place, *parts[at:]) + ".py"
+            try:
+                if parts[at:] and os.path.isfile(path):
+                    return read_text(path), path
+            except InputError:
+                continue
+        return None
 
     return text_of
 

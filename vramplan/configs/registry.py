@@ -8,9 +8,10 @@ from importlib import import_module
 from typing import Any
 
 from vramplan.configs.constructed import Beside
-from vramplan.configs.sheet import Launched, Program, Written
+from vramplan.configs.sheet import Launched, Program
 from vramplan.configs.shell import Script
 from vramplan.configs.table import Release
+from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem, UsageError, near_matches
 
 MODULES = {
@@ -27,11 +28,12 @@ MODULES = {
     "megatron-lm": "megatron",
     "nanogpt": "nanogpt",
     "nemo": "nemo",
+    "megatron-bridge": "megatron_bridge",
     "open-instruct": "open_instruct",
 }
 """Names of `--from`, and the files in `programs/`."""
 
-CONSTRUCTED = ("torchtitan_registry", "nemo_recipes")
+CONSTRUCTED = ("torchtitan_registry", "megatron_bridge", "nemo_recipes")
 """Files in `programs/` that read what functions of a Python file construct."""
 
 OTHER_NAMES = {

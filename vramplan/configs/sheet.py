@@ -15,30 +15,13 @@ from typing import Any
 
 from vramplan.configs.shell import Argument, Script, shown
 from vramplan.configs.table import Release, Table
+from vramplan.configs.written import Written, interpolated
 from vramplan.errors import Problem, near_matches
 from vramplan.tuples import NamedTuple
 from vramplan.values.model import ModelShape
 
 TRUE = frozenset({"true", "yes", "on", "1", "y", "t"})
 FALSE = frozenset({"false", "no", "off", "0", "n", "f"})
-
-
-class Again(NamedTuple):
-    """A key that a file has twice: where the last stands, which counts, and the one before it."""
-
-    key: str
-    line: int | None
-    replaced_line: int | None
-
-
-class Written(NamedTuple):
-    """A value as it stands in a file: plain Python, and where. `again`: it replaces one of the same key."""
-
-    value: Any
-    file: str | None = None
-    line: int | None = None
-    column: int | None = None
-    again: Again | None = None
 
 
 def said(value: Any) -> str:
@@ -76,7 +59,7 @@ class Sheet:
         self.beside, self.opened = beside, opened
         self.adopted: list[tuple[str, Sheet, Table]] = []
         self.devices = devices
-        self.written = _interpolated(written)
+        self.written = interpolated(written)
         self.source = source
         self.release = release
         self.layers_of, self.linears_of = layers_of, linears_of
@@ -197,47 +180,6 @@ class Sheet:
                 return words[spelling]
         self.problem(key, f"{said(value)} is not understood", near_matches(value, words))
         return None
-
-
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
-
-
-def _interpolated(written: Mapping[str, Written]) -> dict[str, Written]:
-    """`${a.b}` of OmegaConf replaced by what stands there; what is not there stays as it is written."""
-    result = dict(written)
-    for _ in range(8):  # a reference to a reference; a circle ends here too
-        changed = False
-        for key, item in result.items():
-            if not isinstance(item.value, str) or "${" not in item.value:
-                continue
-            item = item._replace(value=_absolute(item.value, key))
-            whole = _REFERENCE.fullmatch(item.value)
-            if whole and whole[1] in result and whole[1] != key:
-                result[key] = item._replace(value=result[whole[1]].value)
-                changed = True
-                continue
-            text = _REFERENCE.sub(lambda match: _spelled(result, match), item.value)
-            if text != item.value:
-                result[key] = item._replace(value=text)
-                changed = True
-        if not changed:
-            break
-    return result
-
-
-def _absolute(text: str, key: str) -> str:
-    """`${.x}` beside `a.b` is `${a.x}`, and `${..x}` is one level above."""
-
-    def resolved(match: re.Match[str]) -> str:
-        above = key.split(".")[: -len(match[1])]
-        return "${" + ".".join([*above, match[2]]) + "}"
-
-    return re.sub(r"\$\{(\.+)([A-Za-z_][\w.]*)\}", resolved, text)
-
-
-def _spelled(written: Mapping[str, Written], match: re.Match[str]) -> str:
-    found = written.get(match[1])
-    return match[0] if found is None or found.value is None else str(found.value)
 
 
 class Told(NamedTuple):

@@ -12,8 +12,9 @@ from typing import Any
 
 from vramplan.configs.programs import deepspeed, zero
 from vramplan.configs.programs.accelerate_keys import RELEASES, UNDERSTOOD, UNMODELLED, WITHOUT_EFFECT
-from vramplan.configs.sheet import DEVICES, Meaning, Program, Sheet, Written
+from vramplan.configs.sheet import DEVICES, Meaning, Program, Sheet
 from vramplan.configs.table import Table, names
+from vramplan.configs.written import Written
 
 FSDP, DEEPSPEED, MEGATRON, PARALLEL = "fsdp_config", "deepspeed_config", "megatron_lm_config", "parallelism_config"
 

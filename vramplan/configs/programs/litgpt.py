@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.command import Words, named, options
-from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, Written
+from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
 from vramplan.configs.shell import Script
 from vramplan.configs.table import Release, Table, names
+from vramplan.configs.written import Written
 from vramplan.errors import near_matches
 
 UNDERSTOOD = names(

@@ -12,9 +12,10 @@ from typing import Any
 
 from vramplan.configs.command import Words, named, options, processes
 from vramplan.configs.forms import NotConstant
-from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, Written
+from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
 from vramplan.configs.shell import Script
 from vramplan.configs.table import Release, Table, names
+from vramplan.configs.written import Written
 
 UNDERSTOOD = names(
     """

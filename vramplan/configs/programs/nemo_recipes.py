@@ -15,8 +15,9 @@ from typing import Any
 from vramplan.configs import constructed
 from vramplan.configs.constructed import CLASS, Made
 from vramplan.configs.forms import NotConstant
-from vramplan.configs.sheet import Meaning, Sheet, Written
+from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.table import names
+from vramplan.configs.written import Written
 
 UNDERSTOOD = names(
     """

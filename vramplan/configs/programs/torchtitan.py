@@ -20,9 +20,10 @@ from vramplan.configs.programs.torchtitan_keys import (
     WITHOUT_EFFECT,
 )
 from vramplan.configs.programs.torchtitan_shapes import FLAVORS, SHAPES, UNCOUNTED
-from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, Written
+from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
 from vramplan.configs.shell import Script
 from vramplan.configs.table import Release, Table
+from vramplan.configs.written import Written
 
 _SOURCE = "pytorch/torchtitan {}, torchtitan/config/job_config.py"
 RELEASES = (Release("0.2.2", "2026-04-01", _SOURCE.format("0.2.2 (238fa995)"), DEFAULTS), registry.release(DEFAULTS))

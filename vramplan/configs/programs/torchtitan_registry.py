@@ -14,8 +14,9 @@ from typing import Any
 
 from vramplan.configs import constructed
 from vramplan.configs.programs.torchtitan_shapes import FOLDERS
-from vramplan.configs.sheet import Meaning, Sheet, Written
+from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.table import Release, names
+from vramplan.configs.written import Written
 
 UNDERSTOOD = names(
     """

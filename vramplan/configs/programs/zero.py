@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vramplan.configs.programs.deepspeed_keys import OF_STAGE_3, OPTIMIZERS, RELEASES, SIZES, TABLE
-from vramplan.configs.sheet import Meaning, Sheet, Written
+from vramplan.configs.sheet import Meaning, Sheet
+from vramplan.configs.written import Written
 from vramplan.errors import Problem
 
 _TEMPLATE: dict[str, Any] = {"fp16": True, "optimizer": "adamw", "gradient_accumulation_steps": 1, "overlap_comm": True}

@@ -6,8 +6,9 @@ Source: huggingface/trl 1.10.0.dev0, trl/cli/commands/training.py.
 from __future__ import annotations
 
 from vramplan.configs.command import Words, arguments, named
-from vramplan.configs.sheet import Launched, Written
+from vramplan.configs.sheet import Launched
 from vramplan.configs.shell import Script
+from vramplan.configs.written import Written
 
 TASKS = ("sft", "dpo", "grpo", "kto", "reward", "rloo")
 

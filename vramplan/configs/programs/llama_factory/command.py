@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 
 from vramplan.configs.command import FILES, Words, assigned, launcher_of, named, options
-from vramplan.configs.sheet import Launched, Written
+from vramplan.configs.sheet import Launched
 from vramplan.configs.shell import Script
+from vramplan.configs.written import Written
 
 
 def started(words: Words, script: Script, file: str) -> Launched | None:

@@ -13,7 +13,8 @@ from vramplan.configs.programs import trainer, zero
 from vramplan.configs.programs.llama_factory import devices, tuning
 from vramplan.configs.programs.llama_factory.computing import ATTENTIONS
 from vramplan.configs.programs.llama_factory.keys import TABLE
-from vramplan.configs.sheet import Meaning, Sheet, Written
+from vramplan.configs.sheet import Meaning, Sheet
+from vramplan.configs.written import Written
 
 ATTENTIONS_V1 = {**ATTENTIONS, **trainer.ATTENTIONS}
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramplan.configs.command import Words, assigned, named, processes
-from vramplan.configs.sheet import Launched, Written
+from vramplan.configs.sheet import Launched
 from vramplan.configs.shell import Script, read
+from vramplan.configs.written import Written
 
 
 def of_platform(written: Mapping[str, Written], file: str) -> Launched | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.sheet import Written
+from vramplan.configs.written import Written
 
 DEVICES_OF_THE_TESTS = 8  # tests/test_utils/recipes: one node of 8
 

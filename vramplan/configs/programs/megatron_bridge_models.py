@@ -1,0 +1,72 @@
+"""Which model a recipe of Megatron-Bridge trains: the checkpoint that it is made from, or the sizes that it gives.
+
+Source: NVIDIA-NeMo/Megatron-Bridge 0.7.0 (067f987d), src/megatron/bridge/models/conversion/auto_bridge.py
+(`from_hf_pretrained`), models/gpt_provider.py (defaults), models/olmoe/olmoe_provider.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramplan.configs.constructed import CLASS, OWNER
+from vramplan.configs.programs.megatron.kinds import GPT, LLAMA, MIXTRAL
+from vramplan.configs.sheet import Meaning, Sheet
+
+PROVIDERS = {"OlMoEModelProvider": "olmoe-1b-7b"}
+"""Classes with the sizes of one model."""
+
+SIZES = {
+    "layers": "model.num_layers",
+    "hidden_size": "model.hidden_size",
+    "attention_heads": "model.num_attention_heads",
+    "intermediate_size": "model.ffn_hidden_size",
+    "key_value_heads": "model.num_query_groups",
+    "head_size": "model.kv_channels",
+}
+
+
+def model_of(sheet: Sheet, meaning: Meaning) -> None:
+    """Say which model is trained."""
+    kind = (sheet.text(f"model.{CLASS}") or "").rpartition(".")[2]
+    for key in ("model.hybrid_layer_pattern", "model.hybrid_override_pattern"):
+        if sheet.given(key):
+            meaning.ask("model", "blocks of several kinds are in the recipe (--model NAME)")
+            return
+    name = sheet.text(f"model.{OWNER}.0") or sheet.text("model.0")
+    sheet.under(f"model.{OWNER}")
+    if name and "/" in name:
+        meaning.say("model", name, f"model.{OWNER}.0")
+    elif kind in PROVIDERS:
+        meaning.say("model", PROVIDERS[kind], f"model.{CLASS}")
+    elif all(sheet.count(SIZES[part]) for part in ("layers", "hidden_size", "attention_heads")):
+        _own(sheet, meaning)
+    else:
+        meaning.ask("model", "the recipe's model is made in another file (--model NAME)")
+
+
+def _own(sheet: Sheet, meaning: Meaning) -> None:
+    """A model by its sizes; without a gate it is GPT's."""
+    gated = bool(sheet.flag("model.gated_linear_unit"))
+    experts = sheet.count("model.num_moe_experts") or 0
+    kind = MIXTRAL if experts > 1 else LLAMA if gated else GPT
+    sizes: dict[str, Any] = {part: sheet.count(key) for part, key in SIZES.items() if sheet.given(key)}
+    sizes.setdefault("intermediate_size", 4 * sizes["hidden_size"])
+    vocabulary = sheet.count("model.vocab_size") or sheet.count("tokenizer.vocab_size")
+    sizes["max_positions"] = sheet.count("dataset.seq_length") or sheet.count("model.seq_length")
+    of = ("model.num_layers", "model.hidden_size", "model.num_attention_heads")
+    if kind.is_in_catalogue:
+        known = sheet.shape_named({"family": kind.family, **sizes, "vocabulary_size": vocabulary})
+        if known:
+            meaning.say("model", known, *of)
+            return
+    if vocabulary is None:
+        meaning.note(f"the tokenizer says how many tokens there are, and {kind.usual_vocabulary_size} are counted")
+        vocabulary = kind.usual_vocabulary_size
+    sizes["vocabulary_size"] = vocabulary
+    billions = 12 * sizes["layers"] * sizes["hidden_size"] ** 2 / 1e9
+    shape: dict[str, Any] = {"name": f"{kind.family}-{billions:.1f}b", "family": kind.family, **sizes}
+    if kind.says_tied:
+        shape["tied_embeddings"] = bool(sheet.flag("model.share_embeddings_and_output_weights"))
+    if kind.has_experts:
+        shape["experts"] = {"count": experts, "active": sheet.count("model.moe_router_topk", 2)}
+    meaning.say("model", shape, *of)
