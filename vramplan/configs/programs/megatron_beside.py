@@ -107,6 +107,12 @@ UNMODELLED = {
     **dict.fromkeys(("tune_mm_mlp_adapter", "mm_projector_type", "mm_vision_*"), _IMAGES),
     **dict.fromkeys(("enable_shared_expert", "shared_moe_ffn_hidden_size"), "experts that every token passes"),
     "sliding_window": "sliding windows",
+    "transformer_type": "blocks of Transformers in the place of Megatron's",
+    **dict.fromkeys(("use_alibi_mask", "position_encoding_2d"), "positions of another kind"),
+    **dict.fromkeys(("n_head_kv", "attention_head_type"), "heads that share keys and values"),
+    **dict.fromkeys(("disable_bias_linear_fc", "disable_bias_attn_fc"), "which layers have biases"),
+    "geglu": "the activation",
+    **dict.fromkeys(("source_seq_len", "target_seq_len"), "lengths of two parts of a sequence"),
     "enable_variable_seq_lengths": "rows of different lengths",
 }
 

@@ -16,8 +16,11 @@ from vramplan.configs.programs.megatron.asked import Asked
 from vramplan.configs.programs.megatron.keys import RELEASES, TABLE
 from vramplan.configs.sheet import Meaning, Program, Sheet
 
-SERVES = re.compile(r"generat|inference|server|export|convert|prune|quantize", re.IGNORECASE)
-"""Programs beside training, of tools/, examples/inference and examples/post_training/modelopt."""
+SERVES = re.compile(
+    r"generat|inference|server|export|convert|prune|quantize|^evaluat|^merge|^preprocess|^analy|hf2m|hf2te|mmlu|^validate",
+    re.IGNORECASE,
+)
+"""Programs beside training, of tools/, examples/inference, examples/post_training/modelopt and Pai-Megatron-Patch."""
 SERVING_TASK = re.compile(r"EVAL|PROMPT|GEN", re.IGNORECASE)
 """Values of `--task` of tasks/msdp/main.py that train nothing."""
 
@@ -33,7 +36,7 @@ def read_command(asked: Asked) -> None:
     meaning.say("runtime", "megatron", "program")
     program = (sheet.text("program") or "").rsplit("/", 1)[-1]
     if SERVES.search(program) or SERVING_TASK.search(sheet.text("task") or ""):
-        message = f"{program} generates or evaluates and trains nothing"
+        message = f"{program} generates, evaluates or converts and trains nothing"
         sheet.refuse("program", message, "give the script of a training run")
     kind = model.kind_of(asked, program)
     length = asked.count("seq_length", "sequence_length")

@@ -5,6 +5,20 @@ from __future__ import annotations
 from vramplan.configs import shell
 from vramplan.configs.sheet import Meaning, Sheet
 
+OF_MODEL = (
+    *("num_layers", "encoder_num_layers", "decoder_num_layers", "hidden_size", "ffn_hidden_size", "intermediate_size"),
+    *(
+        "num_attention_heads",
+        "num_key_value_heads",
+        "num_query_groups",
+        "kv_channels",
+        "num_experts",
+        "moe_router_topk",
+    ),
+    *("topk", "moe_ffn_hidden_size", "max_position_embeddings", "vocab_size", "padded_vocab_size"),
+)
+"""Arguments that a model says by itself: where only the caller knows one, the model is asked for."""
+
 
 class Asked:
     """The settings of a command, and the job that they mean."""
@@ -17,6 +31,15 @@ class Asked:
         value = self.sheet.get(key)
         if isinstance(value, str) and shell.unknowns(value):
             name = shell.unknowns(value)[0]
-            self.meaning.ask(asks or key, f"--{key.replace('_', '-')} is ${name}, which only the caller gives")
+            asks = asks or ("model" if key in OF_MODEL else key)
+            self.meaning.ask(asks, f"--{key.replace('_', '-')} is ${name}, which only the caller gives")
             return None
         return self.sheet.count(key)
+
+    def part(self, key: str) -> float:
+        """A part of one, which is taken whole where only the caller knows it."""
+        value = self.sheet.get(key)
+        if isinstance(value, str) and shell.unknowns(value):
+            self.meaning.note(f"--{key.replace('_', '-')} is ${shell.unknowns(value)[0]}, and 1 is taken")
+            return 1.0
+        return self.sheet.number(key, 1.0) or 0.0

@@ -139,7 +139,7 @@ def sharding_of(asked: Asked) -> None:
         meaning.say("parallel.sharding", "distributed-optimizer", "use_distributed_optimizer")
     sheet.flag("use_torch_fsdp2")
     sheet.flag("use_distributed_optimizer")
-    fraction = sheet.number("optimizer_offload_fraction", 1.0)
+    fraction = asked.part("optimizer_offload_fraction")
     if sheet.flag("optimizer_cpu_offload"):
         meaning.say("offload", ["optimizer"], "optimizer_cpu_offload")
         if fraction != 1:

@@ -66,6 +66,8 @@ def model_of(asked: Asked, kind: Kind) -> None:
     if any(sheet.given(word) for word in ("hybrid_layer_pattern", "hybrid_override_pattern")):
         meaning.ask("model", "--hybrid-layer-pattern has blocks that are no transformer's (--model NAME)")
         return
+    if "model" in meaning.open:
+        return
     if layers is None or width is None or heads is None:
         meaning.ask("model", "the sizes of the model are not in the arguments (--model NAME)")
         return
@@ -84,6 +86,8 @@ def model_of(asked: Asked, kind: Kind) -> None:
     sheet.get("moe_router_topk")
     sheet.get("topk")
     one = asked.count("moe_ffn_hidden_size")
+    if "model" in meaning.open:
+        return
     sizes: dict[str, Any] = {
         "family": kind.family,
         "layers": layers,
