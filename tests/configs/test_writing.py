@@ -357,3 +357,25 @@ def test_axolotl_is_told_what_is_trained(frozen: str, patterns: tuple[str, ...],
     assert all(pattern in line for pattern in patterns)
     plain = run("fit", *words, "--precision", "pure-bf16", "--format", "json")
     assert again(ran, text)["peak"] == plain.document["peak"]
+
+
+def test_the_name_of_the_checkpoint_in_the_file_is_written_again(tmp_path: Path) -> None:
+    """By which a reader also knows that its weights are GPTQ's; an option that names a model wins."""
+    file = tmp_path / "lora.yaml"
+    name = "TechxGenus/Meta-Llama-3-8B-Instruct-GPTQ"
+    lines = (f"model_name_or_path: {name}", "stage: sft", "finetuning_type: lora", "lora_target: q_proj", "bf16: true")
+    file.write_text("\n".join((*lines, "cutoff_len: 2048", "per_device_train_batch_size: 1", "flash_attn: fa2")))
+    ran = run("convert", str(file), "--to", "axolotl")
+    assert f"base_model: {name}" in ran.out, ran.err
+    assert f"base_model: {name}" in run("fit", str(file), "--gpu", "h100", "--emit", "axolotl").out
+    file.write_text(file.read_text("utf-8").replace(name, "NousResearch/Meta-Llama-3-8B"))
+    assert "base_model: NousResearch/Meta-Llama-3-8B" in run("convert", str(file), "--to", "axolotl").out
+    named = run("convert", str(file), "--to", "axolotl", "-m", "llama-3.1-8b").out
+    assert "base_model: meta-llama/" in named
+
+
+def test_experts_in_few_bits_are_written_for_axolotl() -> None:
+    words = ("-m", "qwen3-30b-a3b", "--qlora", "--quantized-experts", "--seq", "1024", "--micro-batch", "1")
+    words += ("--precision", "amp-bf16", "--weight-dtype", "bf16", "--alpha", "16", "--targets", "q_proj,v_proj")
+    ran = run("fit", *words, "--gpu", "h100", "--emit", "axolotl")
+    assert "quantize_moe_experts: true" in ran.out, ran.err

@@ -50,11 +50,15 @@ def fused_targets(
         why = f"{given} of {model.unknown_type}: queries, keys and values, each with an adapter of its own"
         told.append(Assumption("adapter.targets", list(THREE), why))
         return tuple(dict.fromkeys(part for word in targets for part in (THREE if word in FUSED_NAMES else (word,))))
+    if model.published_family is not None:  # LitGPT and torchtune know the three by their own names
+        layers = layers_of(model, names_of(model))
+        one = next((word for word in targets if word in FUSED_NAMES and word not in layers), None)
+        if one is None or any(part not in layers for part in THREE):
+            return tuple(targets)
+        told.append(Assumption("adapter.targets", list(THREE), f"{one}: queries, keys and values"))
+        return tuple(dict.fromkeys(part for word in targets for part in (THREE if word == one else (word,))))
     if FUSED not in targets:
         return tuple(targets)
-    if model.published_family is not None:  # LitGPT and torchtune know the three by their own names
-        told.append(Assumption("adapter.targets", list(THREE), f"{FUSED}: queries, keys and values"))
-        return tuple(dict.fromkeys(part for word in targets for part in (THREE if word == FUSED else (word,))))
     if name is not None:
         told.append(Assumption("adapter.targets", name, f"{FUSED}: the fused projection of {model.name}"))
         return tuple(dict.fromkeys(name if word == FUSED else word for word in targets))

@@ -142,6 +142,8 @@ def _adapter(page: Page, asked: Asked) -> None:
         page.put("load_in_8bit", True, "quantization")
     elif quantization == "gptq-int4":
         page.put("gptq", True, "quantization")
+    if asked["quantized_experts"]:
+        page.put("quantize_moe_experts", True, "quantized_experts")
     page.put("lora_r", asked["adapter.rank"] or 8, "adapter.rank")
     page.put("lora_alpha", words.alpha(asked), "adapter.alpha")
     page.put("lora_dropout", float(asked["adapter.dropout"] or 0), "adapter.dropout")
