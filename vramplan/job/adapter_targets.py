@@ -99,15 +99,16 @@ def passed_over(model: ModelShape, targets: Sequence[str]) -> tuple[str, ...]:
 
 
 def joined_targets(
-    layers: Sequence[str], targets: Sequence[str], joins: Mapping[str, str], told: list[Assumption]
+    layers: Sequence[str], targets: Sequence[str], joins: Mapping[str, tuple[str, ...]], told: list[Assumption]
 ) -> tuple[str, ...]:
     """The targets as layers of the code that is replayed, some of which lie in one matrix there: `joins`."""
-    joined = {word: joins[word] for word in targets if word not in layers and joins.get(word) in layers}
-    found = tuple(dict.fromkeys(joined.get(word, word) for word in targets))
+    found = {word: next((one for one in joins.get(word, ()) if one in layers), None) for word in targets}
+    joined = {word: one for word, one in found.items() if word not in layers and one is not None}
+    replaced = tuple(dict.fromkeys(joined.get(word, word) for word in targets))
     if joined:
         why = f"{', '.join(joined)}: an adapter of each fused matrix is counted, not one of each of its parts"
-        told.append(Assumption("adapter.targets", list(found), why))
-    return found
+        told.append(Assumption("adapter.targets", list(replaced), why))
+    return replaced
 
 
 def peft_of(model: ModelShape) -> Peft:

@@ -49,7 +49,7 @@ class JobBehaviour:
     refuses_micro_batches = False  # `check` looks at the micro-batch: what it says of one is not true of another
     splits_loss_anyway = False  # the loss is computed over parts of the vocabulary, whatever the job says
     has_own_attention = False  # the kernel is called by code of the program, which repeats keys and values if need be
-    joined: Mapping[str, str] = MappingProxyType({})
+    joined: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     """The layers that an adapter sits on, by names of other programs that are parts of them, or stand for them."""
 
     adapter_targets: tuple[str, ...] = ()  # those of its recipes; else queries and values

@@ -53,13 +53,12 @@ def resolve_trained(
     precision: str,
     loss: str,
     *,
-    joined: Mapping[str, str] = MappingProxyType({}),
+    joined: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     usual: Sequence[str] = (),
 ) -> Trained:
     """Frozen parts, the adapter, and what was assumed; what is wrong goes to the sink of the job's fields.
 
-    `joined`: layers of a program by other names of their parts. `usual`: the targets of its recipes.
-    """
+    `joined`: layers by other names of their parts. `usual`: the targets of the program's recipes."""
     fields, told = raw.fields, list[Assumption]()
     if raw.quantization is not None:
         _quantization(raw, model, precision, told)

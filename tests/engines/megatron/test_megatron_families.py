@@ -55,6 +55,7 @@ def test_bert_and_t5_have_the_weights_of_megatrons_modules() -> None:
         ("gemma-3-1b", 999_885_952),
         ("falcon-7b", 6_921_720_704),
         ("gpt-oss-20b", 20_914_757_184),
+        ("ministral-3-8b", 8_489_553_920),
     ],
 )
 def test_decoders_have_as_many_weights_as_published(model: str, parameters: int) -> None:
@@ -90,6 +91,55 @@ def test_weights_stay_in_fp8_too_and_less_is_saved() -> None:
     assert eight["weights"] == half["weights"]
     saved = 2 * 256 * 32 * (width + width + inner - width)  # tokens x blocks x what four linear layers are given
     assert half["activations"] - eight["activations"] == pytest.approx(saved, rel=0.01)
+
+
+@pytest.mark.closed_form
+@pytest.mark.parametrize(
+    ("model", "parameters", "experts"),
+    [
+        ("deepseek-v2-lite", 15_706_484_224, 64),
+        ("glm-4.5-air", 106_852_245_504, 128),
+        ("olmoe-1b-7b", 6_919_161_856, 64),
+        ("llama-4-scout-17b-16e", 107_769_861_120, 16),
+    ],
+)
+def test_mixtures_have_as_many_weights_as_published(model: str, parameters: int, experts: int) -> None:
+    """Each of so many devices has its part of the experts, and all else: from two numbers of them both follow."""
+    few, many = (
+        components(model, parallel={"data": count, "expert": count, "sharding": "ddp"}, precision="mixed-bf16")[
+            "weights"
+        ]
+        for count in (experts // 2, experts)
+    )
+    each = few - many  # one expert of each block
+    assert many + (experts - 1) * each == pytest.approx(2 * parameters, rel=2e-3)
+
+
+@pytest.mark.closed_form
+def test_blocks_without_experts_are_on_the_first_stage() -> None:
+    """Of DeepSeek-V2 Lite's 27 blocks the first has a plain MLP: its stage holds fewer experts and an embedding."""
+    keys = {"sequence_length": 16, "micro_batch_size": 1, "gradient_accumulation_steps": 9, "precision": "mixed-bf16"}
+    parallel = {"data": 64, "expert": 64, "pipeline": 9, "pipeline_split": "blocks", "sharding": "ddp"}
+    job = {"model": "deepseek-v2-lite", "gpu": "b200", "runtime": "megatron", **keys, "parallel": parallel}
+    stages = answer(build_job(job)).stages
+    assert stages is not None
+    plain, one = 3 * 2048 * 10944, 3 * 3 * 2048 * 1408 + 64 * 2048  # an MLP; one expert, two shared ones and a router
+    embedding = 2048 * padded_vocabulary(102400, 1)
+    # weights, gradients, a copy and two moments; of the table its gradient in 16 bits too; few tokens beside them
+    more = 18 * (plain - one) + (18 + 2) * embedding
+    assert stages[0].allocated_bytes - stages[1].allocated_bytes == pytest.approx(more, rel=0.02)
+
+
+@pytest.mark.closed_form
+def test_latents_are_kept_whole_and_heads_are_split() -> None:
+    """Two devices have every narrow matrix and half of the wide ones, as `duplicated` has it."""
+    keys = {"precision": "mixed-bf16", "activation_checkpointing": "none"}
+    whole, half = (
+        components("deepseek-v2-lite", parallel={"tensor": count, "sequence_parallel": count > 1}, **keys)
+        for count in (1, 2)
+    )
+    twice = 27 * (2048 * (512 + 64) + 2 * 2048 + 512 + 64 * 2048) + 2048  # narrow matrices, norms and routers
+    assert 2 * half["weights"] - whole["weights"] == pytest.approx(2 * twice, rel=0.01)
 
 
 def test_what_was_never_traced_is_said() -> None:

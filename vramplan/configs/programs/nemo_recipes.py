@@ -153,7 +153,7 @@ NAMED = {
     "gptoss-120b": "gpt-oss-120b",
     "phi3-mini": "phi-3-mini-4k",
     "deepseekv2lite": "deepseek-v2-lite",
-    "deepseekv2": "deepseek-v2",
+    "deepseekv2": "deepseek-v2-236b",
     "deepseekv3": "deepseek-v3",
     "llama4experts16": "llama-4-scout-17b-16e",
     "llama4experts128": "llama-4-maverick-17b-128e",

@@ -7,10 +7,13 @@ ENGINE = Engine(
     families={
         **dict.fromkeys(("gpt2", "llama", "bloom", "mixtral"), "vramplan.engines.megatron.model"),
         **dict.fromkeys(
-            ("starcoder2", "gemma", "qwen_moe", "chatglm", "phi3", "nemotron"),
+            ("starcoder2", "gemma", "qwen_moe", "chatglm", "phi3", "nemotron", "ministral3"),
             "vramplan.engines.megatron.alike",
         ),
         "bert": "vramplan.engines.megatron.bert_model",
+        "deepseek": "vramplan.engines.megatron.latent",
+        **dict.fromkeys(("glm4_moe", "llama4"), "vramplan.engines.megatron.mixtures"),
+        "olmoe": "vramplan.engines.megatron.olmoe",
         "falcon": "vramplan.engines.megatron.beside",
         "gemma2": "vramplan.engines.megatron.bounded",
         "gemma3": "vramplan.engines.megatron.sandwich",

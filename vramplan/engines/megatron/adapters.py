@@ -45,7 +45,8 @@ class ParallelLinearAdapter:
 
     def __init__(self, tape: Tape, name: str, weight: Parameter, recipe: Recipe, adapter: Adapter, form: Form) -> None:
         outputs, inputs = weight.shape
-        devices, dtype, rank = recipe.slice.tensor, DTYPES[adapter.dtype], adapter.rank
+        devices = 1 if form.whole else recipe.slice.tensor
+        dtype, rank = DTYPES[adapter.dtype], adapter.rank
         self.p, self.form, self.devices = adapter.dropout, form, devices
         rows = rank if form.row else rank // devices
         self.linear_in = tape.parameter(f"{name}.linear_in.weight", (rows, inputs), dtype)
@@ -70,10 +71,14 @@ class ParallelLinearAdapter:
 
 
 class Form(NamedTuple):
-    """How devices share a layer: whether its inputs are split, and over how many the sequence is between layers."""
+    """How devices share a layer: whether its inputs are split, and over how many the sequence is between layers.
+
+    `whole`: each has all of it.
+    """
 
     row: bool = False
     gathered: int = 1
+    whole: bool = False
 
 
 class AdaptedMegatron(Adapted):

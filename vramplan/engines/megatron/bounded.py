@@ -7,8 +7,8 @@ Gemma2DotProductAttention, Gemma2OutputLayer).
 
 from __future__ import annotations
 
+from vramplan.engines.megatron.attention import Attention
 from vramplan.engines.megatron.layers import gathered
-from vramplan.engines.megatron.model import Attention
 from vramplan.engines.megatron.sandwich import Sandwich, SandwichBlock
 from vramplan.engines.megatron.tensor_parallel import parallel_linear
 from vramplan.engines.megatron.vocabulary import summed_loss

@@ -194,7 +194,7 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
     if recipe.float8:
         copies = fp8.kept_by(tape.parameters, sharded.of_weights(setup.sharding))
         states += [State("buffers", size, 0) for size in copies]
-    blocks = sum(one.times * one.blocks for one in recipe.segments)
+    blocks = model.with_experts(sum(one.times * one.blocks for one in recipe.segments))
     states += [State("buffers", 0, size, blocks) for size in model.kept_by_samples()]
     states += _kept_by_checkpoints(recipe)
     states.append(State("buffers", 0, model.buffer_bytes()))

@@ -47,12 +47,18 @@ LACKED = (
 
 
 LINEARS = {
-    **dict.fromkeys(("q_proj", "k_proj", "v_proj", "qkv_proj", "c_attn", "query_key_value"), "linear_qkv"),
-    **dict.fromkeys(("o_proj", "dense", "out_proj"), "linear_proj"),
-    **dict.fromkeys(("gate_proj", "up_proj", "gate_up_proj", "fc1", "c_fc", "dense_h_to_4h"), "linear_fc1"),
-    **dict.fromkeys(("down_proj", "fc2", "c_proj", "dense_4h_to_h"), "linear_fc2"),
+    "q_proj": ("linear_qkv", "linear_q_proj", "linear_q_up_proj"),
+    **dict.fromkeys(("k_proj", "v_proj"), ("linear_qkv", "linear_kv_up_proj")),
+    **dict.fromkeys(("qkv_proj", "c_attn", "query_key_value"), ("linear_qkv",)),
+    "q_a_proj": ("linear_q_down_proj",),
+    "q_b_proj": ("linear_q_up_proj",),
+    "kv_a_proj_with_mqa": ("linear_kv_down_proj",),
+    "kv_b_proj": ("linear_kv_up_proj",),
+    **dict.fromkeys(("o_proj", "dense", "out_proj"), ("linear_proj",)),
+    **dict.fromkeys(("gate_proj", "up_proj", "gate_up_proj", "fc1", "c_fc", "dense_h_to_4h"), ("linear_fc1",)),
+    **dict.fromkeys(("down_proj", "fc2", "c_proj", "dense_4h_to_h"), ("linear_fc2",)),
 }
-"""Megatron's names of layers by those of Transformers."""
+"""Megatron's names of layers by those of Transformers; the first that a model has."""
 
 
 class MegatronJob(JobBehaviour):

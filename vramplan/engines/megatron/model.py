@@ -10,26 +10,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.engines.megatron.adapters import asked_for_gradient
-from vramplan.engines.megatron.context_parallel import gathered_attention, ring_attention
+from vramplan.engines.megatron.attention import Attention
 from vramplan.engines.megatron.layers import (
     ColumnParallelLinear,
     Norm,
     Projected,
     RowParallelLinear,
-    apply_rotary,
     gathered,
     norm_of,
     padded_vocabulary,
 )
 from vramplan.engines.megatron.moe import MoELayer, kept_bytes
 from vramplan.engines.megatron.tensor_parallel import (
-    batch_matmul,
     bias_dropout_add,
     bias_gelu,
-    causal_softmax,
-    core_checkpoint,
     has_fused_softmax,
-    masked_scores,
     parallel_linear,
     reduce_scatter,
     scatter,
@@ -40,105 +35,15 @@ from vramplan.replay.models import published
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.modules import LayerNorm, Output, Recipe
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
-from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, dropout, gelu, mul_scalar
 from vramplan.replay.operators.ends import embedding
-from vramplan.replay.operators.indexing import permute, split_with_sizes, unsqueeze
-from vramplan.replay.operators.normalised import softmax
-from vramplan.replay.operators.products import baddbmm
-from vramplan.replay.operators.views import clone, contiguous, expand, transpose, view
+from vramplan.replay.operators.views import contiguous, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Parameter, Tensor
 
 if TYPE_CHECKING:
     from vramplan.engines.megatron.moe import MoELayer
     from vramplan.values.model import ModelShape
-
-
-class Attention:
-    """SelfAttention, with DotProductAttention or a fused core."""
-
-    def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        shape, devices = recipe.shape, recipe.slice.tensor
-        self.recipe = recipe
-        self.heads, self.groups = shape.attention_heads // devices, shape.key_value_heads // devices
-        query, keys = shape.attention_heads * shape.head_size, shape.key_value_heads * shape.head_size
-        hidden = shape.hidden_size
-        self.linear_qkv = ColumnParallelLinear(
-            tape, recipe, "linear_qkv", hidden, query + 2 * keys, bias=shape.qkv_bias
-        )
-        self.linear_proj = RowParallelLinear(tape, recipe, "linear_proj", query, hidden, bias=shape.output_bias)
-        self.q_layernorm = norm_of(tape, recipe, "q_layernorm", shape.head_size) if shape.qk_norm else None
-        self.k_layernorm = norm_of(tape, recipe, "k_layernorm", shape.head_size) if shape.qk_norm else None
-
-    def __call__(self, hidden: Tensor, mask: Tensor | None, angles: Tensor | None, scratch: Tensor | None) -> Projected:
-        size, each = self.recipe.shape.head_size, self.heads // self.groups
-        _mixed = self.linear_qkv(hidden)
-        length, batch, _ = _mixed.shape
-        _mixed = view(_mixed, (length, batch, self.groups, (each + 2) * size))
-        query, key, value = split_with_sizes(_mixed, (each * size, size, size))
-        query = view(query, (length, batch, self.heads, size))
-        if self.q_layernorm is not None and self.k_layernorm is not None:
-            query, key = self.q_layernorm(query), self.k_layernorm(key)
-        _qkv_output = (query, key, value)
-        if angles is not None:
-            query, key = apply_rotary(query, angles), apply_rotary(key, angles)
-        if self.recipe.recomputes_core:
-            context = core_checkpoint(
-                lambda q, k, v, given: self.core(q, k, v, given, scratch), query, key, value, mask=mask
-            )
-        else:
-            context = self.core(query, key, value, mask, scratch)
-        return self.linear_proj(context)
-
-    def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scratch: Tensor | None) -> Tensor:
-        """DotProductAttention.forward; a fused kernel in its place takes the layout as it is."""
-        recipe, size = self.recipe, self.recipe.shape.head_size
-        (length, batch), keys = query.shape[:2], key.shape[0]
-        if recipe.slice.context > 1:
-            return self.over_devices(query, key, value)
-        if recipe.attention != "eager":
-            order = (1, 2, 0, 3)
-            query, key, value = permute(query, order), permute(key, order), permute(value, order)
-            context = scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout)
-            return view(permute(context, (2, 0, 1, 3)), (length, batch, self.heads * size))
-        if self.heads != self.groups:
-            key, value = self.for_each_head(key), self.for_each_head(value)
-        query = view(query, (length, batch * self.heads, size))
-        key = view(key, (keys, batch * self.heads, size))
-        assert scratch is not None
-        scores = baddbmm(scratch, transpose(query, 0, 1), transpose(transpose(key, 0, 1), 1, 2))
-        scores = view(scores, (batch, self.heads, length, keys))
-        probabilities = self.softmax(scores, mask)
-        probabilities = dropout(probabilities, recipe.attention_dropout)
-        value = view(value, (keys, batch * self.heads, size))
-        probabilities = view(probabilities, (batch * self.heads, length, keys))
-        context = batch_matmul(probabilities, transpose(value, 0, 1))
-        context = view(context, (batch, self.heads, length, size))
-        context = contiguous(permute(context, (2, 0, 1, 3)))
-        return view(context, (length, batch, self.heads * size))
-
-    def over_devices(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Transformer Engine's core where sequences are split: it takes contiguous queries, keys and values."""
-        part = self.recipe.slice
-        core = ring_attention if part.ring else gathered_attention
-        context = core(contiguous(query), contiguous(key), contiguous(value), part.context)
-        return view(context, (*context.shape[:2], self.heads * self.recipe.shape.head_size))
-
-    def for_each_head(self, x: Tensor) -> Tensor:
-        """`repeat_interleave` over the heads of each group."""
-        length, batch, groups, size = x.shape
-        each = self.heads // groups
-        wide = expand(unsqueeze(x, 3), (length, batch, groups, each, size))
-        return view(clone(wide), (length, batch, self.heads, size))
-
-    def softmax(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        """FusedScaleMaskSoftmax.forward."""
-        batch, heads, length, keys = scores.shape
-        if has_fused_softmax(heads, keys) and scores.dtype is not FP32:
-            return view(causal_softmax(view(scores, (batch * heads, length, keys))), scores.shape)
-        assert mask is not None
-        return softmax(masked_scores(scores, mask))
 
 
 class MLP:
@@ -223,12 +128,13 @@ class Megatron:
     untraced_adapters = takes_packing = True
     block: type[Block] = Block
     scales_embedding = False
+    equal_blocks = True
 
     def __init_subclass__(cls) -> None:
         """What replay/models asks of a class alone holds for all that are built from this one."""
         for name in OF_ALL:
             if name not in vars(cls):
-                setattr(cls, name, vars(Megatron)[name])
+                setattr(cls, name, next(vars(one)[name] for one in cls.__mro__ if name in vars(one)))
 
     @staticmethod
     def stands_for(shape: ModelShape) -> bool:
@@ -265,7 +171,7 @@ class Megatron:
             return [size * self.tape.batch * self.recipe.weight_dtype.itemsize] * shape.layers
         if shape.positions != "rope":
             return []
-        return [4 * (shape.head_size // 2), 4 * self.recipe.sequence_length * shape.head_size]
+        return [4 * (self.rotary_size // 2), 4 * self.recipe.sequence_length * self.rotary_size]
 
     def kept_by_samples(self) -> list[int]:
         """Bytes of one sample that the dispatchers of experts keep, each once for every block."""
@@ -290,7 +196,7 @@ class Megatron:
         hidden = asked_for_gradient(tape, recipe, hidden)
         angles = None
         if shape.positions == "rope":
-            angles = tape.constant((length, 1, 1, shape.head_size), FP32, False)
+            angles = tape.constant((length, 1, 1, self.rotary_size), FP32, False)
         scratch = self.scratch(length, batch)
         heads = shape.attention_heads // recipe.slice.tensor
         fused = has_fused_softmax(heads, length) and recipe.weight_dtype is not FP32
@@ -300,8 +206,9 @@ class Megatron:
         hidden = run_blocks(
             tape,
             recipe.segments,
-            lambda _: self.block(tape, recipe, held, angles, scratch),
+            lambda number: self.block_of(number, held, angles, scratch),
             state,
+            make_up=None if self.equal_blocks else self.is_dense,
             handed={"mask": mask},
             hands_to_all=True,
         )
@@ -310,6 +217,23 @@ class Megatron:
         state = [norm_of(tape, recipe, "final_layernorm")(hidden)]
         del hidden
         return Output(self.loss(state, labels, counted), None)
+
+    def block_of(self, number: int, mask: Tensor | None, angles: Tensor | None, scratch: Tensor | None) -> Block:
+        """A block of this stage by its number."""
+        return self.block(self.tape, self.recipe, mask, angles, scratch)
+
+    def is_dense(self, number: int) -> bool:
+        """Whether a block of a model with experts has none."""
+        return False
+
+    def with_experts(self, blocks: int) -> int:
+        """Of so many blocks of a stage, those with experts."""
+        return blocks
+
+    @property
+    def rotary_size(self) -> int:
+        """Elements of each head that positions turn."""
+        return self.recipe.shape.head_size
 
     def mask(self) -> Tensor | None:
         """The causal mask that a micro-batch brings; none where sequences are split, as the core knows that it is.

@@ -16,7 +16,8 @@ from vramplan.engines.megatron.expert_capacity import (
     within_capacity,
 )
 from vramplan.engines.megatron.fp8 import fp8_linear
-from vramplan.engines.megatron.tensor_parallel import parallel_linear
+from vramplan.engines.megatron.layers import ColumnParallelLinear, RowParallelLinear
+from vramplan.engines.megatron.tensor_parallel import parallel_linear, swiglu
 from vramplan.engines.megatron.token_dispatcher import (
     all_to_all,
     copied_rows,
@@ -33,6 +34,7 @@ from vramplan.engines.megatron.token_dispatcher import (
     weighted_swiglu,
 )
 from vramplan.replay.models.modules import Recipe
+from vramplan.replay.operators.elementwise import add
 from vramplan.replay.operators.experts import top_k
 from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.views import cat, contiguous, to, transpose, view
@@ -138,6 +140,22 @@ class Expert:
         return out if of_fc2 is None else of_fc2(out, _activated)
 
 
+class SharedExperts:
+    """SharedExpertMLP: what every token passes, split over the tensor-parallel devices like a plain MLP."""
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        inner, hidden = experts_of(recipe).shared_intermediate_size, recipe.shape.hidden_size
+        assert inner is not None
+        self.linear_fc1 = ColumnParallelLinear(tape, recipe, "linear_fc1", hidden, 2 * inner, bias=False)
+        self.linear_fc2 = RowParallelLinear(tape, recipe, "linear_fc2", inner, hidden, bias=False)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        inner = self.linear_fc1(hidden)
+        length, batch, width = inner.shape
+        inner = view(swiglu(view(inner, (length * batch, width)), None), (length, batch, width // 2))
+        return self.linear_fc2(inner)[0]
+
+
 class MoELayer:
     """MoELayer with TopKRouter, MoEAlltoAllTokenDispatcher and SequentialMLP."""
 
@@ -146,6 +164,7 @@ class MoELayer:
         shape = (self.mixture.routed, recipe.shape.hidden_size)
         self.router = tape.parameter("router.weight", shape, recipe.weight_dtype)
         self.experts = [Expert(tape, recipe) for _ in range(self.mixture.routed // recipe.slice.expert)]
+        self.shared = None if self.mixture.shared_intermediate_size is None else SharedExperts(tape, recipe)
         adapters = self.experts[0].adapted(tape, recipe)
         for expert in self.experts:
             expert.adapters = adapters
@@ -155,6 +174,7 @@ class MoELayer:
         tokens = shape[0] * shape[1]
         sent = rows_sent(self.recipe) * shape[1]
         received = rows_of_each(self.recipe) * shape[1] * len(self.experts) // part.tensor
+        _shared = None if self.shared is None else self.shared(hidden)
         rows = view(hidden, (tokens, shape[2]))
         weights, chosen = self.route(rows)
         if part.pads:
@@ -171,7 +191,8 @@ class MoELayer:
         weights = all_to_all(weights, received, part.expert)
         output = self.compute(_dispatched, weights)
         output = all_to_all(output, sent, part.expert)
-        return view(sum_rows(output, indices, tokens), shape), None
+        found = view(sum_rows(output, indices, tokens), shape)
+        return (found if _shared is None else add(found, _shared)), None
 
     def route(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """TopKRouter.forward."""

@@ -6,7 +6,8 @@ core/transformer/moe/experts.py.
 
 from __future__ import annotations
 
-from vramplan.engines.megatron.model import Attention, Block, Megatron
+from vramplan.engines.megatron.attention import Attention
+from vramplan.engines.megatron.model import Block, Megatron
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.recorder import Tape
 

@@ -9,8 +9,9 @@ core/transformer/transformer_layer.py, _forward_attention.
 from __future__ import annotations
 
 from vramplan.engines.megatron.adapters import asked_for_gradient
+from vramplan.engines.megatron.attention import Attention
 from vramplan.engines.megatron.layers import ColumnParallelLinear, Projected, RowParallelLinear, gathered, norm_of
-from vramplan.engines.megatron.model import Attention, Block, Megatron
+from vramplan.engines.megatron.model import Block, Megatron
 from vramplan.engines.megatron.tensor_parallel import bias_dropout_add, core_checkpoint, parallel_linear
 from vramplan.engines.megatron.vocabulary import summed_loss
 from vramplan.replay.models.blocks import run_blocks
@@ -36,6 +37,7 @@ class CrossAttention(Attention):
         shape, devices = recipe.shape, recipe.slice.tensor
         self.recipe = recipe
         self.heads = self.groups = shape.attention_heads // devices
+        self.value_size = shape.head_size
         width, hidden = shape.attention_heads * shape.head_size, shape.hidden_size
         self.linear_q = ColumnParallelLinear(tape, recipe, "linear_q", hidden, width, bias=True)
         self.linear_kv = ColumnParallelLinear(tape, recipe, "linear_kv", hidden, 2 * width, bias=True)

@@ -17,8 +17,8 @@ TORCHAO = "torchao's tensors of 4 bits, as large as those of bitsandbytes"
 
 
 JOINED = {
-    **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),
-    **dict.fromkeys(("gate_proj", "up_proj"), "gate_up_proj"),
+    **dict.fromkeys(("q_proj", "k_proj", "v_proj"), ("qkv_proj",)),
+    **dict.fromkeys(("gate_proj", "up_proj"), ("gate_up_proj",)),
 }
 """Matrices of Transformers' Phi-3, in the place of layers that torchtune keeps apart.
 

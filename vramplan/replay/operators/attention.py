@@ -122,8 +122,8 @@ def _flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     if kept is not None:
         return _again(node, kept)
     tape.work(4 * batch * heads * length * kv_length * width, 0, width)
-    strides = dense_like(q.shape, q.strides)
-    out = tape.new("flash_attention", q.shape, q.dtype, q.batched, strides, node)
+    shape = (*q.shape[:3], v.shape[3])  # Transformer Engine's takes values of another width
+    out = tape.new("flash_attention", shape, q.dtype, q.batched, dense_like(shape, q.strides), node)
     lse = tape.new("flash_attention", (batch, heads, length), FP32, q.batched)
     seed = tape.new("flash_attention", (2,), INT64, False)
     offset = tape.new("flash_attention", (), INT64, False)

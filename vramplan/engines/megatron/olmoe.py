@@ -1,0 +1,5 @@
+"""OLMoE in megatron-core (vramplan/engines/megatron/mixtures.py)."""
+
+from vramplan.engines.megatron.mixtures import WholeNorms
+
+FORWARD = WholeNorms
