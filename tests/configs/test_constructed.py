@@ -274,3 +274,98 @@ def test_the_command_reads_a_function_of_a_file(tmp_path: Path) -> None:
     assert '"llama-3.1-8b"' in ran.out
     ran = run("fit", f"{path}:llama3_8b_split", "--gpu", "h100", "--loss", "standard", "--print", "job.sequence_length")
     assert ran.out.strip() == "8192", ran.err
+
+
+BRIDGE = """
+    import torch
+    from megatron.bridge import AutoBridge
+    from megatron.bridge.recipes.common import _peft_common, _pretrain_common, _sft_common
+    from megatron.bridge.training.config import ConfigContainer
+
+    PATH = "meta-llama/Meta-Llama-3-8B"
+    raise SystemExit("a reader must not run this")
+
+    def llama3_8b_pretrain_16gpu_h100_bf16_config() -> ConfigContainer:
+        cfg = _pretrain_common()
+        cfg.model = AutoBridge.from_hf_pretrained(PATH).get_model_config()
+        cfg.dataset.seq_length = 8192
+        cfg.model.tensor_model_parallel_size = 2
+        cfg.model.sequence_parallel = True
+        cfg.model.recompute_granularity = "selective"
+        cfg.model.recompute_modules = ["core_attn", "mlp"]
+        cfg.train.global_batch_size = 512
+        cfg.train.micro_batch_size = 1
+        cfg.mixed_precision = "bf16_with_fp8_current_scaling_mixed"
+        cfg.ddp.use_distributed_optimizer = True
+        cfg.env_vars = {"A": "1"}
+        return cfg
+
+    def llama3_8b_peft_config(peft_scheme: str = "lora") -> ConfigContainer:
+        cfg = _peft_common()
+        cfg.model = AutoBridge.from_hf_pretrained(PATH).to_megatron_provider(load_weights=False)
+        if isinstance(peft_scheme, str) and peft_scheme.lower() in ["lora", "dora"]:
+            cfg.peft = default_peft_config(peft_scheme, dim=8)
+        opt_cfg, scheduler_cfg = distributed_fused_adam_with_cosine_annealing(clip_grad=0.5)
+        cfg.optimizer = opt_cfg
+        return cfg
+
+    def gpt_sft_config() -> ConfigContainer:
+        cfg = _sft_common()
+        cfg.model = GPTModelProvider(num_layers=12, hidden_size=768, num_attention_heads=12, vocab_size=50304)
+        cfg.ddp.use_megatron_fsdp = True
+        cfg.ddp.data_parallel_sharding_strategy = "optim_grads_params"
+        cfg.ddp.unheard_of = 1
+        return cfg
+"""
+
+
+def test_recipes_of_megatron_bridge_are_followed() -> None:
+    found = meant(BRIDGE, "llama3.py")
+    assert (found.program, found.release) == ("megatron-bridge", "0.7.0")
+    holds(
+        job(BRIDGE, "llama3.py"),
+        runtime="megatron",
+        model="llama-3-8b",
+        sequence_length=8192,
+        micro_batch_size=1,
+        gradient_accumulation_steps=64,
+        precision="fp8",
+        optimizer="adam",
+        max_gradient_norm=1.0,
+        activation_checkpointing="selective",
+        parallel__tensor=2,
+        parallel__data=8,
+        parallel__sequence_parallel=True,
+        parallel__sharding="distributed-optimizer",
+    )
+    assert "mlp" in found.unmodelled["model.recompute_modules"]
+    adapted = job(BRIDGE, "llama3.py:llama3_8b_peft_config")
+    holds(adapted, sequence_length=2048, micro_batch_size=1, packing=True, attention="flash", precision="mixed-bf16")
+    holds(adapted, adapter__kind="lora", adapter__rank=8, adapter__alpha=32, max_gradient_norm=0.5)
+    assert "parallel.data" in meant(BRIDGE, "llama3.py:llama3_8b_peft_config").open
+    own = job(BRIDGE, "llama3.py:gpt_sft_config")
+    holds(own, parallel__sharding="fsdp", packing=True)
+    assert own["model"]["layers"] == 12
+
+
+def test_a_recipe_of_megatron_bridge_is_answered(tmp_path: Path) -> None:
+    path = tmp_path / "llama3.py"
+    path.write_text(dedent(BRIDGE))
+    ran = run("fit", f"{path}:llama3_8b_peft_config", "--gpu", "h100", "--gpus", "8", "--print", "verdict")
+    assert ran.code in (0, 3), ran.err
+
+
+def test_the_graph_trainers_copies_are_those_of_their_models() -> None:
+    text = f"""{REGISTRY}
+    def graph_trainer_llama3_8b() -> GraphTrainer.Config:
+        config = to_graph_trainer_config(llama3_8b_split(), model_registry)
+        config.model_spec = replace(config.model_spec, pipelining_fn=own)
+        config.training = replace(config.training, steps=2)
+        return config
+    """
+    holds(
+        job(text, "config_registry.py:graph_trainer_llama3_8b"),
+        model="llama-3.1-8b",
+        sequence_length=8192,
+        activation_checkpointing="selective-op",
+    )

@@ -204,3 +204,23 @@ def test_what_only_the_caller_gives_is_answered_by_an_option(tmp_path: Path) -> 
     assert "leaves global_batch_size open, --global-batch-size is $4" in asked.err
     assert run(*words, "--grad-accum", "3").code == 0
     assert run(*words, "--global-batch", "8").code == 0
+
+
+def test_sizes_that_only_the_caller_knows_are_one_question() -> None:
+    """A model answers them all; the split and the batch are asked for by their own options."""
+    text = """
+        torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers ${NUM_LAYERS} --hidden-size ${HIDDEN} \\
+            --ffn-hidden-size ${INNER} --num-attention-heads ${HEADS} --seq-length 2048 --micro-batch-size 1 \\
+            --global-batch-size 8 --tensor-model-parallel-size $1 --swiglu --normalization RMSNorm --bf16 \\
+            --optimizer-cpu-offload --optimizer-offload-fraction $2
+    """
+    found = meant(text, "run.sh")
+    assert set(found.open) == {"model", "parallel.tensor"}
+    assert "model" not in found.job
+
+
+@pytest.mark.parametrize("program", ["evaluate_huggingface_llama.py", "preprocess_data.py", "merge_mp_partitions.py"])
+def test_programs_beside_training_are_refused(program: str) -> None:
+    text = f"python {program} --num-layers 2 --hidden-size 64 --num-attention-heads 2 --tensor-model-parallel-size 1"
+    with pytest.raises(InputError, match="trains nothing"):
+        meant(text, "run.sh")

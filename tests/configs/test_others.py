@@ -487,3 +487,39 @@ def test_llm_foundry_trains_dbrx_with_mixtrals_blocks(tmp_path: Path) -> None:
     answer = json.loads(ran.out)
     assert any("dbrx is not modelled" in warning for warning in answer["warnings"]), ran.err
     assert answer["parameters"]["total"] - answer["parameters"]["trainable"] == 131_596_523_520
+
+
+def test_nemos_launcher_composes_and_computes() -> None:
+    text = """
+        trainer: {num_nodes: 1, devices: 8, precision: bf16, gradient_clip_val: 1.0, max_steps: 10}
+        model:
+          mcore_gpt: true
+          micro_batch_size: 1
+          global_batch_size: 8
+          tensor_model_parallel_size: 8
+          encoder_seq_length: ${training.model.data.train_ds.max_seq_length}
+          max_position_embeddings: ${.encoder_seq_length}
+          num_layers: 44
+          hidden_size: 6144
+          ffn_hidden_size: ${multiply:4, ${training.model.hidden_size}}
+          num_attention_heads: 48
+          megatron_amp_O2: true
+          optim: {name: distributed_fused_adam}
+          tokenizer: {type: GPT2BPETokenizer}
+          data: {train_ds: {max_seq_length: 2048}}
+    """
+    found = job(text, "20b.yaml")
+    assert found["sequence_length"] == 2048
+    assert found["model"]["intermediate_size"] == 4 * 6144
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ("inference: {greedy: true}", "trains nothing"),
+        ("model: {tensor_model_parallel_size: 1, unet_config: {in_channels: 4}}", "images alone"),
+    ],
+)
+def test_files_of_nemo_that_train_no_text_are_refused(more: str, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        meant(f"trainer: {{num_nodes: 1, devices: 1}}\nexp_manager: {{exp_dir: out}}\n{more}\n", "conf.yaml")

@@ -259,6 +259,9 @@ class Module:
                 made.fields[keyword.arg] = (self._value(keyword.value, names, depth), keyword.value.lineno)
         if name.rpartition(".")[2] in ("cast", "deepcopy") and made.positional:
             return made.positional[-1]
+        if name in ("replace", "dataclasses.replace") and made.positional and isinstance(made.positional[0], Made):
+            whole = made.positional[0]
+            return replace(whole, fields={**whole.fields, **made.fields})
         if depth < DEPTH and name not in self.kept:
             if name in self.functions:
                 return self._called(self.functions[name], made, {}, depth + 1)

@@ -154,7 +154,8 @@ def named_in(file: str) -> tuple[str, str | None]:
 def _imported(file: str) -> Beside:
     """What finds a module that a Python file imports: by the part of its dotted name below a folder above the file.
 
-    One whose name has no folder above the file is looked for beside it.
+    The farthest counts, as packages within it may have the same names. A module whose name has none of these folders is
+    looked for beside the file.
     """
     folder = os.path.dirname(os.path.abspath(file))
     above = [folder]
@@ -163,7 +164,9 @@ def _imported(file: str) -> Beside:
 
     def text_of(module: str) -> tuple[str, str] | None:
         parts = module.split(".")
-        places = [(one, parts.index(os.path.basename(one)) + 1) for one in above if os.path.basename(one) in parts]
+        places = [
+            (one, parts.index(os.path.basename(one)) + 1) for one in reversed(above) if os.path.basename(one) in parts
+        ]
         for place, at in places or [(folder, len(parts) - 1)]:
             path = os.path.join(place, *parts[at:]) + ".py"
             try:

@@ -116,9 +116,7 @@ def _trains_text(sheet: Sheet) -> bool:
     for key in IMAGES:
         found = next((one for one in sheet.written if one == key or one.startswith(f"{key}.")), None)
         if found is not None:
-            sheet.refuse(
-                found, "the model is not one of language: a job has no word for it", "give one that trains text"
-            )
+            sheet.refuse(found, "a job has no word for a model of images alone", "give the file of one of texts")
             return False
     trains = any(key.startswith("model.optim.") or key == "trainer.max_steps" for key in sheet.written)
     tests = next((key for key in sheet.written if key.startswith(("inference.", "model.data.test_ds."))), None)

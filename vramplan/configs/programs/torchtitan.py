@@ -46,8 +46,22 @@ def recognise(keys: Mapping[str, Any]) -> int:
     return sum(name in keys for name in own)
 
 
+OTHERS = {
+    **dict.fromkeys(
+        ("rollouter", "async_loop", "generator"), "it samples answers beside training, which is not modelled"
+    ),
+    "encoder": "a job has no word for a model of images alone",
+}
+"""Parts of configurations of torchtitan/experiments/rl and models/flux."""
+
+
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of a torchtitan file."""
+    for key, why in OTHERS.items():
+        found = next((one for one in sheet.written if one.startswith(f"{key}.")), None)
+        if found is not None:
+            sheet.refuse(found, why, "give a configuration that trains on texts")
+            return
     meaning.say("runtime", "torchtitan", "model.name")
     stages = _degree(sheet, "pipeline_parallel_degree")
     _model(sheet, meaning)
@@ -157,8 +171,14 @@ def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
 
 def _compile(sheet: Sheet, meaning: Meaning) -> None:
     parts = sheet.texts("compile.components") or []
-    if (sheet.flag("compile.enable") and "model" in parts) or sheet.flag("training.compile"):
-        meaning.say("compile", True, "compile.enable", "compile.components")
+    if not (sheet.flag("compile.enable") and "model" in parts) and not sheet.flag("training.compile"):
+        return
+    checkpoints = meaning.job.get("activation_checkpointing")
+    selects = checkpoints is not None and checkpoints.value == "selective-op"
+    if selects and sheet.text("model.name") != "llama3":
+        meaning.lack("compile.enable", "what selective checkpoints keep is counted as it is without the compiler")
+        return
+    meaning.say("compile", True, "compile.enable", "compile.components")
 
 
 def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:

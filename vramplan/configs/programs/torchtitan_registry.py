@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,8 @@ DEFAULTS: dict[str, Any] = {
 }
 """What is another default than that of the TOML files, by torchtitan/config/configs.py and trainer.py."""
 
+GRAPHS = "to_graph_trainer_config"
+
 GONE = (
     "training.local_batch_size",
     "training.global_batch_size",
@@ -92,8 +95,10 @@ def from_python(
     """
     if not any(word in text for word in ("Trainer.Config", "TrainerConfig", "model_registry(")):
         return None
-    module = constructed.Module(text, file, beside, kept=("model_registry", "default_adamw", "_dist_muon_optimizer"))
+    kept = ("model_registry", "default_adamw", "_dist_muon_optimizer", GRAPHS)
+    module = constructed.Module(text, file, beside, kept=kept)
     name, made, others = constructed.chosen(module, wanted, lambda name: "debug" not in name)
+    made = _of_graphs(made)
     found = constructed.settings(made, file)
     model = next((model for model in MODELS if model in name or model.replace("_", "") in name), None)
     source = re.search(r"from \.model import (\w+?)Model\b", text)
@@ -105,6 +110,22 @@ def from_python(
     found["model.name"] = Written(model or name, file, made.line)
     found |= _groups(made, file)
     return found, constructed.note_on(file, name, others)
+
+
+def _of_graphs(made: constructed.Made) -> constructed.Made:
+    """The configuration that one of the graph trainer copies, with what is changed of the copy.
+
+    Source: torchtitan/experiments/graph_trainer/configs.py, to_graph_trainer_config: checkpoints are selective.
+    """
+    copied = made.positional[0] if made.name == GRAPHS and made.positional else None
+    if not isinstance(copied, constructed.Made):
+        return made
+    changed = {name: one for name, one in made.fields.items() if getattr(one[0], "name", None) != "replace"}
+    fields = {**copied.fields, **changed}
+    if fields.get("activation_checkpoint", (None, 0))[0] is not None:
+        selective = constructed.Made("SelectiveAC.Config", made.line)
+        fields["activation_checkpoint"] = (selective, made.line)
+    return replace(copied, fields=fields)
 
 
 def _groups(made: constructed.Made, file: str) -> dict[str, Written]:
