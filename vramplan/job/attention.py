@@ -194,6 +194,8 @@ def _flash_obstacle(model: ModelShape | None, gpu: Gpu | None, precision: str, *
     if head > LARGEST_FLASH_HEAD:
         return f"its heads have at most {LARGEST_FLASH_HEAD} elements, not {head}"
     latent = None if model is None else model.latent_attention
-    if not package and model is not None and latent is not None and latent.value_size != model.head_size:
+    if package or model is None or latent is None or has_own_core(model.family):
+        return None  # a program's own core asks Transformer Engine, whose kernels take values of another width
+    if latent.value_size != model.head_size:
         return f"its queries, keys and values are equally long, not {model.head_size} and {latent.value_size} elements"
     return None

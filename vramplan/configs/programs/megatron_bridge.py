@@ -112,8 +112,8 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     if sheet.flag("dataset.enable_offline_packing") or sheet.flag("dataset.enable_in_batch_packing"):
         meaning.say("packing", True, "dataset.enable_offline_packing")
         meaning.say("attention", "flash", "dataset.enable_offline_packing")  # it takes lengths of sequences alone
-    if sheet.text("model.cuda_graph_impl") in (None, "none"):
-        sheet.taken.update(key for key in sheet.written if key.startswith("model.cuda_graph_"))
+    if sheet.text("model.cuda_graph_impl") not in (None, "none"):
+        meaning.lack("model.cuda_graph_impl", "CUDA graphs, with buffers of their own")
     _adapter(sheet, meaning)
 
 

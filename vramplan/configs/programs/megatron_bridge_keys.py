@@ -57,7 +57,10 @@ UNDERSTOOD = names(
     peft.alpha peft.dropout peft.target_modules model.tensor_model_parallel_size model.pipeline_model_parallel_size
     model.virtual_pipeline_model_parallel_size model.context_parallel_size model.expert_model_parallel_size
     model.sequence_parallel model.seq_length model.recompute_granularity model.recompute_method
-    model.recompute_num_layers model.recompute_modules model.cuda_graph_impl
+    model.recompute_num_layers model.recompute_modules model.cuda_graph_impl model.num_layers model.hidden_size
+    model.num_attention_heads model.ffn_hidden_size model.num_query_groups model.kv_channels model.num_moe_experts
+    model.moe_router_topk model.vocab_size model.gated_linear_unit model.share_embeddings_and_output_weights
+    model.hybrid_layer_pattern model.hybrid_override_pattern model.0
     """
 ) - {"model.*"}
 WITHOUT_EFFECT = names(
@@ -82,13 +85,12 @@ WITHOUT_EFFECT = names(
     model.freeze_vision_model model.freeze_language_model model.freeze_vision_projection model.freeze_sound_*
     model.pipeline_model_parallel_layout model.account_for_* model.num_layers_in_*_pipeline_stage
     model.num_layers_in_first_pipeline_stage model.num_layers_in_last_pipeline_stage model.quant_recipe
-    model.vocab_size model.deallocate_pipeline_outputs optimizer.log_* train.manual_gc*
+    model.cuda_graph_* model.deallocate_pipeline_outputs optimizer.log_* train.manual_gc*
     """
 )
 UNMODELLED = {
     "model.*": "a model that differs from its usual sizes, or kernels of its own",
     "model.moe_*": "how tokens reach the experts",
-    "model.cuda_graph_*": "CUDA graphs, with buffers of their own",
     "model.offload_modules": "activations on the host",
     "model.fine_grained_activation_offloading": "activations on the host",
     "model.cpu_offloading*": "activations or weights on the host",

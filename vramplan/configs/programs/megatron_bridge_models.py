@@ -15,6 +15,9 @@ from vramplan.configs.sheet import Meaning, Sheet
 PROVIDERS = {"OlMoEModelProvider": "olmoe-1b-7b"}
 """Classes with the sizes of one model."""
 
+FAMILIES = {"Gemma3": "gemma3", "Gemma2": "gemma2", "Gemma": "gemma", "Llama": "llama", "Mistral": "llama"}
+"""What stands at the beginning of a class that is given sizes, and whose blocks it has."""
+
 SIZES = {
     "layers": "model.num_layers",
     "hidden_size": "model.hidden_size",
@@ -46,6 +49,8 @@ def model_of(sheet: Sheet, meaning: Meaning) -> None:
 
 def _own(sheet: Sheet, meaning: Meaning) -> None:
     """A model by its sizes; without a gate it is GPT's."""
+    provider = (sheet.text(f"model.{CLASS}") or "").rpartition(".")[2]
+    family = next((family for name, family in FAMILIES.items() if provider.startswith(name)), None)
     gated = bool(sheet.flag("model.gated_linear_unit"))
     experts = sheet.count("model.num_moe_experts") or 0
     kind = MIXTRAL if experts > 1 else LLAMA if gated else GPT
@@ -54,8 +59,8 @@ def _own(sheet: Sheet, meaning: Meaning) -> None:
     vocabulary = sheet.count("model.vocab_size") or sheet.count("tokenizer.vocab_size")
     sizes["max_positions"] = sheet.count("dataset.seq_length") or sheet.count("model.seq_length")
     of = ("model.num_layers", "model.hidden_size", "model.num_attention_heads")
-    if kind.is_in_catalogue:
-        known = sheet.shape_named({"family": kind.family, **sizes, "vocabulary_size": vocabulary})
+    if kind.is_in_catalogue or family is not None:
+        known = sheet.shape_named({"family": family or kind.family, **sizes, "vocabulary_size": vocabulary})
         if known:
             meaning.say("model", known, *of)
             return

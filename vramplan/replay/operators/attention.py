@@ -54,9 +54,9 @@ def scaled_dot_product(
     if mask is not None:
         return masked_attention(q, k, v, mask, dropout_p)
     del dropout_p  # fused kernels redraw the dropout in backward from a seed: it costs no memory
-    head = q.shape[3]
+    head = v.shape[3]
     if backend == "flash":
-        missing = -head % FLASH_HEAD_MULTIPLE
+        missing = -q.shape[3] % FLASH_HEAD_MULTIPLE
         if missing:
             q, k, v = pad_last(q, missing), pad_last(k, missing), pad_last(v, missing)
         out = _flash(q, k, v)
