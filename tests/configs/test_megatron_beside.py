@@ -115,3 +115,16 @@ def test_the_width_of_experts() -> None:
         "--max-position-embeddings 128 --micro-batch-size 1"
     )
     assert job(text, "run.sh")["model"]["intermediate_size"] == 256
+
+
+def test_bigsciences_scripts_train_bloom_and_share_its_states() -> None:
+    """BF16_Optimizer of DeepSpeed's pipeline engine shares fp32 states at stage 0; the ends count as blocks."""
+    text = (
+        "deepspeed --num_gpus 8 pretrain_gpt.py --num-layers 24 --hidden-size 2048 --num-attention-heads 16 --bf16 "
+        "--seq-length 2048 --micro-batch-size 1 --global-batch-size 64 --pipeline-model-parallel-size 2 --deepspeed "
+        "--zero-stage 0 --position-embedding-type alibi --embed-layernorm --pad-vocab-size-to 250880 "
+        "--pp-partition-method 'type:transformer|embedding' --abort-on-unmet-fused-kernel-constraints\n"
+    )
+    found = job(text, "run.sh")
+    holds(found, model="bloom-1b7", parallel__sharding="zero1", parallel__pipeline_split="embedding-and-head")
+    holds(job(text.replace("--bf16", "--fp16"), "run.sh"), parallel__sharding="ddp")

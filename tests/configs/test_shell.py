@@ -93,3 +93,16 @@ def test_any_text_is_read_to_its_end(text: str) -> None:
 )
 def test_arithmetic_is_of_numbers_alone(text: str, value: int | None) -> None:
     assert shell.arithmetic(text) == value
+
+
+def test_the_shell_that_srun_starts_knows_exported_variables() -> None:
+    text = """
+        export LAUNCHER="python -u -m torch.distributed.launch --nproc_per_node 4 --nnodes 2"
+        export CMD="`pwd`/pretrain_gpt.py --num-layers 2 --fp16"
+        srun --jobid $SLURM_JOBID bash -c '$LAUNCHER --node_rank $SLURM_PROCID $CMD' 2>&1 | tee out.log
+    """
+    script = shell.read(text)
+    assert script.program is not None
+    assert script.program.text.endswith("pretrain_gpt.py")
+    assert [word.text for word in script.arguments] == ["--num-layers", "2", "--fp16"]
+    assert "--nproc_per_node" in [word.text for word in script.launcher]

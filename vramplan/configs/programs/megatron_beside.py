@@ -17,6 +17,7 @@ UNDERSTOOD = names(
     deepspeed zero_stage ds_sequence_parallel_size num_key_value_heads cpu_optimizer no_pipeline_parallel
     use_flash_attn_v1 use_flash_attn_v2 use_flash_attn_triton use_flash_attn_builder moe_expert_parallel_size topk
     patch_tokenizer_type extra_vocab_size intermediate_size
+    pp_partition_method pad_vocab_size_to
     language_model_type vision_model_type enable_gpt_oss launcher.num_gpus launcher.num_nodes total_seq_length
     """
 )
@@ -44,6 +45,11 @@ WITHOUT_EFFECT = names(
     strict_fsdp_dtensor_load throughput_window_size validation_set_names wd_incr_steps wsd_decay_steps
     use_mp_args_from_checkpoint_args use_tokenizer_model_from_checkpoint_args dump_param_to_param_group_map
     object_storage_cache_path run_workload_inspector_server create_all_gather_group
+    train_weighted_split_paths* valid_weighted_split_paths* test_weighted_split_paths* kill_switch_path
+    abort_on_unmet_fused_kernel_constraints norm_target_loss valid_num_workers structured_logs structured_logs_dir
+    trigger_path codecarbon_dir skip_train_iteration_range query_in_block_prob titles_data_path reset_progress
+    answer_loss_only ft_neighbours train_with_neg train_hard_neg faiss_use_gpu sync_tp_duplicated_parameters
+    loss_on_targets_only bert_embedder_type output_bert_embeddings no_train
     dataset train_mode max_padding_length mrope_section rotary_scale_factor use_llama2_rotary_position_embeddings
     use_mistral_rotary_position_embeddings generation_length logging_dir image_folder version
     """
@@ -112,6 +118,10 @@ UNMODELLED = {
     **dict.fromkeys(("n_head_kv", "attention_head_type"), "heads that share keys and values"),
     **dict.fromkeys(("disable_bias_linear_fc", "disable_bias_attn_fc"), "which layers have biases"),
     "geglu": "the activation",
+    "embed_layernorm": "a norm behind the embedding",
+    "bitfit": "which weights are frozen",
+    "use_bnb_optimizer": "states of the optimizer in 8 bits",
+    "retriever_seq_length": "texts of the retriever",
     **dict.fromkeys(("source_seq_len", "target_seq_len"), "lengths of two parts of a sequence"),
     "enable_variable_seq_lengths": "rows of different lengths",
 }
@@ -139,6 +149,10 @@ def sharding(sheet: Sheet, meaning: Meaning) -> bool:
         sheet.flag("cpu_optimizer")
         return False
     stage = sheet.count("zero_stage", 1) or 0
+    pipelined = not sheet.flag("no_pipeline_parallel")  # of whose engine gradients are summed in fp32
+    if stage == 0 and sheet.flag("bf16") and pipelined:
+        stage = 1
+        meaning.note("zero_stage 0 in bf16 is DeepSpeed's BF16_Optimizer, which shares its fp32 states as stage 1 does")
     meaning.say("parallel.sharding", f"zero{stage}" if stage else "ddp", "zero_stage")
     if sheet.flag("cpu_optimizer"):
         meaning.say("offload", ["gradients", "optimizer"] if stage else ["optimizer"], "cpu_optimizer")

@@ -118,6 +118,11 @@ def _trains_text(sheet: Sheet) -> bool:
         if found is not None:
             sheet.refuse(found, "a job has no word for a model of images alone", "give the file of one of texts")
             return False
+    for key in ("trainer.ppo", "trainer.reinforce", "trainer.rs", "trainer.spin"):
+        found = next((one for one in sheet.written if one.startswith(f"{key}.")), None)
+        if found is not None:
+            sheet.refuse(found, "it samples answers beside training, which is not modelled", "give an SFT file")
+            return False
     trains = any(key.startswith("model.optim.") or key == "trainer.max_steps" for key in sheet.written)
     tests = next((key for key in sheet.written if key.startswith(("inference.", "model.data.test_ds."))), None)
     if tests is not None and not trains:
@@ -198,6 +203,8 @@ def _numbers(sheet: Sheet, meaning: Meaning) -> None:
     norm = norm or sheet.number("trainer.sft.gradient_clip_val") or sheet.number("trainer.rm.gradient_clip_val")
     if any(key == "model.dpo" or key.startswith("model.dpo.") for key in sheet.written):
         meaning.say("loss", "dpo", "model.dpo")
+    if any(key.startswith("model.kto.") for key in sheet.written):
+        meaning.say("loss", "kto", "model.kto")
     if (sheet.count("model.num_moe_experts") or 1) > 1 and sheet.number("model.moe_expert_capacity_factor"):
         factor = sheet.number("model.moe_expert_capacity_factor")
         meaning.say("expert_capacity_factor", factor, "model.moe_expert_capacity_factor")

@@ -21,7 +21,8 @@ UNDERSTOOD = names(
     model.peft.lora_tuning.adapter_dim model.peft.lora_tuning.alpha model.peft.lora_tuning.adapter_dropout
     model.data.train_ds.max_seq_length model.data.seq_length model.rampup_batch_size
     model.data.train_ds.packed_sequence model.moe_expert_capacity_factor model.moe_pad_expert_input_to_capacity
-    trainer.sft.gradient_clip_val trainer.rm.gradient_clip_val model.model_parallel_size model.dpo model.dpo.*
+    trainer.sft.gradient_clip_val trainer.rm.gradient_clip_val model.model_parallel_size
+    model.dpo model.dpo.* model.kto model.kto.*
     """
 )
 WITHOUT_EFFECT = names(
@@ -54,7 +55,8 @@ WITHOUT_EFFECT = names(
     model.share_decoder_tokens_head_embeddings model.megatron_legacy model.add_pooler model.add_lm_head
     model.nemo_path model.pretrained_checkpoint.* model.pretrained_model_path model.restore_path model.head_scale
     model.attention_type model.pp_* model.gc_interval model.deterministic_mode model.overwrite_base_config.*
-    trainer.sft.* trainer.rm.* trainer.dpo.* precision pretrained_checkpoint.* model.output_sequence
+    trainer.sft.* trainer.rm.* trainer.dpo.* trainer.kto.*
+    trainer.knowledge_distillation.* precision pretrained_checkpoint.* model.output_sequence
     model.use_avg_pool model.force_head_dtype model.reward_model_type model.regression.* model.moe_drop_* model.data
     model.wgrad_deferral_limit model.virtual_prompt_style model.language_model_path model.existing_tasks
     model.new_tasks model.task_templates.* model.task_templates env_vars.* model.tokenizer
@@ -115,6 +117,7 @@ UNMODELLED = {
     "model.fp8_wgrad": "whether gradients of weights are products in fp8",
     "model.fp8_params": "weights are kept in fp8",
     "model.tp_only_amax_red*": "how numbers are scaled",
+    "model.knowledge_distillation.*": "distillation: a teacher beside the trained model",
     "model.mm_cfg.*": "the encoder of images, its weights and the layers behind it",
     "model.optim.ddp_bucket_size": "buckets of the distributed optimizer",
     "model.ddp_overlap": "gradients are reduced during backward",

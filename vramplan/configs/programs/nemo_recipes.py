@@ -322,12 +322,13 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
     nodes, of_node = sheet.count("trainer.num_nodes"), sheet.count("trainer.devices")
     world = sheet.devices or (nodes or 1) * (of_node or 0)
     data = world // each if world and world % each == 0 else 0
-    if data:
+    if data and data * degrees["parallel.context"] % degrees["parallel.expert"] == 0:
         meaning.say("parallel.data", data, "trainer.devices", "trainer.num_nodes")
     else:
-        meaning.ask("parallel.data", f"the recipe starts {world or 'all'} GPUs, and groups of {each} (--gpus N)")
+        least = each * max(1, degrees["parallel.expert"] // degrees["parallel.context"])
+        meaning.ask("parallel.data", f"the recipe starts {world or 'all'} GPUs, and groups of {least} (--gpus N)")
         if world:
-            meaning.note(f"trainer.devices x trainer.num_nodes is {world}, and {each} GPUs are needed")
+            meaning.note(f"trainer.devices x trainer.num_nodes is {world}, and {least} GPUs are needed")
         data = max(1, degrees["parallel.expert"] // degrees["parallel.context"])  # the fewest that experts need
     micro, total = sheet.count("data.micro_batch_size"), sheet.count("data.global_batch_size")
     if micro:

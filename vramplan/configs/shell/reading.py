@@ -290,7 +290,7 @@ class _Reader(Expansion):
         arguments = [argument for word in words for argument in self.expand(word)]
         if not arguments:
             return
-        if self.another(arguments):
+        if self.another(arguments) or self.shell_of(arguments):
             return
         first = arguments[0].text.rsplit("/", 1)[-1]
         if first in ("bash", "sh", "eval", "nohup", "run_cmd", "exec"):
@@ -310,6 +310,22 @@ class _Reader(Expansion):
             self.script.launcher = arguments[:at]
             self.script.program = arguments[at]
             self.script.arguments = arguments[at + 1 :]
+
+    def shell_of(self, arguments: list[Argument]) -> bool:
+        """`srun ... bash -c '$LAUNCHER $CMD'`: what that shell runs, which knows the variables that are exported."""
+        for place in range(len(arguments) - 2):
+            shell, flag, text = (item.text for item in arguments[place : place + 3])
+            if shell.rsplit("/", 1)[-1] in ("bash", "sh") and re.fullmatch(r"-\w*c", flag) and "$" in text:
+                break
+        else:
+            return False
+        if self.depth >= 5:
+            return False
+        self.depth += 1
+        line = arguments[place + 2].line
+        self.run_all([[_placed(word, line) for word in words] for words in statements_of(text)])
+        self.depth -= 1
+        return True
 
     def another(self, arguments: list[Argument]) -> bool:
         """`bash run.sh a b`: run the script of that name with these arguments, where it reads them by their place."""

@@ -75,6 +75,9 @@ def data_parallel(asked: Asked) -> int:
     if asked.sheet.flag("sequence_parallel") and tensor > 1:
         meaning.say("parallel.sequence_parallel", True, "sequence_parallel")
     schedule_of(asked, stages)
+    parts = asked.sheet.text("pp_partition_method")
+    if stages > 1 and parts is not None and "embedding" in parts:
+        meaning.say("parallel.pipeline_split", "embedding-and-head", "pp_partition_method")
     each, world = tensor * stages * context, world_of(asked)
     if world is not None and world % each == 0 and world // each >= 1:
         data = world // each

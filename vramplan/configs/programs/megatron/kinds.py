@@ -72,6 +72,8 @@ LLAMA = Kind("llama", is_gated=True, says_tied=True, norms_heads=True, biases_qu
 MIXTRAL = Kind("mixtral", is_gated=True, has_experts=True, other_experts=("deepseek", "qwen_moe"), says_tied=True)
 GPT_OSS = Kind("gpt_oss", has_experts=True, says_tied=True)
 STARCODER = Kind("starcoder2", says_tied=True, says_biases=True)
+BLOOM = Kind("bloom", usual_vocabulary_size=250880)
+"""Megatron-DeepSpeed's GPT with ALiBi, which BigScience trained."""
 
 GEMMA, GEMMA_2, CHATGLM, FALCON = (Kind(family, says_tied=True) for family in ("gemma", "gemma2", "chatglm", "falcon"))
 """Of NeMo's files alone, which describe models of the catalogue."""

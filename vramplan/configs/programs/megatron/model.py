@@ -11,7 +11,7 @@ from typing import Any
 from vramplan.configs import shell
 from vramplan.configs.programs import megatron_beside as beside
 from vramplan.configs.programs.megatron.asked import Asked
-from vramplan.configs.programs.megatron.kinds import BERT, GPT, GPT_OSS, LLAMA, MIXTRAL, STARCODER, T5, Kind
+from vramplan.configs.programs.megatron.kinds import BERT, BLOOM, GPT, GPT_OSS, LLAMA, MIXTRAL, STARCODER, T5, Kind
 
 VOCABULARIES = {
     "GPT2BPETokenizer": 50257,
@@ -42,6 +42,8 @@ def kind_of(asked: Asked, program: str) -> Kind:
     if not sheet.flag("swiglu") and rotary and sheet.flag("group_query_attention"):
         sheet.flag("squared_relu")
         return STARCODER
+    if not gated and sheet.text("position_embedding_type") == "alibi":
+        return BLOOM
     return LLAMA if gated else GPT
 
 
@@ -138,7 +140,7 @@ def model_of(asked: Asked, kind: Kind) -> None:
 def vocabulary_of(asked: Asked, kind: Kind) -> int | None:
     """How many tokens there are, None where only the tokenizer knows."""
     sheet = asked.sheet
-    given = asked.count("vocab_size") or asked.count("padded_vocab_size")
+    given = asked.count("vocab_size") or asked.count("padded_vocab_size") or asked.count("pad_vocab_size_to")
     tokens = sheet.text("tokenizer_type")
     file = sheet.text("vocab_file") or ""
     tokenizer = sheet.text("tokenizer_model") or ""
