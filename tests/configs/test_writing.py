@@ -379,3 +379,20 @@ def test_experts_in_few_bits_are_written_for_axolotl() -> None:
     words += ("--precision", "amp-bf16", "--weight-dtype", "bf16", "--alpha", "16", "--targets", "q_proj,v_proj")
     ran = run("fit", *words, "--gpu", "h100", "--emit", "axolotl")
     assert "quantize_moe_experts: true" in ran.out, ran.err
+
+
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [
+        ("deepseek-v2-lite", ("--multi-latent-attention", "--kv-lora-rank 512", "--moe-layer-freq '([0]*1+[1]*26)'")),
+        ("qwen3-30b-a3b", ("--qk-layernorm", "--moe-ffn-hidden-size 768", "--num-query-groups 4")),
+        ("qwen2.5-1.5b", ("--add-qkv-bias",)),
+    ],
+)
+def test_megatrons_arguments_say_what_sets_a_model_apart(model: str, more: tuple[str, ...]) -> None:
+    """What the program itself would train; vramplan knows the model by its sizes."""
+    words = ("-m", model, "-g", "b300", "--runtime", "megatron", "--gpus", "16", "--seq", "512", "--micro-batch", "1")
+    split = ("--expert", "16") if "qwen2" not in model else ()
+    ran = run("fit", *words, *split, "--gradient-accumulation-steps", "1", "--emit", "megatron-lm")
+    for argument in more:
+        assert argument in ran.out, ran.err

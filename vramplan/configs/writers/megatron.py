@@ -6,7 +6,8 @@ examples/gpt3 and examples/mixtral (programs).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from vramplan.configs.asked import Asked, Files, Writer
 from vramplan.configs.page import SHELL, Page
@@ -46,11 +47,14 @@ def _model(page: Page, asked: Asked, kind: Kind) -> None:
     page.put("hidden_size", shape["hidden_size"])
     page.put("num_attention_heads", shape["attention_heads"])
     page.put("ffn_hidden_size", shape["intermediate_size"])
-    groups = shape.get("key_value_heads")
+    latent = shape.get("latent_attention")
+    groups = None if latent else shape.get("key_value_heads")
+    if latent:
+        _latent(page, latent)
     if groups and groups != shape["attention_heads"]:
         page.put("group_query_attention", True)
         page.put("num_query_groups", groups)
-    if shape.get("head_size") and shape["head_size"] * shape["attention_heads"] != shape["hidden_size"]:
+    if not latent and shape.get("head_size") and shape["head_size"] * shape["attention_heads"] != shape["hidden_size"]:
         page.put("kv_channels", shape["head_size"])
     if kind.is_encoder_decoder:
         page.put("encoder_seq_length", asked["sequence_length"], "sequence_length")
@@ -64,6 +68,10 @@ def _model(page: Page, asked: Asked, kind: Kind) -> None:
         for name, value in (("swiglu", True), ("normalization", "RMSNorm"), ("disable_bias_linear", True)):
             page.put(name, value)
         page.put("position_embedding_type", "rope")
+        if shape.get("qk_norm"):
+            page.put("qk_layernorm", True)
+        if shape.get("qkv_bias"):
+            page.put("add_qkv_bias", True)
         if not shape.get("tied_embeddings"):
             page.put("untie_embeddings_and_output_weights", True)
         for name in ("hidden_dropout", "attention_dropout"):
@@ -75,10 +83,30 @@ def _model(page: Page, asked: Asked, kind: Kind) -> None:
     if experts:
         page.put("num_experts", experts["count"])
         page.put("moe_router_topk", experts["active"])
+        if experts.get("intermediate_size") not in (None, shape["intermediate_size"]):
+            page.put("moe_ffn_hidden_size", experts["intermediate_size"])
+        if experts.get("shared_intermediate_size"):
+            page.put("moe_shared_expert_intermediate_size", experts["shared_intermediate_size"])
+        if experts.get("dense_layers"):
+            dense, layers = len(experts["dense_layers"]), shape["layers"]
+            page.put("moe_layer_freq", f"([0]*{dense}+[1]*{layers - dense})")
         if asked["expert_capacity_factor"] is not None:
             page.put("moe_expert_capacity_factor", asked["expert_capacity_factor"], "expert_capacity_factor")
         if asked["expert_pad_to_capacity"]:
             page.put("moe_pad_expert_input_to_capacity", True, "expert_pad_to_capacity")
+
+
+def _latent(page: Page, latent: Mapping[str, Any]) -> None:
+    page.put("multi_latent_attention", True)
+    for name, key in (
+        ("q_lora_rank", "query_rank"),
+        ("kv_lora_rank", "key_value_rank"),
+        ("qk_head_dim", "plain_size"),
+        ("qk_pos_emb_head_dim", "rotary_size"),
+        ("v_head_dim", "value_size"),
+    ):
+        if latent.get(key):
+            page.put(name, latent[key])
 
 
 def _training(page: Page, asked: Asked) -> None:

@@ -81,4 +81,6 @@ GEMMA, GEMMA_2, CHATGLM, FALCON = (Kind(family, says_tied=True) for family in ("
 KINDS = {kind.family: kind for kind in (GPT, BERT, T5, LLAMA, MIXTRAL, GPT_OSS, STARCODER)} | {
     family: LLAMA._replace(family=family) for family in ("mistral", "qwen2", "qwen3")
 }
-"""By family. The last three are only written: their arguments are read as Llama's, and looked up by their sizes."""
+KINDS |= {family: MIXTRAL._replace(family=family) for family in MIXTRAL.other_experts}
+"""By family. The last five are only written: their arguments are read as Llama's or Mixtral's, and looked up by their
+sizes."""
