@@ -172,3 +172,14 @@ def test_lora_of_a_runtime_with_its_own_names_sits_on_queries_and_values() -> No
     assert fused.adapter.targets == ("q_proj", "k_proj", "v_proj")
     with pytest.raises(InputError, match="qkv"):
         build_job({**keys, "adapter": {"kind": "lora", "rank": 8, "targets": ["qkv"]}})
+
+
+def test_code_without_windows_attends_to_the_whole_sequence() -> None:
+    """torchtune hands its attention no mask of Mistral's window, so the model is one that has none."""
+    keys: dict[str, Any] = {"model": "mistral-7b", "gpu": "a100", "runtime": "torchtune", "micro_batch_size": 1}
+    reached, short = job(keys, sequence_length=8192), job(keys, sequence_length=2048)
+    assert (reached.model.sliding_window, reached.attention) == (None, "flash")
+    assert any("no windows" in one.why for one in reached.assumptions)
+    assert short.model.sliding_window == 4096
+    with pytest.raises(InputError, match="sliding window"):
+        job({**keys, "runtime": "torchtitan"}, sequence_length=8192)

@@ -10,6 +10,7 @@ from vramplan.replay.models import hands_groups_on, has_own_core, is_own_code
 from vramplan.replay.models.capable import (
     calls_flash,
     flash_takes_windows,
+    ignores_windows,
     no_eager_attention,
     no_flash_attention,
     no_fused_attention,
@@ -137,6 +138,9 @@ def within_window(
     them. Where some blocks have one, flash is also what `sdpa` comes to, and its meaning is that.
     """
     window = None if model is None else model.sliding_window
+    if model is not None and window is not None and sequence_length >= window and ignores_windows(model.family):
+        resolver.assume("attention", attention, f"{model.code} has no windows: each token sees all before it")
+        return model._replace(sliding_window=None), attention
     if model is not None and attention == "math" and resolver.raw.attention != "math":
         return model, on_demand.call_by_call(model, sequence_length, resolver.assumptions)
     if model is None or attention != "flash":

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from vramplan.engines import OF_SHARDINGS, behaviour_of
-from vramplan.replay.models.capable import drops_out
+from vramplan.replay.models.capable import drops_out, ignores_windows
 from vramplan.replay.models.parts import compiles_blocks
 from vramplan.values.parallel import DDP
 
@@ -71,7 +71,8 @@ class JobBehaviour:
             message = f"{raw.dropout:g} means nothing to {runtime.name}, which has none"
             fields.refuse("dropout", message, hint=LEAVE)
         window, length = model.sliding_window, raw.sequence_length
-        if window is not None and (length is None or length >= window) and window < model.max_positions:
+        reached = window is not None and (length is None or length >= window) and window < model.max_positions
+        if reached and not ignores_windows(own):
             what = f"a sequence that reaches the sliding window of {window}"
             hint = f"use less than {window}, or another --runtime"
             fields.refuse("sequence_length", f"{what} is not modelled as {runtime.name} computes it", hint=hint)

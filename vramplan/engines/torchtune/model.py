@@ -194,6 +194,7 @@ class TransformerDecoder:
     offloads = True
     own_units = (EMBEDDINGS, HEAD)
     ladder = ("none", "full")  # training.set_activation_checkpointing wraps every layer
+    ignores_windows = True  # torchtune/models/mistral/_component_builders.py gives MultiHeadAttention no mask
     no_eager_attention = "torchtune calls scaled_dot_product_attention alone"
     head_losses = ("chunked:N", "fused", "dpo")
     head_outside = ("fused",)

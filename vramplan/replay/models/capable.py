@@ -161,6 +161,11 @@ def drops_out(name: str) -> bool:
     return getattr(family(name), "drops_out", True) is not False
 
 
+def ignores_windows(name: str) -> bool:
+    """Whether a program's own code computes a sliding window as attention to everything: `ignores_windows = True`."""
+    return own(name, "ignores_windows", False) is True
+
+
 def takes_packing(name: str) -> bool:
     """Whether the family's replay makes the mask of packed sequences, which is else counted beside: `takes_packing`."""
     return own(name, "takes_packing", False) is True
