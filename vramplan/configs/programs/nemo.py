@@ -107,21 +107,23 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     _adapter(sheet, meaning)
 
 
-IMAGES = ("model.unet_config", "model.first_stage_config", "model.vision.num_layers", "model.unet", "model.patch_dim")
-"""Keys of models that make images, or compare them with texts."""
+_IMAGES, _SAMPLES = "a job has no word for a model of images alone", "sampling answers beside training is not modelled"
+_OTHER = "it is for another kind of model, which is not modelled"
+OTHERS = {
+    **dict.fromkeys(("model.unet_config", "model.first_stage_config", "model.vision.num_layers"), _IMAGES),
+    **dict.fromkeys(("model.unet", "model.patch_dim"), _IMAGES),
+    **dict.fromkeys(("trainer.ppo", "trainer.reinforce", "trainer.rs", "trainer.spin"), _SAMPLES),
+    **dict.fromkeys(("base_model.version", "model.head.num_fc_layers", "model.language_model"), _OTHER),
+}
+"""Keys of files that train no language model on a data set, and why each is refused."""
 
 
 def _trains_text(sheet: Sheet) -> bool:
     """Refuse files of models without a word here, and those that only generate or evaluate."""
-    for key in IMAGES:
+    for key, why in OTHERS.items():
         found = next((one for one in sheet.written if one == key or one.startswith(f"{key}.")), None)
         if found is not None:
-            sheet.refuse(found, "a job has no word for a model of images alone", "give the file of one of texts")
-            return False
-    for key in ("trainer.ppo", "trainer.reinforce", "trainer.rs", "trainer.spin"):
-        found = next((one for one in sheet.written if one.startswith(f"{key}.")), None)
-        if found is not None:
-            sheet.refuse(found, "it samples answers beside training, which is not modelled", "give an SFT file")
+            sheet.refuse(found, why, "give the file of a language model that trains on texts")
             return False
     trains = any(key.startswith("model.optim.") or key == "trainer.max_steps" for key in sheet.written)
     tests = next((key for key in sheet.written if key.startswith(("inference.", "model.data.test_ds."))), None)

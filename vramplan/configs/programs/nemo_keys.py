@@ -54,6 +54,8 @@ WITHOUT_EFFECT = names(
     model.precision model.embedding_init_method_std model.tokens_head_bias
     model.share_decoder_tokens_head_embeddings model.megatron_legacy model.add_pooler model.add_lm_head
     model.nemo_path model.pretrained_checkpoint.* model.pretrained_model_path model.restore_path model.head_scale
+    export.* start_from_idx end_at_idx output_path top_k model.steerlm model.steerlm2.* model.steerable_attributes.*
+    model.forward_micro_batch_size model.temperature model.num_soft_negatives model.use_all_possible_negatives
     model.attention_type model.pp_* model.gc_interval model.deterministic_mode model.overwrite_base_config.*
     trainer.sft.* trainer.rm.* trainer.dpo.* trainer.kto.*
     trainer.knowledge_distillation.* precision pretrained_checkpoint.* model.output_sequence
@@ -118,6 +120,7 @@ UNMODELLED = {
     "model.fp8_params": "weights are kept in fp8",
     "model.tp_only_amax_red*": "how numbers are scaled",
     "model.knowledge_distillation.*": "distillation: a teacher beside the trained model",
+    **dict.fromkeys(("model.adapter_tuning.*", "model.p_tuning.*"), "weights beside the model, which is counted whole"),
     "model.mm_cfg.*": "the encoder of images, its weights and the layers behind it",
     "model.optim.ddp_bucket_size": "buckets of the distributed optimizer",
     "model.ddp_overlap": "gradients are reduced during backward",
