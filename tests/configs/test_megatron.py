@@ -224,3 +224,14 @@ def test_programs_beside_training_are_refused(program: str) -> None:
     text = f"python {program} --num-layers 2 --hidden-size 64 --num-attention-heads 2 --tensor-model-parallel-size 1"
     with pytest.raises(InputError, match="trains nothing"):
         meant(text, "run.sh")
+
+
+def test_experts_without_groups_have_keys_of_every_head() -> None:
+    text = """
+        torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 12 --hidden-size 768 --num-attention-heads 12 --fp16 \\
+            --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1 --num-experts 4 \\
+            --num-layers-per-virtual-pipeline-stage $1 --pipeline-model-parallel-size 2 --vocab-size 50304
+    """
+    found = meant(text, "run.sh")
+    assert found.job["model"]["key_value_heads"] == 12
+    assert "parallel.schedule" in found.open

@@ -86,7 +86,9 @@ def data_parallel(asked: Asked) -> int:
             return data
     if world is not None:
         meaning.note(f"the script starts {world} GPUs, and {each * max(1, expert // context)} are needed")
-    meaning.ask("parallel.data", "the launcher says how many GPUs there are (--gpus N)")
+    least = each * max(1, expert // context)
+    many = f", and groups of {least} share a model" if least > 1 else ""
+    meaning.ask("parallel.data", f"the launcher says how many GPUs there are{many} (--gpus N)")
     return max(1, expert // context)
 
 
@@ -111,8 +113,8 @@ def world_of(asked: Asked) -> int | None:
 
 def schedule_of(asked: Asked, stages: int) -> None:
     """Say an interleaved schedule."""
-    per_stage = asked.count("num_layers_per_virtual_pipeline_stage")
-    chunks = asked.count("num_virtual_stages_per_pipeline_rank")
+    per_stage = asked.count("num_layers_per_virtual_pipeline_stage", "parallel.schedule")
+    chunks = asked.count("num_virtual_stages_per_pipeline_rank", "parallel.schedule")
     layers = asked.count("num_layers")
     asked.sheet.flag("account_for_embedding_in_pipeline_split")
     asked.sheet.flag("account_for_loss_in_pipeline_split")

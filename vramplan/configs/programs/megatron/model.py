@@ -132,6 +132,7 @@ def model_of(asked: Asked, kind: Kind) -> None:
         sizes["qk_norm"] = True
     shape = {"name": f"{kind.family}-{billions:.1f}b", **{name: v for name, v in sizes.items() if v is not None}}
     if kind.has_experts:
+        shape.setdefault("key_value_heads", heads)
         active = asked.count("topk") or asked.count("moe_router_topk")
         shape["experts"] = {"count": experts, "active": active}
     meaning.say("model", shape, key, "hidden_size", "num_attention_heads")
