@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from vramplan.job.software import with_software as with_software
     from vramplan.job.split import check_split as check_split
     from vramplan.job.split import planned_part as planned_part
+    from vramplan.job.state_space import tell_space as tell_space
     from vramplan.job.targets import target_length as target_length
     from vramplan.job.trained import resolve_trained as resolve_trained
     from vramplan.job.trained_blocks import frozen_by_blocks as frozen_by_blocks
@@ -103,6 +104,7 @@ MODULES = {
     "vramplan.job.master": ("no_master_copy",),
     "vramplan.job.matrix": ("MOST_JOBS", "expanded"),
     "vramplan.job.linear_attention": ("tell_linear",),
+    "vramplan.job.state_space": ("tell_space",),
     "vramplan.job.losses": (
         "check_beside",
         "check_chunks",
