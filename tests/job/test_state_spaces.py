@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import vramplan
 from tests.job.configured import job_of, refusal_of, shape_of
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
@@ -125,6 +126,14 @@ def test_which_code_is_modelled_is_told_and_read_back() -> None:
     assert any("changes nothing" in one for one in job("gpt2", mamba_kernels=True).warnings)
     again = build_job(job_to_dict(fused))
     assert (again.model, again.mamba_kernels) == (fused.model, True)
+
+
+@pytest.mark.contract
+def test_their_kernels_are_a_way_to_make_a_run_fit() -> None:
+    run = {"gpu": "a100-40gb", "sequence_length": 4096, "precision": "pure-bf16", "activation_checkpointing": "none"}
+    answer = vramplan.fit(model="granite-4.0-h-1b", micro_batch_size=1, **run)  # type: ignore[arg-type]
+    assert answer.verdict != "fits"
+    assert {"mamba_kernels": True} in [dict(one.change) for one in answer.remedies]
 
 
 @pytest.mark.closed_form
