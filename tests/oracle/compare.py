@@ -94,6 +94,7 @@ ROWS = {
     "block_kinds": 168,
     "decoders": 471,
     "sharded_decoders": 39,
+    "sharded_spaces": 29,
     "state_spaces": 209,
 }
 """How many rows each file has: none may get lost."""
@@ -117,6 +118,7 @@ OFFLOADED = {
     "linear": 8,
     "block_kinds": 6,
     "decoders": 13,
+    "sharded_spaces": 2,
     "state_spaces": 41,
 }
 """How many rows of each file offload what they save."""

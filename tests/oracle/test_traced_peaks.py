@@ -53,6 +53,7 @@ UNDECLARED = {
     "litgpt_flat",
     "sharded_units",
     "sharded_decoders",
+    "sharded_spaces",
     "state_spaces",
     "sharded_activations",
     "host_activations",

@@ -43,7 +43,10 @@ TRANSFORMERS = Rig(
 )
 FSDP2 = Rig(
     "fsdp2",
-    ("fully_shard", "fully_shard_more", "replicas", "sharded_more", "sharded_units", "sharded_decoders"),
+    (
+        *("fully_shard", "fully_shard_more", "replicas", "sharded_more", "sharded_units", "sharded_decoders"),
+        "sharded_spaces",
+    ),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )
 REPLICATED = Rig("ddp", ("replicated",), "PyTorch's DistributedDataParallel with what the first rig has")

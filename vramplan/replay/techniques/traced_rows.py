@@ -6,52 +6,52 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5343 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5370 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
   foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe,
   more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
-  replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units,
-  smoothing, state_spaces, suite, tiled, titan, titan_replicas, titan_units, torchtune, torchtune_units, turns,
-  vision, zero, zero_adapters, zero_offload | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4_text, llava,
-  ministral3, mistral, mistral3, mixtral, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo,
-  olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss,
-  smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama,
-  llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral,
-  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit
-activation_checkpointing: selective | 317 | block_kinds, decoders, fully_shard_more, linear, losses, more_families,
-  replicated, selective, selective_more, seq2seq, sharded_more, state_spaces | apertus, arcee, bamba, bart, bert,
-  cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, ministral3, mistral, mixtral,
-  nemotron, olmo, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5,
-  exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta,
-  seed_oss, stablelm, t5, vit
+  replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
+  sharded_units, smoothing, state_spaces, suite, tiled, titan, titan_replicas, titan_units, torchtune,
+  torchtune_units, turns, vision, zero, zero_adapters, zero_offload | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, llama under
+  torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava,
+  ministral3, mistral3, mixtral, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
+  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: selective | 318 | block_kinds, decoders, fully_shard_more, linear, losses, more_families,
+  replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces, state_spaces | apertus, arcee, bamba,
+  bart, bert, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama,
+  ministral3, mistral, mixtral, nemotron, olmo, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba,
+  bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe,
+  gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, neox, olmo, opt,
+  phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-layer | 137 | fully_shard_more, liger, losses, more_families, replicated,
   selective, seq2seq, state_spaces, tiled, titan, titan_replicas, titan_units, zero | bamba, bert, falcon_h1,
   glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mistral, nemotron_h, phi3, qwen2, qwen3, roberta, smollm3 |
   bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, nemotron_h, phi3, roberta
-activation_checkpointing: selective-op | 507 | block_kinds, decoders, fully_shard_more, liger, linear, losses, masks,
-  more_families, selective, selective_more, seq2seq, sharded_more, sharded_units, state_spaces, tiled, titan,
-  titan_replicas, titan_units, turns, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2,
-  deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under torchtitan,
-  ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, t5, vit, xlm-roberta |
-  apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama,
-  llama under torchtitan, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
-  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
-adapter: dora | 189 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
+activation_checkpointing: selective-op | 512 | block_kinds, decoders, fully_shard_more, liger, linear, losses, masks,
+  more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units, state_spaces, tiled,
+  titan, titan_replicas, titan_units, turns, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under
+  torchtitan, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe,
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, t5, vit,
+  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, llama, llama under torchtitan, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
+  opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+adapter: dora | 190 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
   linear, more_families, pairs, pairs_beside, quantized, sharded_units, state_spaces, tiled, zero_adapters | apertus,
   arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
   falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
@@ -62,7 +62,7 @@ adapter: dora | 189 | adapted, adapters, adapters_more, block_kinds, decoders, f
   gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llava,
   ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
-adapter: ia3 | 201 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
+adapter: ia3 | 203 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
   linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiled, zero_adapters | apertus, arcee, bart,
   bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2,
   gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium,
@@ -72,22 +72,22 @@ adapter: ia3 | 201 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
   gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo,
   olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1433 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
+adapter: lora | 1438 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
-  replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units, state_spaces, tiled,
-  torchtune, torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral,
-  mistral3, mixtral, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
-  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4,
-  llava, ministral3, mistral3, mixtral, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit
+  replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_units,
+  state_spaces, tiled, torchtune, torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, gemma,
+  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4_text, llava,
+  ministral3, mistral, mistral3, mixtral, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe,
+  opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
+  stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt,
+  llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text,
   gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta,
@@ -95,57 +95,58 @@ adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_m
   opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 370 | block_kinds, checkpoints, decoders, fully_shard_more, images, liger, linear,
-  more_families, pairs, replicated, state_spaces, tiled, turns, zero | apertus, arcee, bamba, bert, cohere, cohere2,
-  ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neox,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, ministral3, mistral, mistral3, mixtral, nemotron,
-  nemotron_h, olmo, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm | apertus, arcee, bamba, bert, cohere,
-  ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, llama, ministral3, mistral3, mixtral, nemotron, nemotron_h, neox, olmo,
-  olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+checkpoint_reentrant: true | 399 | block_kinds, checkpoints, decoders, fully_shard_more, images, liger, linear,
+  more_families, pairs, replicated, sharded_spaces, state_spaces, tiled, turns, zero | apertus, arcee, bamba, bert,
+  cohere, cohere2, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe,
+  gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, ministral3, mistral, mistral3, mixtral,
+  nemotron, nemotron_h, olmo, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm, vit | apertus, arcee,
+  bamba, bert, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe,
+  gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, ministral3, mistral3, mixtral, nemotron,
+  nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
+  stablelm, vit
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
-ema: true | 91 | galore, liger, master, optimizers, precisions, state_spaces, tiled | bamba, bert, deepseek_v3,
-  falcon_h1, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granitemoehybrid, llama, mistral, nemotron_h, olmo2, phi3,
-  qwen2, qwen3, qwen3_moe, smollm3 | bamba, bert, deepseek, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid,
-  llama, nemotron_h, neox, olmo2, phi3, qwen_moe
+ema: true | 97 | galore, liger, master, optimizers, precisions, sharded_spaces, state_spaces, tiled | bamba, bert,
+  deepseek_v3, falcon_h1, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granitemoehybrid, llama, mistral, nemotron_h,
+  olmo2, phi3, qwen2, qwen3, qwen3_moe, smollm3 | bamba, bert, deepseek, falcon_h1, gemma2, gemma3, glm4, gpt2,
+  granitemoehybrid, llama, nemotron_h, neox, olmo2, phi3, qwen_moe
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 747 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
-  lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_units, state_spaces, tiled,
-  turns, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
-  deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama4_text,
-  llava, ministral3, mistral, mistral3, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron,
-  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+frozen: parts | 755 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
+  lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces, sharded_units,
+  state_spaces, tiled, turns, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, nemotron, nemotron_h,
+  olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
+  stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3,
+  mistral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 74 | galore, liger, precisions, state_spaces, tiled | bamba, bert, deepseek_v3, falcon_h1, gemma,
-  gemma2, gemma3_text, glm4, gpt2, gpt_oss, granitemoehybrid, llama, mistral, mixtral, nemotron_h, qwen2, qwen3_moe,
-  smollm3 | bamba, bert, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, llama,
-  mixtral, nemotron_h, qwen_moe
+grad_scaler: true | 76 | galore, liger, precisions, sharded_spaces, state_spaces, tiled | bamba, bert, deepseek_v3,
+  falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_oss, granitemoehybrid, llama, mistral, mixtral, nemotron_h,
+  qwen2, qwen3_moe, smollm3 | bamba, bert, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
+  granitemoehybrid, llama, mixtral, nemotron_h, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 391 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, images, liger, linear,
-  losses_more, more_families, pairs, smoothing, state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  llama, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5, vit, xlm-roberta |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, t5, vit
+label_smoothing | 396 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, images, liger, linear,
+  losses_more, more_families, pairs, sharded_spaces, smoothing, state_spaces | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, llama, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, opt, phi, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5,
+  vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 liger_kernels | 114 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4,
   gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe,
   qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2,
@@ -183,21 +184,21 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 394 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
-  liger, linear, master, more_families, optimizers, precisions, replicated, sharded_bits, sharded_more, sharded_units,
-  state_spaces, tiled, titan, titan_replicas, titan_units, turns, zero | bamba, bert, bloom, deepseek_v3, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid,
-  llama, llama under torchtitan, ministral3, mistral, mistral3, nemotron_h, olmo2, olmo3, phi, qwen2, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3, vit | bamba, bert, bloom,
-  deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granitemoehybrid, llama, llama under torchtitan, ministral3, mistral3, nemotron_h, neox, olmo2, phi, qwen3_next,
-  qwen3_vl, qwen_moe, vit
-offload: activations | 565 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, host_activations, hosted,
-  images, liger, linear, more_families, pairs, selective_more, sharded_activations, state_spaces, tiled | apertus,
-  arcee, bamba, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, llama, llama4_text, ministral3, mistral, mistral3, mixtral, mpt,
-  nemotron, nemotron_h, olmo, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+max_gradient_norm | 401 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
+  liger, linear, master, more_families, optimizers, precisions, replicated, sharded_bits, sharded_more,
+  sharded_spaces, sharded_units, state_spaces, tiled, titan, titan_replicas, titan_units, turns, zero | bamba, bert,
+  bloom, deepseek_v3, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, granitemoehybrid, llama, llama under torchtitan, ministral3, mistral, mistral3, nemotron_h,
+  olmo2, olmo3, phi, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe,
+  smollm3, vit | bamba, bert, bloom, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama under torchtitan, ministral3, mistral3, nemotron_h,
+  neox, olmo2, phi, qwen3_next, qwen3_vl, qwen_moe, vit
+offload: activations | 567 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, host_activations, hosted,
+  images, liger, linear, more_families, pairs, selective_more, sharded_activations, sharded_spaces, state_spaces,
+  tiled | apertus, arcee, bamba, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama4_text, ministral3, mistral, mistral3, mixtral,
+  mpt, nemotron, nemotron_h, olmo, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm,
   vit, xlm-roberta | apertus, arcee, bamba, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1,
   gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
@@ -269,22 +270,22 @@ optimizer: sgd | 449 | adapted, adapters_more, attention, checkpoints, families,
   vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm,
   glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama4, llava, mistral3, mixtral, mpt, nemotron_h,
   neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd-momentum | 518 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
+optimizer: sgd-momentum | 520 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
-  quantized, random, resnet, seq2seq, state_spaces, suite, torchtune, torchtune_units, vision | bart, bert, bloom,
-  clip, deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2,
-  gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, llama, llama under litgpt, llama under torchtune, llama4_text, llava,
-  mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
-  xlm-roberta | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama under litgpt, llama under torchtune, llama4, llava,
-  mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer_in_backward: true | 134 | block_kinds, checkpoints, galore, liger, linear, optimizers, precisions,
-  state_spaces, steps, tiled | bamba, bert, falcon_h1, gemma2, gemma3_text, gemma4_text, gpt2, gpt_oss,
-  granitemoehybrid, llama, ministral3, mistral, nemotron_h, olmo2, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_next, smollm3 | bamba, bert, falcon_h1, gemma2, gemma3, gemma4, gpt2, gpt_oss, granitemoehybrid, llama,
-  ministral3, nemotron_h, olmo2, qwen3_next
+  quantized, random, resnet, seq2seq, sharded_spaces, state_spaces, suite, torchtune, torchtune_units, vision | bamba,
+  bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, llama, llama under litgpt, llama under torchtune,
+  llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3,
+  starcoder2, t5, vit, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama under litgpt, llama
+  under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer_in_backward: true | 142 | block_kinds, checkpoints, galore, liger, linear, optimizers, precisions,
+  sharded_spaces, state_spaces, steps, tiled | bamba, bert, falcon_h1, gemma2, gemma3_text, gemma4_text, gpt2,
+  gpt_oss, granitemoehybrid, llama, ministral3, mistral, nemotron_h, olmo2, qwen2, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_next, smollm3 | bamba, bert, falcon_h1, gemma2, gemma3, gemma4, gpt2, gpt_oss, granitemoehybrid,
+  llama, ministral3, nemotron_h, olmo2, qwen3_next
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 packing: true | 146 | block_kinds, decoders, liger, linear, losses_more, masks, state_spaces | apertus, arcee, bamba,
   cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma2, gemma3_text, gemma4_text, gpt2,
@@ -294,7 +295,7 @@ packing: true | 146 | block_kinds, decoders, liger, linear, losses_more, masks, 
   falcon_h1, gemma2, gemma3, gemma4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama4,
   ministral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, qwen3_next, qwen_moe, seed_oss, stablelm,
   starcoder2
-padding: right | 443 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks,
+padding: right | 445 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks,
   more_families, padding, pairs, pairs_beside, preference, replicated, state_spaces, zero | apertus, arcee, bamba,
   bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3,
   gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
@@ -305,37 +306,39 @@ padding: right | 443 | block_kinds, decoders, fully_shard_more, images, liger, l
   gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, llama, llama4, ministral3, mistral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, phi3,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
-parallel.fsdp_units: ends | 88 | sharded_units, titan_units, torchtune_units | llama, llama under torchtitan, llama
-  under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
+parallel.fsdp_units: ends | 90 | fully_shard_more, sharded_units, titan_units, torchtune_units | llama, llama under
+  torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
 parallel.fsdp_version: 1 | 204 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
   | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under litgpt,
   mistral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3, roberta, vit |
   bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama under litgpt, mpt under
   llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
-parallel.replicas | 52 | flat_adapters, flat_host, flat_parameter, replicas, sharded_activations, sharded_more,
-  sharded_units, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under torchtitan, mistral, opt,
-  phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
+parallel.replicas | 53 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
+  sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under torchtitan,
+  mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
 parallel.sharding: ddp | 88 | modded, modded_compiled, replicated, sharded_activations, sharded_bits | bert, gemma,
   gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3,
   qwen2, qwen3, qwen3_vl | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under
   modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 760 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+parallel.sharding: fsdp | 802 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units | apertus, arcee, bert, bloom, cohere,
-  cohere2, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe,
-  gpt2, gpt_neo, gpt_neox, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, llama
-  under torchtune, mistral, mistral3, mixtral, mpt under llm-foundry, nemotron, neox under litgpt, olmo, opt, phi, phi
-  under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm,
-  vit | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
-  llama under torchtitan, llama under torchtune, mistral3, mixtral, mpt under llm-foundry, nemotron, neox, neox under
-  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, vit
-parallel.sharding: fsdp-grad-op | 225 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
-  host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom, gemma,
-  gemma2, gemma3, gemma3_text, gemma4_text, glm, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  sharded_spaces, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units | apertus, arcee,
+  bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral, mistral3,
+  mixtral, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm, vit | apertus,
+  arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama,
+  llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+parallel.sharding: fsdp-grad-op | 237 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+  host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units | bamba,
+  bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, gpt2, gpt_neox, granitemoehybrid,
+  llama, mistral, mixtral, nemotron_h, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
+  qwen3_vl, roberta, vit | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, gpt2,
+  granitemoehybrid, llama, mixtral, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
   roberta, vit
 parallel.sharding: zero1 | 51 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma2, gemma3_text,
   gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe,
@@ -350,21 +353,21 @@ parallel.sharding: zero3 | 130 | host_activations, zero, zero_adapters, zero_off
   qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3567 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3580 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, galore, generation, generation_more, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt,
   optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet,
   returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_units, smoothing, state_spaces, suite, tiled, turns, vision | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama4_text, llava,
-  ministral3, mistral, mistral3, mixtral, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo,
-  olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  sharded_spaces, sharded_units, smoothing, state_spaces, suite, tiled, turns, vision | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt,
+  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt,
+  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox
+  under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
   gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid,
   helium, hunyuan_v1_dense, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mpt, mpt under
   llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
@@ -373,16 +376,17 @@ precision: amp | 3567 | adapted, adapters, adapters_more, attention, block_kinds
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 407 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+precision: fsdp | 430 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, cohere2, ernie4_5, exaone4,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral, mistral3, mixtral,
-  mpt under llm-foundry, nemotron, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm | apertus, arcee, bert, bloom, cohere,
-  ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
-  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mpt under
-  llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  sharded_spaces, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bamba, bert, bloom, cohere,
+  cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt,
+  llama under torchtitan, mistral, mistral3, mixtral, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt,
+  olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta,
+  seed_oss, stablelm | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 precision: mixed | 1638 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
   evaluation_more, families, frozen, generation, generation_more, heads, host_activations, hosted, images, liger,
@@ -398,27 +402,27 @@ precision: mixed | 1638 | adapters, attention, block_kinds, checkpoints, compile
   gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron,
   neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
   roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3062 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3073 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, modded, modded_compiled, moe,
   more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
   replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_units, smoothing, state_spaces, suite, tiled, torchtune, torchtune_units,
-  turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama
-  under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, modded_nanogpt
-  under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
-  stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under
-  litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, modded_nanogpt under modded-nanogpt,
-  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit
+  sharded_decoders, sharded_more, sharded_spaces, sharded_units, smoothing, state_spaces, suite, tiled, torchtune,
+  torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral,
+  mistral3, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under
+  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral,
+  modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
 quantization: int8 | 108 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside, quantized, state_spaces
@@ -449,28 +453,28 @@ trained_blocks: badam | 23 | state_spaces, turns | bamba, falcon_h1, gemma, gpt_
   phi, phi3
 trained_blocks: lisa | 22 | state_spaces, turns | gemma, gpt_neox, llama, mistral, mixtral, nemotron_h, olmo2, phi,
   phi3, qwen2, qwen3 | gemma, llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
-weight_dtype: 16 bits | 816 | adapters, adapters_more, block_kinds, decoders, flat_adapters, fully_shard_more,
+weight_dtype: 16 bits | 817 | adapters, adapters_more, block_kinds, decoders, flat_adapters, fully_shard_more,
   galore, halves, hosted, liger, linear, losses_more, more_families, pairs, pairs_beside, precisions, quantized,
-  sharded_bits, sharded_more, sharded_units, state_spaces, tiled, turns | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt,
-  phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral,
-  mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + adapter: dora | 99 | adapted, adapters, adapters_more, block_kinds,
+  sharded_bits, sharded_more, sharded_spaces, sharded_units, state_spaces, tiled, turns | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2,
+  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama,
+  llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5,
+  qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: full + adapter: dora | 100 | adapted, adapters, adapters_more, block_kinds,
   fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm, gpt2, gpt_neo, gpt_oss, llama, llava, ministral3, mixtral,
   mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_next, qwen_moe, roberta, t5, vit
-activation_checkpointing: full + adapter: ia3 | 114 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapters_more, block_kinds,
   fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized, sharded_units, zero_adapters |
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 898 | adapted, adapters, adapters_more, block_kinds, decoders,
+activation_checkpointing: full + adapter: lora | 900 | adapted, adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
   quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units,
   state_spaces, torchtune, torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm,
@@ -484,19 +488,19 @@ activation_checkpointing: full + adapter: modules_to_save | 79 | adapted, adapte
   gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 329 | block_kinds, checkpoints, decoders,
+activation_checkpointing: full + checkpoint_reentrant: true | 354 | block_kinds, checkpoints, decoders,
   fully_shard_more, images, liger, linear, more_families, pairs, replicated, zero | apertus, arcee, bert, cohere,
   ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense,
   llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, seed_oss, stablelm
+  qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
-activation_checkpointing: full + ema: true | 31 | galore, liger, master, optimizers, precisions, state_spaces | bert,
-  gpt2, llama, nemotron_h, qwen_moe
+activation_checkpointing: full + ema: true | 32 | galore, liger, master, optimizers, precisions, sharded_spaces,
+  state_spaces | bamba, bert, gpt2, llama, nemotron_h, qwen_moe
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 440 | adapters, block_kinds, decoders, frozen, fully_shard_more,
+activation_checkpointing: full + frozen: parts | 443 | adapters, block_kinds, decoders, frozen, fully_shard_more,
   hosted, images, liger, linear, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_units,
   state_spaces, turns, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek,
   ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
@@ -532,16 +536,16 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 199 | flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + max_gradient_norm | 202 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, master, more_families, optimizers, precisions, replicated, sharded_bits,
   sharded_more, sharded_units, state_spaces, tiled, titan, titan_replicas, titan_units, turns, zero | bamba, bert,
   bloom, gemma, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo, granitemoehybrid, llama, llama under torchtitan,
   mistral3, neox, olmo2, phi, qwen3_vl, vit
-activation_checkpointing: full + offload: activations | 272 | block_kinds, checkpoints, flat_adapters, flat_host,
-  host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations, state_spaces | bert,
-  bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granitemoehybrid, llama, llama4, ministral3, mistral3, mixtral, mpt, nemotron_h, neox, olmo2,
-  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, vit
+activation_checkpointing: full + offload: activations | 273 | block_kinds, checkpoints, flat_adapters, flat_host,
+  host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations, sharded_spaces,
+  state_spaces | bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama4, ministral3, mistral3, mixtral, mpt, nemotron_h,
+  neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + offload: gradients | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: optimizer | 83 | flat_adapters, flat_host, host_activations, sharded_more,
@@ -577,7 +581,7 @@ activation_checkpointing: full + optimizer: sgd | 301 | adapted, adapters_more, 
   quantized, random, replicated, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
   gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral,
   mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd-momentum | 313 | adapted, adapters, adapters_more, checkpoints,
+activation_checkpointing: full + optimizer: sgd-momentum | 314 | adapted, adapters, adapters_more, checkpoints,
   families, frozen, fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families,
   optimizers, precisions, quantized, random, seq2seq, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
   deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
@@ -588,28 +592,29 @@ activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints,
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 41 | liger, losses_more, state_spaces | bamba, falcon_h1, gpt2,
   llama, nemotron_h, qwen_moe
-activation_checkpointing: full + padding: right | 258 | block_kinds, decoders, fully_shard_more, images, linear,
+activation_checkpointing: full + padding: right | 260 | block_kinds, decoders, fully_shard_more, images, linear,
   losses_more, masks, more_families, padding, pairs, pairs_beside, preference, replicated, state_spaces, zero |
   apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3_images, gemma4, glm, glm4,
   glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral3, mixtral, nemotron,
   nemotron_h, olmo, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
-activation_checkpointing: full + parallel.fsdp_units: ends | 47 | sharded_units, titan_units, torchtune_units |
-  llama, llama under torchtitan, llama under torchtune
+activation_checkpointing: full + parallel.fsdp_units: ends | 49 | fully_shard_more, sharded_units, titan_units,
+  torchtune_units | llama, llama under torchtitan, llama under torchtune
 activation_checkpointing: full + parallel.fsdp_version: 1 | 133 | flat_adapters, flat_host, flat_parameter, foundry,
   litgpt_flat, sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2, llama, llama under
   litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
-activation_checkpointing: full + parallel.replicas | 32 | flat_adapters, flat_host, flat_parameter, replicas,
-  sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama under
-  torchtitan, opt
+activation_checkpointing: full + parallel.replicas | 33 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  replicas, sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama
+  under torchtitan, opt
 activation_checkpointing: full + parallel.sharding: ddp | 29 | replicated, sharded_activations, sharded_bits | bert,
   gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 425 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.sharding: fsdp | 452 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units |
-  apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm,
-  glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, llama
-  under torchtune, mistral3, mixtral, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+  sharded_decoders, sharded_more, sharded_spaces, sharded_units, titan, titan_replicas, titan_units, torchtune,
+  torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama
+  under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mpt under llm-foundry, nemotron,
+  neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, vit
 activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 108 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more,
   sharded_units | bert, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
@@ -621,7 +626,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 72 | host_activation
   | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt,
   qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1892 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 1899 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads,
   host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, moe, more_families,
@@ -635,7 +640,7 @@ activation_checkpointing: full + precision: amp | 1892 | adapted, adapters, adap
   starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 224 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + precision: fsdp | 237 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom,
   cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo,
@@ -650,18 +655,19 @@ activation_checkpointing: full + precision: mixed | 866 | adapters, attention, b
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
   mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1532 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1535 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
   linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs,
   pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units, smoothing, state_spaces, suite,
-  tiled, torchtune, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt,
-  llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_units, smoothing,
+  state_spaces, suite, tiled, torchtune, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral,
+  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 64 | adapters, block_kinds, images, linear, pairs,
@@ -685,6 +691,7 @@ activation_checkpointing: full + weight_dtype: 16 bits | 496 | adapters, adapter
   granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
   olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: selective + ema: true | 2 | state_spaces | bamba, granitemoehybrid
+activation_checkpointing: selective + frozen: parts | 1 | sharded_spaces | falcon_h1
 activation_checkpointing: selective + label_smoothing | 1 | state_spaces | granitemoehybrid
 activation_checkpointing: selective + loss: chunked | 6 | losses | gpt2, llama
 activation_checkpointing: selective + loss: fp32-logits | 4 | losses | bert
@@ -699,12 +706,13 @@ activation_checkpointing: selective + packing: true | 1 | state_spaces | granite
 activation_checkpointing: selective + parallel.sharding: ddp | 1 | replicated | glm4_moe
 activation_checkpointing: selective + parallel.sharding: fsdp | 7 | fully_shard_more, sharded_more | gemma, glm4_moe,
   gpt2, llama, opt, phi3
-activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 2 | sharded_more | llama, neox
+activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 3 | sharded_more, sharded_spaces | falcon_h1,
+  llama, neox
 activation_checkpointing: selective + precision: amp | 96 | block_kinds, linear, losses, selective, selective_more,
   seq2seq, sharded_more, state_spaces | bart, bert, deepseek, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
   granitemoehybrid, llama, ministral3, mixtral, neox, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective + precision: fsdp | 5 | fully_shard_more, sharded_more | glm4_moe, gpt2, llama,
-  neox, opt
+activation_checkpointing: selective + precision: fsdp | 6 | fully_shard_more, sharded_more, sharded_spaces |
+  falcon_h1, glm4_moe, gpt2, llama, neox, opt
 activation_checkpointing: selective + precision: mixed | 74 | losses, more_families, replicated, selective,
   selective_more, seq2seq | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral,
   neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
@@ -751,13 +759,14 @@ activation_checkpointing: selective-layer + quantization: int8 | 2 | state_space
 activation_checkpointing: selective-op + adapter: dora | 4 | liger, state_spaces | llama, mixtral, nemotron_h, olmo2
 activation_checkpointing: selective-op + adapter: ia3 | 2 | liger | gemma3
 activation_checkpointing: selective-op + adapter: lora | 4 | liger, state_spaces | bamba, granitemoehybrid, llama
-activation_checkpointing: selective-op + ema: true | 10 | liger, state_spaces | bamba, falcon_h1, granitemoehybrid,
-  nemotron_h, olmo2
-activation_checkpointing: selective-op + frozen: parts | 16 | liger, masks, state_spaces, turns | falcon_h1,
-  granitemoehybrid, llama, mixtral, nemotron_h, neox
+activation_checkpointing: selective-op + ema: true | 12 | liger, sharded_spaces, state_spaces | bamba, falcon_h1,
+  granitemoehybrid, nemotron_h, olmo2
+activation_checkpointing: selective-op + frozen: parts | 17 | liger, masks, sharded_spaces, state_spaces, turns |
+  bamba, falcon_h1, granitemoehybrid, llama, mixtral, nemotron_h, neox
 activation_checkpointing: selective-op + grad_scaler: true | 10 | liger, state_spaces | bamba, gemma3,
   granitemoehybrid, llama, nemotron_h
-activation_checkpointing: selective-op + label_smoothing | 4 | state_spaces | bamba, nemotron_h
+activation_checkpointing: selective-op + label_smoothing | 5 | sharded_spaces, state_spaces | bamba, falcon_h1,
+  nemotron_h
 activation_checkpointing: selective-op + liger_kernels | 11 | liger | gemma3, llama, mixtral, olmo2
 activation_checkpointing: selective-op + loss: chunked | 10 | losses, state_spaces | falcon_h1, gpt2, llama
 activation_checkpointing: selective-op + loss: fp32-logits | 1 | titan_replicas | llama under torchtitan
@@ -765,8 +774,9 @@ activation_checkpointing: selective-op + loss: fused | 10 | losses, state_spaces
 activation_checkpointing: selective-op + loss: tiled | 1 | tiled | gemma
 activation_checkpointing: selective-op + loss: vocab-parallel | 9 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + max_gradient_norm | 23 | liger, state_spaces, titan, titan_replicas,
-  titan_units, zero | bamba, falcon_h1, glm4_moe, granitemoehybrid, llama, llama under torchtitan, nemotron_h, olmo2
+activation_checkpointing: selective-op + max_gradient_norm | 24 | liger, sharded_spaces, state_spaces, titan,
+  titan_replicas, titan_units, zero | bamba, falcon_h1, glm4_moe, granitemoehybrid, llama, llama under torchtitan,
+  nemotron_h, olmo2
 activation_checkpointing: selective-op + offload: activations | 37 | liger, selective_more, state_spaces | bamba,
   bert, bloom, falcon_h1, gemma, gemma2, gemma3, gpt2, llama, mpt, nemotron_h, neox, opt, phi, phi3
 activation_checkpointing: selective-op + optimizer: adamw-8bit | 1 | state_spaces | nemotron_h
@@ -784,10 +794,11 @@ activation_checkpointing: selective-op + parallel.fsdp_units: ends | 5 | sharded
   under torchtitan
 activation_checkpointing: selective-op + parallel.replicas | 4 | sharded_more, titan_replicas, titan_units | llama,
   llama under torchtitan
-activation_checkpointing: selective-op + parallel.sharding: fsdp | 25 | fully_shard_more, sharded_more, titan,
-  titan_replicas, titan_units | gemma, gpt2, gpt_neo, llama, llama under torchtitan, opt, phi3
-activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 3 | sharded_more, sharded_units | llama,
-  neox
+activation_checkpointing: selective-op + parallel.sharding: fsdp | 29 | fully_shard_more, sharded_more,
+  sharded_spaces, titan, titan_replicas, titan_units | falcon_h1, gemma, gpt2, gpt_neo, llama, llama under torchtitan,
+  nemotron_h, opt, phi3
+activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 4 | sharded_more, sharded_spaces,
+  sharded_units | bamba, llama, neox
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
@@ -796,16 +807,16 @@ activation_checkpointing: selective-op + precision: amp | 173 | block_kinds, dec
   bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
   glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt,
   nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
-activation_checkpointing: selective-op + precision: fsdp | 23 | fully_shard_more, sharded_more, titan,
-  titan_replicas, titan_units | gpt2, gpt_neo, llama, llama under torchtitan, neox, opt
+activation_checkpointing: selective-op + precision: fsdp | 26 | fully_shard_more, sharded_more, sharded_spaces,
+  titan, titan_replicas, titan_units | bamba, falcon_h1, gpt2, gpt_neo, llama, llama under torchtitan, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
   seq2seq, zero | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
   llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 126 | block_kinds, liger, linear, losses, masks,
-  more_families, selective, selective_more, seq2seq, sharded_more, sharded_units, state_spaces, tiled | bamba, bart,
-  bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  granitemoehybrid, llama, ministral3, mixtral, mpt, nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe,
-  roberta, t5, vit
+activation_checkpointing: selective-op + precision: pure | 128 | block_kinds, liger, linear, losses, masks,
+  more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units, state_spaces, tiled
+  | bamba, bart, bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, granitemoehybrid, llama, ministral3, mixtral, mpt, nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_next,
+  qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-op + quantization: int8 | 2 | liger, state_spaces | bamba, gemma3
 activation_checkpointing: selective-op + quantization: nf4 | 1 | state_spaces | nemotron_h
 activation_checkpointing: selective-op + quantization: nf4-double | 1 | liger | mixtral
@@ -814,8 +825,8 @@ activation_checkpointing: selective-op + trained_blocks: lisa | 1 | turns | mixt
 activation_checkpointing: selective-op + weight_dtype: 16 bits | 4 | liger, state_spaces | bamba, falcon_h1, llama
 adapter: dora + adapter: modules_to_save | 13 | adapted, adapters, adapters_more, pairs | bert, chatglm, deepseek,
   falcon, qwen_moe, vit
-adapter: dora + checkpoint_reentrant: true | 13 | liger, pairs, state_spaces, tiled | bert, gemma2, glm4, gpt2,
-  granitemoehybrid, llama, mixtral, opt, phi3
+adapter: dora + checkpoint_reentrant: true | 14 | fully_shard_more, liger, pairs, state_spaces, tiled | bert, gemma2,
+  glm4, gpt2, granitemoehybrid, llama, mixtral, opt, phi3
 adapter: dora + ema: true | 1 | liger | glm4
 adapter: dora + eval_batch_size | 3 | pairs_beside | bert, llama
 adapter: dora + generation_batch_size | 1 | pairs_beside | llama
@@ -840,7 +851,7 @@ adapter: dora + optimizer_in_backward: true | 2 | liger, state_spaces | gpt_oss,
 adapter: dora + packing: true | 1 | liger | mixtral
 adapter: dora + padding: right | 8 | liger, pairs, state_spaces | bamba, bert, gpt2, llama, mixtral, olmo2
 adapter: dora + parallel.fsdp_units: ends | 1 | sharded_units | llama
-adapter: dora + parallel.sharding: fsdp | 5 | fully_shard_more, sharded_units | llama
+adapter: dora + parallel.sharding: fsdp | 6 | fully_shard_more, sharded_units | llama
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
 adapter: dora + precision: amp | 77 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
   linear, more_families, pairs, pairs_beside, quantized, state_spaces | bart, bert, bloom, chatglm, clip, deepseek,
@@ -861,7 +872,7 @@ adapter: dora + weight_dtype: 16 bits | 14 | adapters, adapters_more, liger, mor
   state_spaces | deepseek, gemma2, gpt2, granitemoehybrid, llama, olmo2, opt, phi3
 adapter: ia3 + adapter: modules_to_save | 18 | adapted, adapters_more, pairs, pairs_beside | bert, chatglm, deepseek,
   falcon, mixtral, qwen_moe, roberta, vit
-adapter: ia3 + checkpoint_reentrant: true | 7 | pairs | bert, gemma2, gpt2, llama, phi3
+adapter: ia3 + checkpoint_reentrant: true | 9 | fully_shard_more, pairs | bert, gemma2, gpt2, llama, phi3
 adapter: ia3 + ema: true | 1 | tiled | neox
 adapter: ia3 + eval_batch_size | 5 | pairs_beside | bert, gpt2, llama, opt
 adapter: ia3 + generation_batch_size | 2 | pairs_beside | gpt2, llama
@@ -882,11 +893,11 @@ adapter: ia3 + optimizer: sgd-momentum | 17 | adapted, adapters, adapters_more, 
   bert, deepseek, gemma, gpt2, llama, llama4, mixtral, mpt, phi, phi3, roberta, t5
 adapter: ia3 + packing: true | 1 | liger | gemma3
 adapter: ia3 + padding: right | 5 | pairs | bert, gpt2, llama
-adapter: ia3 + parallel.fsdp_units: ends | 1 | sharded_units | llama
-adapter: ia3 + parallel.sharding: fsdp | 7 | fully_shard_more, sharded_units | gemma3_images, llama, qwen2_vl
+adapter: ia3 + parallel.fsdp_units: ends | 2 | fully_shard_more, sharded_units | llama
+adapter: ia3 + parallel.sharding: fsdp | 9 | fully_shard_more, sharded_units | gemma3_images, llama, qwen2_vl
 adapter: ia3 + parallel.sharding: zero1 | 1 | zero_adapters | llama
 adapter: ia3 + parallel.sharding: zero3 | 1 | zero_adapters | llama
-adapter: ia3 + precision: amp | 103 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
+adapter: ia3 + precision: amp | 105 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
   linear, more_families, pairs, pairs_beside, quantized, sharded_units | bart, bert, bloom, chatglm, clip, deepseek,
   falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3,
   mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, starcoder2, t5, vit
@@ -905,9 +916,9 @@ adapter: lora + adapter: modules_to_save | 104 | adapted, adapters, adapters_mor
   mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families |
   deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 87 | fully_shard_more, images, liger, more_families, pairs, replicated,
-  zero | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_vl
+adapter: lora + checkpoint_reentrant: true | 90 | fully_shard_more, images, liger, more_families, pairs, replicated,
+  sharded_spaces, zero | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, mistral3, nemotron_h, neox, opt,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
 adapter: lora + ema: true | 2 | state_spaces | bamba, nemotron_h
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
@@ -915,7 +926,7 @@ adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma
 adapter: lora + frozen: parts | 12 | lora_parts | gpt2, llama
 adapter: lora + generation_batch_size | 12 | pairs_beside | gpt2, llama
 adapter: lora + grad_scaler: true | 2 | liger | gemma2, gpt_oss
-adapter: lora + label_smoothing | 7 | pairs, state_spaces | bamba, bert, gpt2
+adapter: lora + label_smoothing | 8 | pairs, sharded_spaces, state_spaces | bamba, bert, gpt2, nemotron_h
 adapter: lora + liger_kernels | 24 | liger, tiled | deepseek, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama,
   olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + loss: chunked | 213 | liger, litgpt, state_spaces, torchtune, torchtune_units | falcon under litgpt,
@@ -949,7 +960,7 @@ adapter: lora + optimizer: sgd-momentum | 152 | adapted, adapters, adapters_more
   litgpt, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune,
   llava, mixtral, mpt, neox, neox under litgpt, olmoe, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, resnet,
   roberta, t5
-adapter: lora + optimizer_in_backward: true | 3 | state_spaces | bamba, granitemoehybrid, nemotron_h
+adapter: lora + optimizer_in_backward: true | 4 | sharded_spaces, state_spaces | bamba, granitemoehybrid, nemotron_h
 adapter: lora + packing: true | 4 | liger, state_spaces | bamba, gemma3, llama
 adapter: lora + padding: right | 32 | liger, pairs | bert, gpt2, gpt_oss, llama, olmo2
 adapter: lora + parallel.fsdp_units: ends | 24 | sharded_units, torchtune_units | llama, llama under torchtune
@@ -957,29 +968,30 @@ adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gem
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
 adapter: lora + parallel.sharding: ddp | 11 | replicated, sharded_bits | gemma, glm4_moe, gpt2, gpt_neo, llama,
   mistral3, opt, phi3
-adapter: lora + parallel.sharding: fsdp | 205 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_units, torchtune, torchtune_units | apertus, arcee, bert,
-  bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, granite,
-  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, mistral3, mixtral, nemotron, neox, neox
-  under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
-adapter: lora + parallel.sharding: fsdp-grad-op | 45 | flat_adapters, fully_shard_more, sharded_bits, sharded_units |
-  gemma, gemma2, gpt2, llama, qwen2_5_vl, qwen3_vl
+adapter: lora + parallel.sharding: fsdp | 209 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_units, torchtune, torchtune_units | apertus,
+  arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2,
+  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune,
+  mistral3, mixtral, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
+adapter: lora + parallel.sharding: fsdp-grad-op | 46 | flat_adapters, fully_shard_more, sharded_bits, sharded_spaces,
+  sharded_units | bamba, gemma, gemma2, gpt2, llama, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
 adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
   opt, qwen3_vl, t5
-adapter: lora + precision: amp | 647 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+adapter: lora + precision: amp | 648 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
   flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
-  quantized, replicated, sharded_activations, sharded_bits, sharded_units, state_spaces, tiled | apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron,
+  quantized, replicated, sharded_activations, sharded_bits, sharded_spaces, sharded_units, state_spaces, tiled |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
+  litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron,
   nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
   qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora + precision: fsdp | 74 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_units |
-  bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, neox, phi, phi3,
-  qwen2_5_vl, qwen3_vl
+adapter: lora + precision: fsdp | 77 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_spaces,
+  sharded_units | bamba, bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral,
+  neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl, t5
 adapter: lora + precision: pure | 525 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
@@ -1052,20 +1064,20 @@ adapter: over experts + quantization: int8 | 2 | linear | qwen3_next
 adapter: over experts + quantization: nf4 | 2 | linear | qwen3_next
 adapter: over experts + weight_dtype: 16 bits | 10 | adapters_more, linear | deepseek, mixtral, qwen3_next, qwen_moe
 checkpoint_reentrant: true + ema: true | 8 | liger, state_spaces, tiled | gemma2, glm4, llama, nemotron_h, qwen_moe
-checkpoint_reentrant: true + frozen: parts | 63 | images, liger, more_families, pairs, state_spaces, turns | bamba,
-  bert, falcon_h1, gemma, gemma2, gemma3, glm4_moe, gpt2, granitemoehybrid, llama, nemotron_h, neox, opt, phi, phi3,
-  qwen2_vl
-checkpoint_reentrant: true + grad_scaler: true | 5 | liger, state_spaces | falcon_h1, glm4, granitemoehybrid,
-  nemotron_h
-checkpoint_reentrant: true + label_smoothing | 12 | pairs, state_spaces | bamba, bert, falcon_h1, gpt2, llama,
-  nemotron_h
+checkpoint_reentrant: true + frozen: parts | 67 | fully_shard_more, images, liger, more_families, pairs,
+  sharded_spaces, state_spaces, turns | bamba, bert, falcon_h1, gemma, gemma2, gemma3, glm4_moe, gpt2,
+  granitemoehybrid, llama, nemotron_h, neox, opt, phi, phi3, qwen2_vl
+checkpoint_reentrant: true + grad_scaler: true | 6 | liger, sharded_spaces, state_spaces | falcon_h1, glm4,
+  granitemoehybrid, nemotron_h
+checkpoint_reentrant: true + label_smoothing | 14 | pairs, sharded_spaces, state_spaces | bamba, bert, falcon_h1,
+  gpt2, granitemoehybrid, llama, nemotron_h
 checkpoint_reentrant: true + liger_kernels | 13 | liger | gemma2, glm4, llama, olmo2, qwen3_vl, qwen_moe
 checkpoint_reentrant: true + loss: chunked | 3 | state_spaces, turns | falcon_h1, gemma, nemotron_h
 checkpoint_reentrant: true + loss: dpo | 36 | pairs | gemma3, gpt2, llama, phi
 checkpoint_reentrant: true + loss: fused | 5 | liger, more_families, state_spaces | glm4, glm4_moe, llama, nemotron_h
 checkpoint_reentrant: true + loss: tiled | 3 | tiled | gemma2, glm4, mixtral
-checkpoint_reentrant: true + max_gradient_norm | 12 | images, liger, state_spaces, zero | bamba, gemma2, glm4,
-  glm4_moe, llama, mistral3, nemotron_h, qwen3_vl
+checkpoint_reentrant: true + max_gradient_norm | 15 | fully_shard_more, images, liger, state_spaces, zero | bamba,
+  bert, gemma2, glm4, glm4_moe, llama, mistral3, nemotron_h, qwen3_vl
 checkpoint_reentrant: true + offload: activations | 29 | checkpoints, liger, pairs, state_spaces, tiled | bamba,
   falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, llama, nemotron_h, neox, opt, phi, phi3, qwen_moe
 checkpoint_reentrant: true + optimizer: adafactor | 20 | checkpoints, more_families, state_spaces | bert, glm4_moe,
@@ -1079,29 +1091,35 @@ checkpoint_reentrant: true + optimizer: muon | 1 | state_spaces | falcon_h1
 checkpoint_reentrant: true + optimizer: rmsprop | 5 | checkpoints, state_spaces | gemma, granitemoehybrid, llama, opt
 checkpoint_reentrant: true + optimizer: sgd | 22 | checkpoints, images | bert, gemma3, gpt2, llama, neox, phi,
   qwen3_vl
-checkpoint_reentrant: true + optimizer: sgd-momentum | 5 | checkpoints, images | gemma3, gemma3_images, llama, neox,
-  phi3
-checkpoint_reentrant: true + optimizer_in_backward: true | 15 | checkpoints, state_spaces | bamba, bert, gpt2,
-  granitemoehybrid, llama, nemotron_h
+checkpoint_reentrant: true + optimizer: sgd-momentum | 6 | checkpoints, fully_shard_more, images | gemma3,
+  gemma3_images, glm4_moe, llama, neox, phi3
+checkpoint_reentrant: true + optimizer_in_backward: true | 16 | checkpoints, sharded_spaces, state_spaces | bamba,
+  bert, gpt2, granitemoehybrid, llama, nemotron_h
 checkpoint_reentrant: true + packing: true | 3 | liger, state_spaces | granitemoehybrid, nemotron_h, qwen_moe
-checkpoint_reentrant: true + padding: right | 33 | images, liger, pairs | bert, gemma3_images, gpt2, llama
+checkpoint_reentrant: true + padding: right | 35 | fully_shard_more, images, liger, pairs | bert, gemma3_images,
+  glm4_moe, gpt2, llama
+checkpoint_reentrant: true + parallel.fsdp_units: ends | 2 | fully_shard_more | llama
+checkpoint_reentrant: true + parallel.replicas | 1 | fully_shard_more | llama
 checkpoint_reentrant: true + parallel.sharding: ddp | 1 | replicated | glm4_moe
-checkpoint_reentrant: true + parallel.sharding: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen2_vl
+checkpoint_reentrant: true + parallel.sharding: fsdp | 29 | fully_shard_more, sharded_spaces | bert, glm4_moe, gpt2,
+  granitemoehybrid, llama, mistral3, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, vit
+checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 2 | sharded_spaces | bamba, granitemoehybrid
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 2 | zero | qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 162 | block_kinds, checkpoints, decoders, images, liger, linear, pairs,
-  state_spaces, tiled, turns | apertus, arcee, bamba, bert, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2,
-  gemma3, gemma4, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, ministral3, mistral3,
-  nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  seed_oss, stablelm
-checkpoint_reentrant: true + precision: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen2_vl
+checkpoint_reentrant: true + precision: amp | 170 | block_kinds, checkpoints, decoders, fully_shard_more, images,
+  liger, linear, pairs, sharded_spaces, state_spaces, tiled, turns | apertus, arcee, bamba, bert, cohere, ernie4_5,
+  exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  llama, ministral3, mistral3, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+checkpoint_reentrant: true + precision: fsdp | 16 | fully_shard_more, sharded_spaces | gpt2, granitemoehybrid, llama,
+  neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 35 | checkpoints, more_families, pairs, zero | bert, gemma, gemma2,
   gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: pure | 120 | block_kinds, checkpoints, images, liger, linear, more_families,
-  pairs, replicated, state_spaces, tiled | bamba, bert, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, glm4_moe,
-  gpt2, granitemoehybrid, llama, ministral3, mistral3, mixtral, nemotron_h, neox, opt, phi, phi3, qwen2_vl,
-  qwen3_next, qwen3_vl
+checkpoint_reentrant: true + precision: pure | 122 | block_kinds, checkpoints, fully_shard_more, images, liger,
+  linear, more_families, pairs, replicated, state_spaces, tiled | bamba, bert, falcon_h1, gemma, gemma2, gemma3,
+  gemma4, glm4, glm4_moe, gpt2, granitemoehybrid, llama, ministral3, mistral3, mixtral, nemotron_h, neox, opt, phi,
+  phi3, qwen2_vl, qwen3_next, qwen3_vl, vit
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 15 | pairs, state_spaces, tiled | gpt2, granitemoehybrid, llama,
   mixtral, opt, phi3
@@ -1124,10 +1142,10 @@ ema: true + label_smoothing | 6 | state_spaces | bamba, granitemoehybrid, nemotr
 ema: true + liger_kernels | 11 | liger | deepseek, gemma2, gemma3, glm4, llama, olmo2, phi3, qwen_moe
 ema: true + loss: chunked | 2 | liger, state_spaces | falcon_h1, olmo2
 ema: true + loss: tiled | 4 | tiled | gemma2, llama, neox
-ema: true + max_gradient_norm | 15 | galore, liger, master, precisions, state_spaces | bert, gemma2, gpt2,
-  granitemoehybrid, llama, olmo2
-ema: true + offload: activations | 8 | liger, state_spaces, tiled | bamba, deepseek, falcon_h1, gemma2, llama,
-  nemotron_h, qwen_moe
+ema: true + max_gradient_norm | 16 | galore, liger, master, precisions, sharded_spaces, state_spaces | bert, gemma2,
+  gpt2, granitemoehybrid, llama, nemotron_h, olmo2
+ema: true + offload: activations | 9 | liger, sharded_spaces, state_spaces, tiled | bamba, deepseek, falcon_h1,
+  gemma2, llama, nemotron_h, qwen_moe
 ema: true + optimizer: adafactor | 4 | precisions | bert, gpt2, llama
 ema: true + optimizer: adam | 1 | master | bert
 ema: true + optimizer: galore-adamw | 10 | galore | bert, gpt2, llama
@@ -1136,17 +1154,21 @@ ema: true + optimizer: lion | 1 | precisions | llama
 ema: true + optimizer: muon | 1 | state_spaces | nemotron_h
 ema: true + optimizer: rmsprop | 4 | master, precisions, state_spaces | bamba, gpt2, llama
 ema: true + optimizer: sgd | 9 | master, optimizers, precisions | bert, gpt2, llama
-ema: true + optimizer: sgd-momentum | 2 | master | bert, llama
-ema: true + optimizer_in_backward: true | 5 | galore, state_spaces | gpt2, llama, nemotron_h
+ema: true + optimizer: sgd-momentum | 3 | master, sharded_spaces | bamba, bert, llama
+ema: true + optimizer_in_backward: true | 7 | galore, sharded_spaces, state_spaces | bamba, gpt2, llama, nemotron_h
 ema: true + packing: true | 9 | liger, state_spaces | deepseek, falcon_h1, granitemoehybrid, nemotron_h, qwen_moe
 ema: true + padding: right | 3 | liger, state_spaces | gemma3, llama, nemotron_h
-ema: true + precision: amp | 40 | galore, liger, optimizers, precisions, state_spaces, tiled | bamba, bert, deepseek,
-  falcon_h1, gpt2, granitemoehybrid, llama, nemotron_h, olmo2, qwen_moe
+ema: true + parallel.sharding: fsdp | 3 | sharded_spaces | bamba, falcon_h1, nemotron_h
+ema: true + parallel.sharding: fsdp-grad-op | 3 | sharded_spaces | bamba, nemotron_h
+ema: true + precision: amp | 41 | galore, liger, optimizers, precisions, sharded_spaces, state_spaces, tiled | bamba,
+  bert, deepseek, falcon_h1, gpt2, granitemoehybrid, llama, nemotron_h, olmo2, qwen_moe
+ema: true + precision: fsdp | 2 | sharded_spaces | bamba, falcon_h1
 ema: true + precision: mixed | 7 | master | bert, gpt2, llama
-ema: true + precision: pure | 34 | galore, liger, optimizers, state_spaces, tiled | bamba, bert, falcon_h1, gemma2,
-  gemma3, glm4, gpt2, granitemoehybrid, llama, nemotron_h, olmo2, phi3
+ema: true + precision: pure | 35 | galore, liger, optimizers, sharded_spaces, state_spaces, tiled | bamba, bert,
+  falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, llama, nemotron_h, olmo2, phi3
 ema: true + trained_blocks: badam | 1 | state_spaces | nemotron_h
-ema: true + weight_dtype: 16 bits | 6 | galore, state_spaces | falcon_h1, gpt2, llama, nemotron_h
+ema: true + weight_dtype: 16 bits | 7 | galore, sharded_spaces, state_spaces | bamba, falcon_h1, gpt2, llama,
+  nemotron_h
 eval_batch_size + frozen: parts | 21 | pairs_beside | bert, bloom, gemma, gemma2, gemma3, gpt2, llama, mpt, neox,
   opt, phi, phi3
 eval_batch_size + label_smoothing | 28 | evaluation, evaluation_more | bart, bert, bloom, chatglm, deepseek, falcon,
@@ -1167,14 +1189,15 @@ eval_batch_size + weight_dtype: 16 bits | 9 | pairs_beside | bert, bloom, gemma2
 frozen: parts + generation_batch_size | 4 | pairs_beside | gpt2, llama
 frozen: parts + grad_scaler: true | 8 | liger, state_spaces, tiled | falcon_h1, glm4, granitemoehybrid, llama,
   mixtral, nemotron_h
-frozen: parts + label_smoothing | 12 | pairs, state_spaces | bamba, bert, gpt2, llama, nemotron_h
+frozen: parts + label_smoothing | 13 | pairs, sharded_spaces, state_spaces | bamba, bert, gpt2, granitemoehybrid,
+  llama, nemotron_h
 frozen: parts + liger_kernels | 7 | liger | gpt_oss, llama, mixtral, qwen3_vl
 frozen: parts + loss: chunked | 2 | state_spaces, turns | falcon_h1, gemma
 frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
 frozen: parts + loss: fused | 9 | quantized, state_spaces | gpt2, llama, nemotron_h
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
-frozen: parts + max_gradient_norm | 24 | fully_shard_more, images, liger, replicated, state_spaces, turns, zero |
-  bamba, bert, gpt2, llama, mistral3, nemotron_h, neox, phi
+frozen: parts + max_gradient_norm | 25 | fully_shard_more, images, liger, replicated, sharded_spaces, state_spaces,
+  turns, zero | bamba, bert, gpt2, llama, mistral3, nemotron_h, neox, phi
 frozen: parts + offload: activations | 48 | hosted, images, liger, more_families, pairs, state_spaces, tiled | bamba,
   bert, bloom, falcon_h1, gemma3, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama4, nemotron_h, olmoe, opt,
   phi, phi3, qwen3_vl
@@ -1192,33 +1215,35 @@ frozen: parts + optimizer: sgd | 40 | frozen, fully_shard_more, images, liger, m
   deepseek, glm, glm4, glm4_moe, gpt_oss, llama, llava, mixtral, qwen3_vl, resnet, roberta, starcoder2, t5, vit
 frozen: parts + optimizer: sgd-momentum | 40 | adapters, frozen, images, more_families, quantized | bart, bert, clip,
   deepseek, gemma2, gemma3, gpt_oss, llama, mixtral, olmo2, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2
-frozen: parts + optimizer_in_backward: true | 2 | state_spaces | falcon_h1, granitemoehybrid
+frozen: parts + optimizer_in_backward: true | 3 | sharded_spaces, state_spaces | bamba, falcon_h1, granitemoehybrid
 frozen: parts + packing: true | 2 | state_spaces | granitemoehybrid
 frozen: parts + padding: right | 25 | pairs, state_spaces | bert, gpt2, llama, nemotron_h
 frozen: parts + parallel.fsdp_units: ends | 1 | sharded_units | llama
 frozen: parts + parallel.sharding: ddp | 2 | replicated | mistral3, qwen3_vl
-frozen: parts + parallel.sharding: fsdp | 29 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, mistral3,
-  neox, qwen3_vl
-frozen: parts + parallel.sharding: fsdp-grad-op | 12 | fully_shard_more, sharded_units | llama
+frozen: parts + parallel.sharding: fsdp | 34 | fully_shard_more, sharded_spaces | bert, glm4_moe, gpt2, gpt_neo,
+  granitemoehybrid, llama, mistral3, nemotron_h, neox, qwen3_vl
+frozen: parts + parallel.sharding: fsdp-grad-op | 15 | fully_shard_more, sharded_spaces, sharded_units | bamba,
+  falcon_h1, llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 214 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
+frozen: parts + precision: amp | 215 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
   linear, lora_parts, masks, more_families, pairs, quantized, state_spaces, tiled, turns | apertus, arcee, bamba,
   bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
   gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
   starcoder2, t5, vit
-frozen: parts + precision: fsdp | 10 | fully_shard_more | bert, gpt2, llama, mistral3, neox
+frozen: parts + precision: fsdp | 15 | fully_shard_more, sharded_spaces | bamba, bert, falcon_h1, gpt2,
+  granitemoehybrid, llama, mistral3, neox
 frozen: parts + precision: mixed | 146 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
   zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen3_vl, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 251 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
-  linear, lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, state_spaces, tiled, turns |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+frozen: parts + precision: pure | 252 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
+  linear, lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces, state_spaces,
+  tiled, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, nemotron,
   nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
   resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
@@ -1253,8 +1278,11 @@ grad_scaler: true + optimizer: rmsprop | 6 | precisions, state_spaces | bert, fa
 grad_scaler: true + optimizer: sgd | 10 | precisions, state_spaces, tiled | bert, glm4, gpt2, granitemoehybrid, llama
 grad_scaler: true + packing: true | 5 | liger, state_spaces | deepseek, gemma3, granitemoehybrid, qwen_moe
 grad_scaler: true + padding: right | 1 | liger | gpt_oss
-grad_scaler: true + precision: amp | 74 | galore, liger, precisions, state_spaces, tiled | bamba, bert, deepseek,
-  falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, llama, mixtral, nemotron_h, qwen_moe
+grad_scaler: true + parallel.sharding: fsdp | 2 | sharded_spaces | granitemoehybrid, nemotron_h
+grad_scaler: true + precision: amp | 75 | galore, liger, precisions, sharded_spaces, state_spaces, tiled | bamba,
+  bert, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, llama, mixtral, nemotron_h,
+  qwen_moe
+grad_scaler: true + precision: fsdp | 1 | sharded_spaces | nemotron_h
 grad_scaler: true + quantization: int8 | 2 | liger | gemma2, gemma3
 grad_scaler: true + quantization: nf4 | 1 | state_spaces | nemotron_h
 grad_scaler: true + trained_blocks: badam | 1 | state_spaces | granitemoehybrid
@@ -1278,20 +1306,22 @@ label_smoothing + packing: true | 11 | losses_more, state_spaces | bamba, falcon
   nemotron_h
 label_smoothing + padding: right | 22 | losses_more, pairs | bert, deepseek, falcon, glm, glm4, gpt2, llama, mixtral,
   qwen_moe
-label_smoothing + parallel.sharding: fsdp | 6 | fully_shard_more | bert, gemma, gpt2, llama
-label_smoothing + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma, gpt2, llama
+label_smoothing + parallel.sharding: fsdp | 9 | fully_shard_more, sharded_spaces | bert, falcon_h1, gemma, gpt2,
+  granitemoehybrid, llama, nemotron_h
+label_smoothing + parallel.sharding: fsdp-grad-op | 6 | fully_shard_more, sharded_spaces | gemma, gpt2,
+  granitemoehybrid, llama, nemotron_h
 label_smoothing + precision: amp | 118 | fully_shard_more, images, liger, losses_more, pairs, smoothing, state_spaces
   | bamba, bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid,
   llama, mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
-label_smoothing + precision: fsdp | 3 | fully_shard_more | gemma, llama
+label_smoothing + precision: fsdp | 6 | fully_shard_more, sharded_spaces | falcon_h1, gemma, granitemoehybrid, llama
 label_smoothing + precision: mixed | 97 | losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
   phi3, qwen_moe, roberta, t5, vit
-label_smoothing + precision: pure | 129 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more,
-  liger, linear, losses_more, pairs, smoothing, state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt,
-  phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+label_smoothing + precision: pure | 130 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more,
+  liger, linear, losses_more, pairs, sharded_spaces, smoothing, state_spaces | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, nemotron_h,
+  neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 label_smoothing + quantization: int8 | 1 | state_spaces | bamba
 label_smoothing + trained_blocks: badam | 1 | state_spaces | nemotron_h
 label_smoothing + weight_dtype: 16 bits | 25 | liger, losses_more, pairs, state_spaces | bamba, bert, deepseek,
@@ -1432,8 +1462,9 @@ loss: vocab-parallel + parallel.replicas | 21 | titan_replicas, titan_units | ll
 loss: vocab-parallel + parallel.sharding: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + parallel.tensor | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + precision: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + offload: activations | 19 | flat_adapters, flat_host, images, liger, more_families, state_spaces
-  | bamba, bloom, falcon_h1, glm4, gpt2, gpt_neo, granitemoehybrid, llama, mistral3, nemotron_h, olmo2
+max_gradient_norm + offload: activations | 20 | flat_adapters, flat_host, images, liger, more_families,
+  sharded_spaces, state_spaces | bamba, bloom, falcon_h1, glm4, gpt2, gpt_neo, granitemoehybrid, llama, mistral3,
+  nemotron_h, olmo2
 max_gradient_norm + offload: gradients | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + offload: optimizer | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
@@ -1453,7 +1484,7 @@ max_gradient_norm + optimizer: sgd | 15 | images, master, optimizers, precisions
 max_gradient_norm + optimizer: sgd-momentum | 6 | master, precisions | bert, gpt2, llama
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
 max_gradient_norm + packing: true | 5 | liger, state_spaces | bamba, granitemoehybrid, llama, nemotron_h
-max_gradient_norm + padding: right | 11 | fully_shard_more, images, liger | bert, gpt2, gpt_oss, llama, mistral3,
+max_gradient_norm + padding: right | 12 | fully_shard_more, images, liger | bert, gpt2, gpt_oss, llama, mistral3,
   olmo2
 max_gradient_norm + parallel.fsdp_units: ends | 23 | sharded_units, titan_units | llama, llama under torchtitan
 max_gradient_norm + parallel.fsdp_version: 1 | 39 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
@@ -1461,27 +1492,28 @@ max_gradient_norm + parallel.fsdp_version: 1 | 39 | flat_adapters, flat_host, fl
 max_gradient_norm + parallel.replicas | 14 | flat_adapters, flat_host, flat_parameter, titan_replicas, titan_units |
   llama, llama under torchtitan
 max_gradient_norm + parallel.sharding: ddp | 4 | replicated | mistral3
-max_gradient_norm + parallel.sharding: fsdp | 124 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
-  sharded_bits, sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, bloom, gemma, gpt2, llama,
-  llama under torchtitan, mistral3, neox, phi, qwen3_vl
-max_gradient_norm + parallel.sharding: fsdp-grad-op | 53 | flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, sharded_bits, sharded_units | gemma, gemma2, gpt2, llama, neox, vit
+max_gradient_norm + parallel.sharding: fsdp | 129 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  sharded_bits, sharded_more, sharded_spaces, sharded_units, titan, titan_replicas, titan_units | bert, bloom,
+  falcon_h1, gemma, gpt2, llama, llama under torchtitan, mistral3, nemotron_h, neox, phi, qwen3_vl
+max_gradient_norm + parallel.sharding: fsdp-grad-op | 55 | flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama, nemotron_h, neox,
+  vit
 max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwen3_vl
 max_gradient_norm + parallel.sharding: zero2 | 2 | zero | mistral3
 max_gradient_norm + parallel.sharding: zero3 | 9 | zero | gemma3_images, glm4_moe, gpt_neo, mistral3, qwen3_vl
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 114 | flat_adapters, fully_shard_more, galore, images, liger, optimizers,
-  precisions, replicated, sharded_bits, sharded_units, state_spaces, tiled, turns | bamba, bert, falcon_h1, gemma,
-  gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, llama, mistral3, nemotron_h, olmo2, vit
-max_gradient_norm + precision: fsdp | 102 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
+max_gradient_norm + precision: amp | 116 | flat_adapters, fully_shard_more, galore, images, liger, optimizers,
+  precisions, replicated, sharded_bits, sharded_spaces, sharded_units, state_spaces, tiled, turns | bamba, bert,
+  falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, llama, mistral3, nemotron_h, olmo2, vit
+max_gradient_norm + precision: fsdp | 103 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
   sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, gemma, gemma2, gpt2, llama, llama under
   torchtitan, mistral3, neox, phi, qwen3_vl
 max_gradient_norm + precision: mixed | 43 | images, master, more_families, zero | bert, gemma3_images, glm4_moe,
   gpt2, gpt_neo, llama, mistral3, qwen3_vl
-max_gradient_norm + precision: pure | 94 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
-  galore, images, liger, linear, optimizers, replicated, sharded_bits, state_spaces, tiled, turns | bamba, bert,
-  bloom, falcon_h1, gemma, gemma2, gemma4, gpt2, granitemoehybrid, llama, ministral3, mistral3, nemotron_h, neox, phi,
-  qwen3_next, qwen3_vl, qwen_moe
+max_gradient_norm + precision: pure | 97 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  galore, images, liger, linear, optimizers, replicated, sharded_bits, sharded_spaces, state_spaces, tiled, turns |
+  bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma4, gpt2, granitemoehybrid, llama, ministral3, mistral3,
+  nemotron_h, neox, phi, qwen3_next, qwen3_vl, qwen_moe
 max_gradient_norm + quantization: int8 | 1 | state_spaces | bamba
 max_gradient_norm + quantization: nf4 | 10 | flat_adapters, images, sharded_bits, zero | gemma2, gpt2, llama,
   mistral3, qwen3_vl
@@ -1521,10 +1553,10 @@ offload: activations + parallel.fsdp_version: 1 | 30 | flat_adapters, flat_host,
   gpt2, llama, neox, opt, phi3
 offload: activations + parallel.replicas | 4 | flat_host, sharded_activations | gpt2, llama
 offload: activations + parallel.sharding: ddp | 6 | sharded_activations | bert, gpt2, llama
-offload: activations + parallel.sharding: fsdp | 51 | flat_adapters, flat_host, host_activations, sharded_activations
-  | bert, bloom, gemma, gpt2, llama, neox, opt, phi3
-offload: activations + parallel.sharding: fsdp-grad-op | 32 | flat_host, host_activations, sharded_activations |
-  bert, gpt2, llama, neox, opt
+offload: activations + parallel.sharding: fsdp | 52 | flat_adapters, flat_host, host_activations,
+  sharded_activations, sharded_spaces | bert, bloom, gemma, gpt2, granitemoehybrid, llama, neox, opt, phi3
+offload: activations + parallel.sharding: fsdp-grad-op | 33 | flat_host, host_activations, sharded_activations,
+  sharded_spaces | bert, gpt2, llama, nemotron_h, neox, opt
 offload: activations + parallel.sharding: zero1 | 17 | host_activations | bert, bloom, gemma, gemma2, gemma3, gpt2,
   llama, neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero2 | 16 | host_activations | bert, bloom, gemma, gemma3, gpt2, llama,
@@ -1541,12 +1573,12 @@ offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_act
 offload: activations + precision: mixed | 142 | checkpoints, host_activations, hosted, images, more_families, pairs,
   selective_more | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama,
   llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
-offload: activations + precision: pure | 181 | block_kinds, checkpoints, decoders, flat_host, host_activations,
-  hosted, images, liger, linear, more_families, pairs, selective_more, sharded_activations, state_spaces, tiled |
-  apertus, arcee, bamba, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama,
-  llama4, ministral3, mistral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
+offload: activations + precision: pure | 182 | block_kinds, checkpoints, decoders, flat_host, host_activations,
+  hosted, images, liger, linear, more_families, pairs, selective_more, sharded_activations, sharded_spaces,
+  state_spaces, tiled | apertus, arcee, bamba, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, llama, llama4, ministral3, mistral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
+  opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 offload: activations + quantization: int8 | 7 | liger, pairs | glm4, gpt2, llama
 offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
 offload: activations + quantization: nf4-double | 5 | liger, state_spaces | gemma2, glm4, granitemoehybrid, olmo2
@@ -1762,20 +1794,22 @@ optimizer: sgd + quantization: nf4-double | 3 | quantized | glm, glm4, roberta
 optimizer: sgd + weight_dtype: 16 bits | 60 | adapters_more, halves, more_families, pairs, precisions, quantized |
   bart, bloom, chatglm, clip, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt_oss, llama, mixtral, mpt, neox, olmo2,
   opt, phi, phi3, qwen_moe, resnet, roberta, t5
-optimizer: sgd-momentum + optimizer_in_backward: true | 8 | optimizers, precisions | bert, gpt2, llama
+optimizer: sgd-momentum + optimizer_in_backward: true | 9 | optimizers, precisions, sharded_spaces | bamba, bert,
+  gpt2, llama
 optimizer: sgd-momentum + optimizer_state_dtype: fp32 | 6 | precisions | bert, gpt2, llama
-optimizer: sgd-momentum + padding: right | 3 | fully_shard_more, images, more_families | gemma3_images, glm4_moe
+optimizer: sgd-momentum + padding: right | 4 | fully_shard_more, images, more_families | gemma3_images, glm4_moe
 optimizer: sgd-momentum + parallel.fsdp_units: ends | 12 | torchtune_units | llama under torchtune
 optimizer: sgd-momentum + parallel.fsdp_version: 1 | 8 | litgpt_flat | llama under litgpt, phi under litgpt
-optimizer: sgd-momentum + parallel.sharding: fsdp | 54 | fully_shard_more, litgpt, litgpt_flat, torchtune,
+optimizer: sgd-momentum + parallel.sharding: fsdp | 55 | fully_shard_more, litgpt, litgpt_flat, torchtune,
   torchtune_units | falcon under litgpt, glm4_moe, gpt_neo, llama under litgpt, llama under torchtune, neox under
   litgpt, phi under litgpt, qwen3_vl
-optimizer: sgd-momentum + precision: amp | 195 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + parallel.sharding: fsdp-grad-op | 1 | sharded_spaces | bamba
+optimizer: sgd-momentum + precision: amp | 196 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   halves, hosted, images, liger, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet,
-  seq2seq, state_spaces, suite, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama under litgpt, llama4, llava,
-  mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe,
-  resnet, roberta, starcoder2, t5, vit
+  seq2seq, sharded_spaces, state_spaces, suite, vision | bamba, bart, bert, bloom, clip, deepseek, falcon under
+  litgpt, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama under
+  litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum + precision: fsdp | 7 | fully_shard_more, litgpt_flat | gpt_neo, llama under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
 optimizer: sgd-momentum + precision: pure | 233 | adapted, adapters, adapters_more, checkpoints, families, frozen,
@@ -1788,20 +1822,23 @@ optimizer: sgd-momentum + quantization: gptq-int4 | 14 | quantized | bloom, gemm
 optimizer: sgd-momentum + quantization: int8 | 6 | adapters, quantized | bloom, gemma3, llama, mpt, phi
 optimizer: sgd-momentum + quantization: nf4 | 14 | adapters, quantized | gemma, gemma2, gpt2, llama, opt, roberta
 optimizer: sgd-momentum + quantization: nf4-double | 7 | adapters, quantized | gemma3, llama, neox, phi, roberta
-optimizer: sgd-momentum + weight_dtype: 16 bits | 66 | adapters, adapters_more, halves, more_families, pairs,
-  precisions, quantized | bert, bloom, clip, deepseek, gemma, gemma3, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox,
-  phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd-momentum + weight_dtype: 16 bits | 67 | adapters, adapters_more, halves, more_families, pairs,
+  precisions, quantized, sharded_spaces | bamba, bert, bloom, clip, deepseek, gemma, gemma3, gpt2, gpt_oss, llama,
+  llava, mixtral, mpt, neox, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer_in_backward: true + optimizer_state_dtype: fp32 | 10 | precisions | bert, gpt2, llama
 optimizer_in_backward: true + packing: true | 4 | state_spaces | falcon_h1, granitemoehybrid, nemotron_h
-optimizer_in_backward: true + precision: amp | 42 | checkpoints, galore, liger, optimizers, state_spaces | bamba,
-  bert, falcon_h1, gemma2, gpt2, llama, nemotron_h, olmo2
-optimizer_in_backward: true + precision: pure | 62 | block_kinds, checkpoints, galore, liger, linear, optimizers,
-  precisions, state_spaces | bamba, bert, falcon_h1, gemma3, gemma4, gpt2, gpt_oss, granitemoehybrid, llama,
-  ministral3, nemotron_h, qwen3_next
+optimizer_in_backward: true + parallel.sharding: fsdp | 5 | sharded_spaces | bamba, granitemoehybrid, nemotron_h
+optimizer_in_backward: true + parallel.sharding: fsdp-grad-op | 3 | sharded_spaces | bamba
+optimizer_in_backward: true + precision: amp | 46 | checkpoints, galore, liger, optimizers, sharded_spaces,
+  state_spaces | bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, llama, nemotron_h, olmo2
+optimizer_in_backward: true + precision: fsdp | 2 | sharded_spaces | bamba, granitemoehybrid
+optimizer_in_backward: true + precision: pure | 63 | block_kinds, checkpoints, galore, liger, linear, optimizers,
+  precisions, sharded_spaces, state_spaces | bamba, bert, falcon_h1, gemma3, gemma4, gpt2, gpt_oss, granitemoehybrid,
+  llama, ministral3, nemotron_h, qwen3_next
 optimizer_in_backward: true + quantization: int8 | 2 | state_spaces | bamba, granitemoehybrid
 optimizer_in_backward: true + quantization: nf4 | 1 | state_spaces | granitemoehybrid
-optimizer_in_backward: true + weight_dtype: 16 bits | 7 | galore, liger, state_spaces | bamba, bert, gpt2, llama,
-  nemotron_h, olmo2
+optimizer_in_backward: true + weight_dtype: 16 bits | 8 | galore, liger, sharded_spaces, state_spaces | bamba, bert,
+  gpt2, llama, nemotron_h, olmo2
 optimizer_state_dtype: fp32 + precision: amp | 4 | precisions | gpt2, llama
 optimizer_state_dtype: fp32 + precision: pure | 24 | precisions | bert, gpt2, llama
 optimizer_state_dtype: fp32 + weight_dtype: 16 bits | 4 | precisions | gpt2, llama
@@ -1817,10 +1854,10 @@ packing: true + quantization: int8 | 2 | liger, state_spaces | bamba, gemma3
 packing: true + quantization: nf4-double | 2 | liger, state_spaces | bamba, mixtral
 packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
 padding: right + parallel.sharding: ddp | 2 | replicated | glm4_moe, gpt_neo
-padding: right + parallel.sharding: fsdp | 8 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, mistral3
+padding: right + parallel.sharding: fsdp | 10 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, mistral3
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
-padding: right + precision: amp | 144 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
+padding: right + precision: amp | 145 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
   masks, more_families, padding, pairs, preference, replicated, state_spaces | apertus, arcee, bert, cohere, deepseek,
   ernie4_5, exaone4, falcon, gemma2, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, llama, llama4, ministral3, mistral3, mixtral, mpt, nemotron, nemotron_h,
@@ -1838,11 +1875,11 @@ padding: right + quantization: nf4 | 6 | pairs | bert, llama
 padding: right + quantization: nf4-double | 1 | liger | mixtral
 padding: right + weight_dtype: 16 bits | 2 | state_spaces | granitemoehybrid, nemotron_h
 parallel.fsdp_units: ends + parallel.replicas | 13 | sharded_units, titan_units | llama, llama under torchtitan
-parallel.fsdp_units: ends + parallel.sharding: fsdp | 80 | sharded_units, titan_units, torchtune_units | llama, llama
-  under torchtitan, llama under torchtune
+parallel.fsdp_units: ends + parallel.sharding: fsdp | 82 | fully_shard_more, sharded_units, titan_units,
+  torchtune_units | llama, llama under torchtitan, llama under torchtune
 parallel.fsdp_units: ends + parallel.sharding: fsdp-grad-op | 8 | sharded_units | llama
 parallel.fsdp_units: ends + parallel.tensor | 19 | titan_units | llama under torchtitan
-parallel.fsdp_units: ends + precision: amp | 8 | sharded_units | llama
+parallel.fsdp_units: ends + precision: amp | 10 | fully_shard_more, sharded_units | llama
 parallel.fsdp_units: ends + precision: fsdp | 37 | sharded_units, titan_units | llama, llama under torchtitan
 parallel.fsdp_units: ends + precision: pure | 39 | sharded_units, torchtune_units | llama, llama under torchtune
 parallel.fsdp_units: ends + weight_dtype: 16 bits | 1 | sharded_units | llama
@@ -1863,9 +1900,9 @@ parallel.fsdp_version: 1 + precision: pure | 51 | flat_adapters, flat_host, flat
 parallel.fsdp_version: 1 + quantization: nf4 | 12 | flat_adapters | bert, gemma2, llama
 parallel.fsdp_version: 1 + quantization: nf4-double | 6 | flat_adapters | gemma, glm, llama, phi3
 parallel.fsdp_version: 1 + weight_dtype: 16 bits | 31 | flat_adapters | bert, gemma2, glm, gpt2, llama, phi3
-parallel.replicas + parallel.sharding: fsdp | 48 | flat_adapters, flat_host, flat_parameter, replicas,
-  sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama under
-  torchtitan, neox, phi3
+parallel.replicas + parallel.sharding: fsdp | 49 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  replicas, sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama
+  under torchtitan, neox, phi3
 parallel.replicas + parallel.sharding: fsdp-grad-op | 4 | flat_host, flat_parameter, replicas | llama, opt
 parallel.replicas + parallel.tensor | 22 | titan_replicas, titan_units | llama under torchtitan
 parallel.replicas + precision: amp | 7 | flat_host, flat_parameter, replicas | gpt2, llama, neox
@@ -1883,43 +1920,47 @@ parallel.sharding: ddp + precision: pure | 48 | modded, modded_compiled, replica
 parallel.sharding: ddp + quantization: nf4 | 4 | sharded_bits | gemma, llama, opt
 parallel.sharding: ddp + quantization: nf4-double | 4 | sharded_bits | gpt2, llama, phi3
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 125 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units
-  | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2,
-  gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, mistral3, mixtral, nemotron, neox, neox under
-  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp + precision: fsdp | 343 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+parallel.sharding: fsdp + precision: amp | 136 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  sharded_spaces, sharded_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2,
+  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama
+  under litgpt, mistral3, mixtral, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt,
+  phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
+parallel.sharding: fsdp + precision: fsdp | 361 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, ernie4_5,
-  exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
-  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mpt under
-  llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-parallel.sharding: fsdp + precision: pure | 223 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  sharded_more, sharded_spaces, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom,
+  cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
+  glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
+  torchtitan, mistral3, mixtral, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi,
+  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+parallel.sharding: fsdp + precision: pure | 231 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_units, torchtune, torchtune_units | apertus, arcee, bert, bloom, cohere,
-  ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense,
-  llama, llama under litgpt, llama under torchtune, mistral3, mixtral, nemotron, neox, neox under litgpt, olmo, opt,
-  phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+  sharded_decoders, sharded_more, sharded_spaces, sharded_units, torchtune, torchtune_units | apertus, arcee, bamba,
+  bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, glm4_moe, gpt2, gpt_neo,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, mistral3,
+  mixtral, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp + quantization: nf4 | 25 | flat_adapters, sharded_bits, sharded_more | bert, gemma, gemma2,
   gemma3, gpt2, llama, opt, phi3
 parallel.sharding: fsdp + quantization: nf4-double | 24 | flat_adapters, sharded_bits, sharded_more | bloom, gemma,
   glm, llama, mixtral, neox, opt, phi, phi3, roberta
 parallel.sharding: fsdp + weight_dtype: 16 bits | 53 | flat_adapters, fully_shard_more, sharded_bits, sharded_more,
   sharded_units | bert, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3
-parallel.sharding: fsdp-grad-op + precision: amp | 48 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, gemma,
-  gemma2, gemma3, gpt2, llama, roberta, vit
-parallel.sharding: fsdp-grad-op + precision: fsdp | 64 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, host_activations, replicas, sharded_activations, sharded_more, sharded_units | bert, gemma,
-  gemma2, gemma3_images, gemma4, glm, gpt2, llama, neox, opt, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-parallel.sharding: fsdp-grad-op + precision: pure | 69 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom,
-  gemma, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
+parallel.sharding: fsdp-grad-op + precision: amp | 50 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units |
+  bamba, bert, gemma, gemma2, gemma3, gpt2, llama, roberta, vit
+parallel.sharding: fsdp-grad-op + precision: fsdp | 69 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, host_activations, replicas, sharded_activations, sharded_more, sharded_spaces, sharded_units |
+  bamba, bert, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm, gpt2, granitemoehybrid, llama, neox, opt,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+parallel.sharding: fsdp-grad-op + precision: pure | 72 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units |
+  bamba, bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, mixtral, nemotron_h, neox, opt, phi, phi3, qwen_moe,
+  roberta
 parallel.sharding: fsdp-grad-op + quantization: nf4 | 3 | sharded_bits | gemma2, gpt2, llama
 parallel.sharding: fsdp-grad-op + quantization: nf4-double | 2 | sharded_bits | llama
-parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 10 | flat_adapters, fully_shard_more, sharded_bits | gpt2,
-  llama
+parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 11 | flat_adapters, fully_shard_more, sharded_bits,
+  sharded_spaces | bamba, gpt2, llama
 parallel.sharding: zero1 + precision: mixed | 51 | host_activations, zero, zero_adapters | bert, bloom, gemma,
   gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, opt, phi, phi3, qwen3_vl, qwen_moe,
   roberta, vit
@@ -1948,12 +1989,12 @@ precision: amp + quantization: nf4-double | 56 | adapters, flat_adapters, images
 precision: amp + trained_blocks: badam | 8 | state_spaces, turns | falcon_h1, gemma, granitemoehybrid, llama,
   nemotron_h, neox
 precision: amp + trained_blocks: lisa | 11 | state_spaces, turns | llama, mixtral, nemotron_h, phi, phi3
-precision: amp + weight_dtype: 16 bits | 768 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+precision: amp + weight_dtype: 16 bits | 769 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, galore, halves, hosted, liger, linear, losses_more, more_families, pairs, pairs_beside,
-  precisions, quantized, sharded_bits, state_spaces, tiled, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta,
+  precisions, quantized, sharded_bits, sharded_spaces, state_spaces, tiled, turns | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral,
+  mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta,
   seed_oss, stablelm, starcoder2, t5, vit
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
