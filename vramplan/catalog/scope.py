@@ -24,7 +24,7 @@ SPEECH = (
     "`accelerate estimate-memory` gives the weights and Adam's states of any model of the hub"
 )
 RECURRENT = (
-    "models of state spaces or recurrence alone are not modelled; those with attention between are, of Granite 4, "
+    "state-space and recurrent models without attention are not modelled; those with it are, of Granite 4, "
     "Nemotron-H, Nemotron 3, Falcon-H1 and Bamba, also from a config.json: "
     "`accelerate estimate-memory` gives the weights and Adam's states of any model of the hub"
 )
