@@ -77,7 +77,7 @@ def test_a_name_that_may_be_of_another_shape_is_not(repository: str) -> None:
     ("repository", "why"),
     [
         ("moonshotai/Kimi-Linear-48B-A3B-Base", "linear attention"),
-        ("LiquidAI/LFM2-1.2B", "short convolution"),
+        ("LiquidAI/LFM2-8B-A1B", "short convolution"),
         ("google/gemma-4-12B-it", "Gemma 4 12B has no encoder"),
     ],
 )

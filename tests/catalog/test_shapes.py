@@ -10,7 +10,7 @@ from vramplan.catalog import shapes
 from vramplan.catalog.config_classes import FAMILIES, MODEL_TYPES
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.errors import InputError
-from vramplan.values.model import Experts, LatentAttention, LinearAttention, StateSpace
+from vramplan.values.model import Experts, LatentAttention, LinearAttention, ShortConvolution, StateSpace
 
 
 # the dataclass fields of transformers 5.23.0, configuration_<type>.py
@@ -462,6 +462,18 @@ CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
         "max_positions": 262144,
         "partial_rotary_factor": 0.5,
         "state_space": StateSpace(128, 64, 256, 1, 4, 256, tuple(range(32))),
+    },
+    "lfm2": {
+        "task": "lm",
+        "family": "lfm2",
+        "vocabulary_size": 65536,
+        "hidden_size": 2560,
+        "intermediate_size": 8192,
+        "key_value_heads": 8,
+        "max_positions": 128000,
+        "tied_embeddings": True,
+        "qk_norm": True,
+        "short_convolution": ShortConvolution(3, False, ()),
     },
     "seed_oss": {
         "family": "seed_oss",

@@ -204,6 +204,8 @@ def models(
         fields |= draw(linear_attention(layers, equal=equal))
     if "state_space.heads" in kind.defaults:
         fields |= draw(state_space(model_type, layers, fields, equal=equal))
+    if "short_convolution.kernel" in kind.defaults:
+        fields |= draw(short_convolution(layers, equal=equal))
     if "sliding_window" in kind.defaults:
         windows = [1, 64, 128] if "full_head_size" in kind.defaults else [None, 1, 64, 128]
         fields["sliding_window"] = draw(st.sampled_from(windows))
@@ -275,6 +277,16 @@ def linear_attention(draw: st.DrawFn, layers: int, *, equal: bool) -> dict[str, 
         "linear_attention.value_size": draw(st.sampled_from([8, 24, 128])),
         "linear_attention.kernel": draw(st.integers(1, 5)),
         "linear_attention.layers": tuple(range(layers)) if equal else draw(some_blocks(layers)),
+    }
+
+
+@st.composite
+def short_convolution(draw: st.DrawFn, layers: int, *, equal: bool) -> dict[str, Any]:
+    """Short convolutions in any of the blocks, or with `equal` in all of them."""
+    return {
+        "short_convolution.kernel": draw(st.integers(1, 5)),
+        "short_convolution.bias": draw(st.booleans()),
+        "short_convolution.layers": tuple(range(layers)) if equal else draw(some_blocks(layers)),
     }
 
 

@@ -70,6 +70,7 @@ configurations:
 | `more_families.json` | olmo2, olmo3, smollm3, starcoder2, olmoe, gpt_oss, llama4_text, glm4_moe, gpt_neo |
 | `linear.json` | qwen3_next, qwen3_5_text, qwen3_5_moe_text, qwen3_5 and qwen3_5_moe with images, ministral3 |
 | `state_spaces.json` | granitemoehybrid, nemotron_h, falcon_h1, bamba: state spaces by PyTorch's own operators |
+| `short_convolutions.json` | lfm2, by PyTorch's own convolution |
 | `block_kinds.json` | gemma4_text: heads of two sizes, experts beside MLPs, inputs for each layer, shared keys |
 | `decoders.json` | granite, seed_oss, arcee, apertus, olmo, hunyuan_v1_dense, cohere2, cohere, ernie4_5, exaone4, \
 stablelm, nemotron, helium |

@@ -55,6 +55,7 @@ UNDECLARED = {
     "sharded_decoders",
     "sharded_spaces",
     "state_spaces",
+    "short_convolutions",
     "sharded_activations",
     "host_activations",
     "hosted",
@@ -261,6 +262,7 @@ def test_the_rows_of_selections_and_losses_cover_what_is_modelled() -> None:
         "nemotron_h",
         "falcon_h1",
         "bamba",
+        "lfm2",
     }
     of_families.discard("gemma3_images")  # tests/engine/test_gemma3_losses.py has its rows
     traced = heads | {(job.model.family, job.loss.partition(":")[0]) for job in jobs}

@@ -40,6 +40,7 @@ SPACE = {
     "mamba_n_groups": 2,
     "mamba_chunk_size": 16,
 }
+LFM2 = ["conv", "conv", "full_attention", "conv", "full_attention"]
 VISION = {"image_size": 64, "patch_size": 16, "num_channels": 3}
 TOWER = {**VISION, "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4, "intermediate_size": 144}
 
@@ -121,6 +122,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "granitemoehybrid": {**GROUPED, **SPACE, "num_local_experts": 4, "shared_intermediate_size": 112}
     | {"layer_types": ["mamba", "mamba", "attention", "mamba", "attention"]},
     "falcon_h1": {**GROUPED, **SPACE, "mamba_d_ssm": 192, "mamba_norm_before_gate": False},
+    "lfm2": {key: one for key, one in GROUPED.items() if key != "intermediate_size"}
+    | {"intermediate_size": 160, "block_multiple_of": 16, "layer_types": LFM2},
     "bamba": {**GROUPED, **SPACE, "attn_layer_indices": [1, 3]},
     "nemotron_h": {
         **{key: one for key, one in GROUPED.items() if key != "num_hidden_layers"},
@@ -239,6 +242,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
     "granitemoehybrid": {"num_local_experts": (0, 4), "position_embedding_type": (None, "rope")},
+    "lfm2": {"conv_bias": (False, True), "conv_L_cache": (3, 4)},
     "falcon_h1": {"mamba_rms_norm": (False, True), "mamba_norm_before_gate": (False, True)},
     "nemotron_h": {"moe_latent_size": (None, 40), "use_bias": (False, True), "mlp_bias": (False, True)},
 }

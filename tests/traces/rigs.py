@@ -36,7 +36,7 @@ TRANSFORMERS = Rig(
         *("steps", "precisions", "selective", "selective_more", "checkpoints", "losses", "heads", "smoothing"),
         *("padding", "losses_more", "adapters", "frozen", "adapted", "adapters_more", "lora_parts", "pairs", "galore"),
         *("quantized", "returned", "master", "hosted", "masks", "more_families", "images", "liger", "turns", "tiled"),
-        *("linear", "block_kinds", "decoders", "state_spaces"),
+        *("linear", "block_kinds", "decoders", "state_spaces", "short_convolutions"),
     ),
     "Transformers, PEFT, plain PyTorch, Liger's loss and kernels, weights and optimizers of bitsandbytes, "
     "galore-torch, apollo-torch, adam-mini, badam and lomo-optim",

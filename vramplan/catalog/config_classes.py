@@ -84,6 +84,7 @@ FAMILY_OF = {
     "nemotron_h": "nemotron_h",
     "falcon_h1": "falcon_h1",
     "bamba": "bamba",
+    "lfm2": "lfm2",
     "seed_oss": "seed_oss",
     "arcee": "arcee",
     "apertus": "apertus",
@@ -181,6 +182,9 @@ NEUTRAL: dict[str, Any] = {
     "state_space.input_bias": None,
     "state_space.output_bias": None,
     "state_space.norm": None,
+    "short_convolution.kernel": None,
+    "short_convolution.bias": None,
+    "short_convolution.layers": None,
     "sliding_window_start": None,
     "new_decoder_architecture": False,
     "parallel_norms": None,
@@ -209,7 +213,7 @@ BOUND = 30.0  # of logits and scores, where a `config.json` is written: whether 
 
 
 def field_of(shape: ModelShape, field: str) -> Any:
-    """A field of a shape; one with a dot is of its experts, its latent or linear attention, or its state spaces."""
+    """A field of a shape; one with a dot is of its experts, its attention, its state spaces or convolutions."""
     group, dot, name = field.partition(".")
     if not dot:
         return getattr(shape, field)

@@ -1,4 +1,4 @@
-"""The mixture of experts, the latent and the linear attention and the state spaces of a model, from its fields."""
+"""The experts, the latent and the linear attention, the state spaces and convolutions of a model, from its fields."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vramplan.errors import Problem
-from vramplan.values.model import Experts, LatentAttention, LinearAttention, ModelShape, StateSpace
+from vramplan.values.model import Experts, LatentAttention, LinearAttention, ModelShape, ShortConvolution, StateSpace
 
 COUNTS = (
     "experts.count",
@@ -32,6 +32,7 @@ COUNTS = (
     "state_space.groups",
     "state_space.kernel",
     "state_space.chunk",
+    "short_convolution.kernel",
 )
 """The fields that are counts of at least one, where a model type has them."""
 
@@ -134,6 +135,21 @@ def space_of(values: Mapping[str, Any]) -> StateSpace | None:
     if values["state_space.heads"] is None:
         return None
     return StateSpace(**{key: values[f"state_space.{key}"] for key in StateSpace._fields})
+
+
+def short_convolution_of(values: Mapping[str, Any]) -> ShortConvolution | None:
+    """The short convolutions that the fields describe; None for a model without."""
+    if values["short_convolution.kernel"] is None:
+        return None
+    return ShortConvolution(**{key: values[f"short_convolution.{key}"] for key in ShortConvolution._fields})
+
+
+def wrong_short_convolution(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What of them makes no network."""
+    convolution = short_convolution_of(values)
+    if convolution is not None and any(block >= values["layers"] for block in convolution.layers):
+        message = f"there is no block {convolution.layers[-1]}; the {values['layers']} blocks are numbered from 0"
+        yield Problem(message, "short_convolution.layers")
 
 
 def wrong_space(values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -31,10 +31,12 @@ from vramplan.catalog.experts import (
     experts_of,
     latent_of,
     linear_of,
+    short_convolution_of,
     space_of,
     wrong_experts,
     wrong_latent,
     wrong_linear,
+    wrong_short_convolution,
     wrong_space,
 )
 from vramplan.catalog.fields import nearest
@@ -140,6 +142,9 @@ FIELDS: dict[str, str] = {
     "state_space.input_bias": FLAG,
     "state_space.output_bias": FLAG,
     "state_space.norm": TEXT,
+    "short_convolution.kernel": COUNT,
+    "short_convolution.bias": FLAG,
+    "short_convolution.layers": BLOCKS,
     "sliding_window_start": COUNT,
     "new_decoder_architecture": FLAG,
     "parallel_norms": COUNT,
@@ -242,6 +247,7 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
     problems += _sizes(values, model_type, kind)
     if not problems:
         problems += [*wrong_experts(values), *wrong_latent(values), *wrong_linear(values), *wrong_space(values)]
+        problems += wrong_short_convolution(values)
     if problems:
         raise InputError(problems)
     return ModelShape(
@@ -279,6 +285,7 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         latent_attention=latent_of(values),
         linear_attention=linear_of(values),
         state_space=space_of(values),
+        short_convolution=short_convolution_of(values),
         unet=None if values["unet.value_embeddings"] is None else imported("vramplan.catalog.unet:unet_of")(values),
     )
 

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from vramplan.job.runtime import take_defaults as take_defaults
     from vramplan.job.sharding import check_sharding as check_sharding
     from vramplan.job.sharding import sharding_of as sharding_of
+    from vramplan.job.short_convolution import tell_short as tell_short
     from vramplan.job.software import with_software as with_software
     from vramplan.job.split import check_split as check_split
     from vramplan.job.split import planned_part as planned_part
@@ -105,6 +106,7 @@ MODULES = {
     "vramplan.job.matrix": ("MOST_JOBS", "expanded"),
     "vramplan.job.linear_attention": ("tell_linear",),
     "vramplan.job.state_space": ("tell_space",),
+    "vramplan.job.short_convolution": ("tell_short",),
     "vramplan.job.losses": (
         "check_beside",
         "check_chunks",

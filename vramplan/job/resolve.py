@@ -392,6 +392,8 @@ class _ReplayResolver(Resolver):
             on_demand.tell_linear(self, attention)
         if model.state_space is not None or self.raw.mamba_kernels:
             on_demand.tell_space(self, model)
+        if model.short_convolution is not None and model.short_convolution.layers:
+            on_demand.tell_short(self, model.short_convolution.kernel)
         checkpointing = self.raw.activation_checkpointing or ""
         if checkpointing.startswith("selective-layer:") and int(checkpointing.partition(":")[2]) > max(model.stacks):
             self.warnings.append(f"{checkpointing} recomputes nothing: {model.name} has {_blocks(model)}")

@@ -86,6 +86,14 @@ class StateSpace(NamedTuple):
         return self.values + 2 * self.groups * self.state_size
 
 
+class ShortConvolution(NamedTuple):
+    """Convolutions over a few tokens, between two gates, in the place of the attention of some blocks."""
+
+    kernel: int  # tokens that each sees
+    bias: bool  # of the convolution, and of the projections before and after it
+    layers: tuple[int, ...]  # blocks that have it, from 0
+
+
 class UNet(NamedTuple):
     """What modded-nanogpt's models have beside a plain transformer, record by record (job format, `model.unet`)."""
 
@@ -247,6 +255,7 @@ class ModelShape(NamedTuple):
             return tuple(one for one in blocks if one < layers)
 
         experts, linear, space = self.experts, self.linear_attention, self.state_space
+        convolution = self.short_convolution
         return self._replace(
             layers=layers,
             experts=None if experts is None else experts._replace(dense_layers=some(experts.dense_layers)),
@@ -254,6 +263,7 @@ class ModelShape(NamedTuple):
             state_space=None
             if space is None
             else space._replace(layers=some(space.layers), feedforward_layers=some(space.feedforward_layers)),
+            short_convolution=None if convolution is None else convolution._replace(layers=some(convolution.layers)),
             unrotated_layers=some(self.unrotated_layers),
         )
 
@@ -282,6 +292,7 @@ class ModelShape(NamedTuple):
     latent_attention: LatentAttention | None = None  # DeepSeek
     linear_attention: LinearAttention | None = None  # Qwen3-Next, Qwen3.5
     state_space: StateSpace | None = None  # Granite 4, Nemotron-H, Falcon-H1, Bamba
+    short_convolution: ShortConvolution | None = None  # LFM2
     sliding_window_start: int | None = None  # Qwen2, Qwen3: the first block with a window
     new_decoder_architecture: bool = False  # Falcon 40B, 180B, 11B: each group's queries, key and value side by side
     clipped_qkv: bool = False  # OLMo 1: queries, keys and values are clipped
