@@ -41,17 +41,18 @@ activation_checkpointing: selective-layer | 140 | fully_shard_more, liger, losse
   falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under torchtitan, mistral, nemotron_h, phi3, qwen2, qwen3,
   roberta, smollm3 | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under torchtitan, nemotron_h,
   phi3, roberta
-activation_checkpointing: selective-op | 549 | block_kinds, decoders, fully_shard_more, liger, linear, losses, masks,
-  more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units, short_convolutions,
-  state_spaces, tiled, titan, titan_replicas, titan_units, turns, zero | apertus, arcee, bamba, bart, bert, bloom,
-  cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, llama, llama under torchtitan, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi,
-  phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3,
-  stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, llama, llama under torchtitan, ministral3, mixtral, mpt, nemotron, nemotron_h, neox,
-  olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+activation_checkpointing: selective-op | 558 | block_kinds, decoders, fully_shard_more, images, liger, linear,
+  losses, masks, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units,
+  short_convolutions, state_spaces, tiled, titan, titan_replicas, titan_units, turns, zero | apertus, arcee, bamba,
+  bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under torchtitan, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h,
+  olmo, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba,
+  bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under torchtitan,
+  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 adapter: dora | 203 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
   linear, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, state_spaces, tiled,
   zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
@@ -73,7 +74,7 @@ adapter: ia3 | 203 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
   gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo,
   olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1457 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
+adapter: lora | 1460 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_units,
   short_convolutions, state_spaces, tiled, torchtune, torchtune_units, zero, zero_adapters | apertus, arcee, bamba,
@@ -365,7 +366,7 @@ parallel.sharding: zero3 | 130 | host_activations, zero, zero_adapters, zero_off
   qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3665 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3668 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, galore, generation, generation_more, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt,
@@ -414,7 +415,7 @@ precision: mixed | 1638 | adapters, attention, block_kinds, checkpoints, compile
   gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron,
   neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
   roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3131 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3134 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, modded, modded_compiled, moe,
@@ -785,8 +786,8 @@ activation_checkpointing: selective-layer + precision: pure | 36 | liger, losses
 activation_checkpointing: selective-layer + quantization: int8 | 2 | state_spaces | bamba, nemotron_h
 activation_checkpointing: selective-op + adapter: dora | 4 | liger, state_spaces | llama, mixtral, nemotron_h, olmo2
 activation_checkpointing: selective-op + adapter: ia3 | 2 | liger | gemma3
-activation_checkpointing: selective-op + adapter: lora | 9 | liger, short_convolutions, state_spaces | bamba,
-  granitemoehybrid, lfm2, llama
+activation_checkpointing: selective-op + adapter: lora | 12 | images, liger, short_convolutions, state_spaces |
+  bamba, granitemoehybrid, lfm2, llama, qwen2_5_vl, qwen2_vl, qwen3_vl
 activation_checkpointing: selective-op + ema: true | 21 | liger, sharded_spaces, short_convolutions, state_spaces |
   bamba, falcon_h1, granitemoehybrid, lfm2, nemotron_h, olmo2
 activation_checkpointing: selective-op + frozen: parts | 22 | liger, masks, sharded_spaces, short_convolutions,
@@ -835,22 +836,22 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 4 | s
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 193 | block_kinds, decoders, liger, linear, losses, masks,
-  more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions, state_spaces,
-  turns | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen3_next,
-  qwen_moe, roberta, seed_oss, stablelm, t5, vit
+activation_checkpointing: selective-op + precision: amp | 196 | block_kinds, decoders, images, liger, linear, losses,
+  masks, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions,
+  state_spaces, turns | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-op + precision: fsdp | 26 | fully_shard_more, sharded_more, sharded_spaces,
   titan, titan_replicas, titan_units | bamba, falcon_h1, gpt2, gpt_neo, llama, llama under torchtitan, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
   seq2seq, zero | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
   llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 138 | block_kinds, liger, linear, losses, masks,
+activation_checkpointing: selective-op + precision: pure | 141 | block_kinds, images, liger, linear, losses, masks,
   more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units, short_convolutions,
   state_spaces, tiled | bamba, bart, bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
   glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, ministral3, mixtral, mpt, nemotron_h, neox, olmo2,
-  opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-op + quantization: int8 | 4 | liger, short_convolutions, state_spaces | bamba,
   gemma3, lfm2
 activation_checkpointing: selective-op + quantization: nf4 | 1 | state_spaces | nemotron_h
