@@ -76,8 +76,8 @@ def test_a_name_that_may_be_of_another_shape_is_not(repository: str) -> None:
 @pytest.mark.parametrize(
     ("repository", "why"),
     [
-        ("ibm-granite/granite-4.0-h-micro", "linear attention"),
-        ("tiiuae/Falcon-H1-1.5B-Base", "linear attention or a state space"),
+        ("moonshotai/Kimi-Linear-48B-A3B-Base", "linear attention"),
+        ("LiquidAI/LFM2-8B-A1B", "short convolution"),
         ("google/gemma-4-12B-it", "Gemma 4 12B has no encoder"),
     ],
 )

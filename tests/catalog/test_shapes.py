@@ -10,7 +10,7 @@ from vramplan.catalog import shapes
 from vramplan.catalog.config_classes import FAMILIES, MODEL_TYPES
 from vramplan.catalog.shapes import shape_from_fields
 from vramplan.errors import InputError
-from vramplan.values.model import Experts, LatentAttention, LinearAttention
+from vramplan.values.model import Experts, LatentAttention, LinearAttention, ShortConvolution, StateSpace
 
 
 # the dataclass fields of transformers 5.23.0, configuration_<type>.py
@@ -418,6 +418,63 @@ CONFIG_DEFAULTS: dict[str, dict[str, Any]] = {
         "stacks": (27, 40),
     },
     "granite": {"family": "granite", "max_positions": 2048, "key_value_heads": 32, "head_size": 128},
+    "granitemoehybrid": {
+        "task": "lm",
+        "family": "granitemoehybrid",
+        "intermediate_size": 1024,
+        "key_value_heads": 32,
+        "head_size": 128,
+        "positions": "none",
+        "experts": Experts(8, 2, 1, 11008, 1024, True, ()),
+        "state_space": StateSpace(128, 64, 256, 1, 4, 256, tuple(range(32))),
+    },
+    "nemotron_h": {
+        "task": "lm",
+        "family": "nemotron_h",
+        "vocabulary_size": 131072,
+        "hidden_size": 4096,
+        "intermediate_size": 21504,
+        "layers": 4,
+        "key_value_heads": 8,
+        "head_size": 128,
+        "max_positions": 4096,
+        "activation": "relu2",
+        "positions": "none",
+        "gated_mlp": False,
+        "experts": Experts(8, 2, 1, 7688, 7688, True, (0, 2, 3), 1, 1),
+        "state_space": StateSpace(128, 64, 128, 8, 4, 128, (0,), (1, 3)),
+    },
+    "falcon_h1": {
+        "task": "lm",
+        "family": "falcon_h1",
+        "vocabulary_size": 128000,
+        "intermediate_size": 14336,
+        "key_value_heads": 8,
+        "max_positions": 8192,
+        "state_space": StateSpace(128, 8, 256, 1, 4, 256, tuple(range(32)), norm="none"),
+    },
+    "bamba": {
+        "task": "lm",
+        "family": "bamba",
+        "vocabulary_size": 128000,
+        "intermediate_size": 14336,
+        "key_value_heads": 8,
+        "max_positions": 262144,
+        "partial_rotary_factor": 0.5,
+        "state_space": StateSpace(128, 64, 256, 1, 4, 256, tuple(range(32))),
+    },
+    "lfm2": {
+        "task": "lm",
+        "family": "lfm2",
+        "vocabulary_size": 65536,
+        "hidden_size": 2560,
+        "intermediate_size": 8192,
+        "key_value_heads": 8,
+        "max_positions": 128000,
+        "tied_embeddings": True,
+        "qk_norm": True,
+        "short_convolution": ShortConvolution(3, False, ()),
+    },
     "seed_oss": {
         "family": "seed_oss",
         "layers": 64,
@@ -915,10 +972,28 @@ def problems_of(**fields: Any) -> str:
     return str(caught.value)
 
 
+NEEDED: dict[str, dict[str, Any]] = {
+    "deepseek_v2": {"experts.active": 6, "experts.intermediate_size": 1408},
+    "granitemoehybrid": {"experts.count": 8, "experts.active": 2, "experts.intermediate_size": 11008},
+    "nemotron_h": {
+        "state_space.layers": (0,),
+        "state_space.feedforward_layers": (1, 3),
+        "experts.count": 8,
+        "experts.active": 2,
+        "experts.intermediate_size": 7688,
+        "experts.shared_intermediate_size": 7688,
+        "experts.normalized": True,
+        "experts.dense_layers": (0, 2, 3),
+        "experts.groups": 1,
+        "experts.active_groups": 1,
+    },
+}
+"""What a type has to be told: the class has no default, or models of the type may have no experts."""
+
+
 @pytest.mark.parametrize("model_type", sorted(CONFIG_DEFAULTS))
 def test_what_is_absent_has_the_default_of_the_configuration_class(model_type: str) -> None:
-    needed = {"experts.active": 6, "experts.intermediate_size": 1408} if model_type == "deepseek_v2" else {}
-    shape = shape_from_fields({"transformers_model_type": model_type, **needed})
+    shape = shape_from_fields({"transformers_model_type": model_type, **NEEDED.get(model_type, {})})
     for field, value in CONFIG_DEFAULTS[model_type].items():
         assert getattr(shape, field) == value, field
 

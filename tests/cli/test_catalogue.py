@@ -55,6 +55,9 @@ WORDS = {
     ),
     *("sliding_window_pattern", "vision_full_layers", "vision_deepstack_layers"),
     *("experts.normalized", "experts.dense_layers", "latent_attention.interleaved"),
+    *("state_space.layers", "state_space.feedforward_layers", "state_space.norm"),
+    *("state_space.conv_bias", "state_space.input_bias", "state_space.output_bias"),
+    *("short_convolution.bias", "short_convolution.layers"),
     *("unet.mirrored", "unet.fp32_rotary", "unet.attention_free"),
     *("bottleneck", "downsample_in_first_stage", "downsample_in_bottleneck", "unknown_type"),
 }

@@ -43,6 +43,10 @@ IN_WORDS = {
     "query_size": "plain_size + rotary_size",
     "all_shared": "shared x intermediate_size",
     "expert_size": "as experts.intermediate_size",
+    "space_head_size": "2 x hidden_size / heads",
+    "_head_size": "1024 / heads",
+    "every_block": "all blocks",
+    "space_input_bias": "as input_bias",
 }
 
 

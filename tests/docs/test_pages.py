@@ -384,6 +384,9 @@ def test_the_defaults_of_the_model_types_are_those_of_the_program() -> None:
     in_words |= {"the sum of depths": 3, "the last of widths": 4}
     in_words["(image_size // patch_size) ** 2 + 1"] = 197
     in_words["whether there are several key-value heads"] = False
+    given |= {"state_space.heads": 4, "state_space.input_bias": True}
+    in_words |= {"2 x hidden_size / heads": 50, "1024 / heads": 256, "as input_bias": True}
+    in_words["all blocks"] = (0, 1, 2, 3, 4, 5, 6)
     in_words |= {"shared x intermediate_size": 140, "plain_size + rotary_size": 30}
     for name, said in table.items():
         kind = MODEL_TYPES[name]
@@ -408,7 +411,7 @@ def test_the_tables_of_the_model_types_are_those_that_the_program_writes() -> No
 def test_what_the_tables_leave_out_is_what_the_page_says() -> None:
     """A key without a cell: no share but 1, `pre_norm` true, no blocks, the others false, 0 or null."""
     special = {"partial_rotary_factor": 1.0, "pre_norm": True, "unrotated_layers": (), "vision_full_layers": ()}
-    special["vision_deepstack_layers"] = ()
+    special |= {"vision_deepstack_layers": (), "state_space.feedforward_layers": ()}
     assert {key: NEUTRAL[key] for key in special} == special
     assert all(value in (False, None) for key, value in NEUTRAL.items() if key not in special)
 

@@ -202,6 +202,10 @@ def models(
         fields |= draw(latent_attention(multiple))
     if "linear_attention.key_heads" in kind.defaults:
         fields |= draw(linear_attention(layers, equal=equal))
+    if "state_space.heads" in kind.defaults:
+        fields |= draw(state_space(model_type, layers, fields, equal=equal))
+    if "short_convolution.kernel" in kind.defaults:
+        fields |= draw(short_convolution(layers, equal=equal))
     if "sliding_window" in kind.defaults:
         windows = [1, 64, 128] if "full_head_size" in kind.defaults else [None, 1, 64, 128]
         fields["sliding_window"] = draw(st.sampled_from(windows))
@@ -274,6 +278,51 @@ def linear_attention(draw: st.DrawFn, layers: int, *, equal: bool) -> dict[str, 
         "linear_attention.kernel": draw(st.integers(1, 5)),
         "linear_attention.layers": tuple(range(layers)) if equal else draw(some_blocks(layers)),
     }
+
+
+@st.composite
+def short_convolution(draw: st.DrawFn, layers: int, *, equal: bool) -> dict[str, Any]:
+    """Short convolutions in any of the blocks, or with `equal` in all of them."""
+    return {
+        "short_convolution.kernel": draw(st.integers(1, 5)),
+        "short_convolution.bias": draw(st.booleans()),
+        "short_convolution.layers": tuple(range(layers)) if equal else draw(some_blocks(layers)),
+    }
+
+
+@st.composite
+def state_space(
+    draw: st.DrawFn, model_type: str, layers: int, fields: dict[str, Any], *, equal: bool
+) -> dict[str, Any]:
+    """State spaces in any of the blocks, or with `equal` in all of them; of Nemotron-H what the others are."""
+    groups = draw(st.integers(1, 2))
+    found: dict[str, Any] = {
+        "state_space.heads": groups * draw(st.integers(1, 2)),
+        "state_space.head_size": draw(st.sampled_from([4, 24])),
+        "state_space.state_size": draw(st.sampled_from([3, 16])),
+        "state_space.groups": groups,
+        "state_space.kernel": draw(st.integers(1, 5)),
+        "state_space.chunk": draw(st.sampled_from([1, 16, 64])),
+        "state_space.layers": tuple(range(layers)) if equal else draw(some_blocks(layers)),
+    }
+    if model_type == "falcon_h1":
+        found["state_space.norm"] = draw(st.sampled_from(["none", "gate-first", "norm-first"]))
+    elif model_type == "granitemoehybrid":
+        found["positions"] = draw(st.sampled_from(["none", "rope"]))
+    if model_type in ("granitemoehybrid", "bamba"):
+        found["state_space.head_size"] = fields["hidden_size"]  # of all heads a multiple of it
+    if "experts.count" in fields and (equal or draw(st.booleans())):
+        found["experts.count"] = None
+    if model_type == "nemotron_h":
+        spaces = {*found["state_space.layers"]}
+        others = [i for i in range(layers) if i not in spaces]
+        alone = draw(st.sets(st.sampled_from(others))) if others else set()
+        moe = draw(st.sets(st.sampled_from(sorted(alone)))) if alone else set()
+        found["state_space.feedforward_layers"] = tuple(sorted(alone))
+        found["experts.dense_layers"] = tuple(i for i in range(layers) if i not in moe)
+        found |= {"experts.shared_intermediate_size": 56, "experts.groups": 1, "experts.active_groups": 1}
+        found["experts.latent_size"] = draw(st.sampled_from([None, 40]))
+    return found
 
 
 @st.composite
@@ -388,6 +437,7 @@ def setups(
         half_weights=precision.startswith("amp-") and draw(st.sampled_from([False, False, True])),
         wide_embeddings=draw(st.booleans()),
         hold_outputs=draw(st.booleans()),
+        mamba_kernels=model.state_space is not None and draw(st.booleans()),
         loss=draw(losses(model, inside=equal)),
         padded=masked == "padded" and takes_padding(model.family),
         packed=masked == "packed" and takes_packing(model.family) and model.task == "lm",

@@ -27,6 +27,9 @@ SMALL = {
     "experts.active_groups": 1,
     "experts.intermediate_size": 24,
     "experts.dense_layers": (),
+    "state_space.heads": 2,
+    "state_space.head_size": 16,
+    "state_space.groups": 1,
 }
 
 
@@ -34,6 +37,8 @@ def model(model_type: str, **fields: Any) -> ModelShape:
     """A model of two narrow layers, with these fields of `ModelShape` in place of its own."""
     kind = MODEL_TYPES[model_type]
     known = {"layers", *kind.defaults, *("experts.active" for key in kind.defaults if key == "experts.count")}
+    if "state_space.heads" in kind.defaults:  # which have experts or none
+        known -= {key for key in SMALL if key.startswith("experts.")}
     small = {key: value for key, value in SMALL.items() if key in known and key not in kind.fixed}
     return shape_from_fields({"transformers_model_type": model_type, **small})._replace(**fields)
 

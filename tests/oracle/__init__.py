@@ -50,6 +50,10 @@ PyTorch's own operators; a convolution of one dimension has the copy of what doe
 (aten/src/ATen/native/Convolution.cpp, _convolution), and padding by nothing is the copy that it is
 with data (PadNd.cpp).
 
+`state_spaces.json` holds Granite 4, Nemotron-H, Falcon-H1 and Bamba, whose state spaces ran by PyTorch's own operators,
+beside random other techniques; `short_convolutions.json` holds LFM2, by PyTorch's own convolution, and
+`sharded_spaces.json` both under FSDP2.
+
 `block_kinds.json` holds Gemma 4: blocks with heads of two sizes, with experts beside their feed-forward layer, and with
 inputs of their own and keys of blocks before them.
 `decoders.json` holds decoders that differ little from Llama. xIELU ran by Transformers' own operators.

@@ -69,6 +69,8 @@ configurations:
 | `families.json` | further language models, well-known ones too |
 | `more_families.json` | olmo2, olmo3, smollm3, starcoder2, olmoe, gpt_oss, llama4_text, glm4_moe, gpt_neo |
 | `linear.json` | qwen3_next, qwen3_5_text, qwen3_5_moe_text, qwen3_5 and qwen3_5_moe with images, ministral3 |
+| `state_spaces.json` | granitemoehybrid, nemotron_h, falcon_h1, bamba: state spaces by PyTorch's own operators |
+| `short_convolutions.json` | lfm2, by PyTorch's own convolution |
 | `block_kinds.json` | gemma4_text: heads of two sizes, experts beside MLPs, inputs for each layer, shared keys |
 | `decoders.json` | granite, seed_oss, arcee, apertus, olmo, hunyuan_v1_dense, cohere2, cohere, ernie4_5, exaone4, \
 stablelm, nemotron, helium |
@@ -97,7 +99,8 @@ stablelm, nemotron, helium |
 | `evaluation.json`, `evaluation_more.json`, `generation.json`, `generation_more.json`, `pairs_beside.json` | \
 evaluation and generation beside training |
 | `replicated.json`, `replicas.json` | PyTorch's DDP; FSDP2 over groups of replicas |
-| `fully_shard.json`, `fully_shard_more.json`, `sharded_more.json`, `sharded_decoders.json`, `sharded_bits.json` \
+| `fully_shard.json`, `fully_shard_more.json`, `sharded_more.json`, `sharded_decoders.json`, \
+`sharded_spaces.json`, `sharded_bits.json` \
 | FSDP2; its states on the host; quantized weights under FSDP2 and DDP |
 | `flat_parameter.json`, `flat_host.json`, `flat_adapters.json` | FSDP1; its states on the host, with activations \
 there and without; LoRA and QLoRA in units of PEFT's policy |

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from tests.fuzz.draws import BESIDE, value
-from tests.traces.models import CONFIGS
+from tests.traces.models import CONFIGS, VARIANTS
 from vramplan.options import table
 from vramplan.values.parallel import DDP, ZERO3, ZERO_STAGES
 
@@ -59,6 +59,8 @@ OPTIMIZERS = (
     *("adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "muon", "adamw-8bit", "adamw-paged"),
     *("adamw-8bit-paged", "lion", "lamb", "lars", "lomo", "galore-adamw:4"),
 )
+LISTS = ("layer_types", "layers_block_type")
+"""Keys of a `config.json` that have an entry for each block."""
 QUANTIZED = ("nf4", "nf4-double", "int8")
 CHECKPOINTS = ("full", "full", "sqrt", "every:2", "every:3", "selective", "selective-op", "selective-layer:2")
 GPU = {"name": "trace", "memory": "8192 GiB"}
@@ -199,9 +201,15 @@ def _model(random: Random, model_type: str, folder: Path) -> str:
     for key in ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"):
         if key in config:
             config[key] = layers
+    for key in LISTS:
+        if key in config:
+            first = random.choice(range(len(config[key]) - layers + 1))
+            config[key] = config[key][first : first + layers]
     for key in ("num_decoder_layers", "decoder_layers"):
         if key in config:
             config[key] = random.choice([1, 2, 3])
+    for key, values in VARIANTS.get(model_type, {}).items():
+        config[key] = random.choice(values)
     config["vocab_size"] = random.choice([64, 1003, 5000])
     for key in ("pad_token_id", "decoder_start_token_id"):
         if key in config:

@@ -33,6 +33,14 @@ DELTA = {
     "linear_value_head_dim": 24,
     "full_attention_interval": 3,
 }
+SPACE = {
+    "mamba_n_heads": 6,
+    "mamba_d_head": 32,
+    "mamba_d_state": 24,
+    "mamba_n_groups": 2,
+    "mamba_chunk_size": 16,
+}
+LFM2 = ["conv", "conv", "full_attention", "conv", "full_attention"]
 VISION = {"image_size": 64, "patch_size": 16, "num_channels": 3}
 TOWER = {**VISION, "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4, "intermediate_size": 144}
 
@@ -111,6 +119,26 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "shared_expert_intermediate_size": 56},
     "ministral3": {**GROUPED, "head_dim": 16},
     "granite": GROUPED,
+    "granitemoehybrid": {**GROUPED, **SPACE, "num_local_experts": 4, "shared_intermediate_size": 112}
+    | {"layer_types": ["mamba", "mamba", "attention", "mamba", "attention"]},
+    "falcon_h1": {**GROUPED, **SPACE, "mamba_d_ssm": 192, "mamba_norm_before_gate": False},
+    "lfm2": {key: one for key, one in GROUPED.items() if key != "intermediate_size"}
+    | {"intermediate_size": 160, "block_multiple_of": 16, "layer_types": LFM2},
+    "bamba": {**GROUPED, **SPACE, "attn_layer_indices": [1, 3]},
+    "nemotron_h": {
+        **{key: one for key, one in GROUPED.items() if key != "num_hidden_layers"},
+        "head_dim": 16,
+        "mamba_num_heads": 6,
+        "mamba_head_dim": 32,
+        "ssm_state_size": 24,
+        "n_groups": 2,
+        "chunk_size": 16,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 48,
+        "moe_shared_expert_intermediate_size": 56,
+        "layers_block_type": ["linear_attention", "mlp", "full_attention", "moe", "linear_attention"],
+    },
     "seed_oss": {**GROUPED, "head_dim": 16},
     "arcee": GROUPED,
     "apertus": GROUPED,
@@ -211,3 +239,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
 }
 """The keys of `config.json` but for `model_type`, by model type."""
+
+VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "granitemoehybrid": {"num_local_experts": (0, 4), "position_embedding_type": (None, "rope")},
+    "lfm2": {"conv_bias": (False, True), "conv_L_cache": (3, 4)},
+    "falcon_h1": {"mamba_rms_norm": (False, True), "mamba_norm_before_gate": (False, True)},
+    "nemotron_h": {"moe_latent_size": (None, 40), "use_bias": (False, True), "mlp_bias": (False, True)},
+}
+"""Other values of keys that make other modules of a type, of which a draw has one each."""

@@ -36,14 +36,17 @@ TRANSFORMERS = Rig(
         *("steps", "precisions", "selective", "selective_more", "checkpoints", "losses", "heads", "smoothing"),
         *("padding", "losses_more", "adapters", "frozen", "adapted", "adapters_more", "lora_parts", "pairs", "galore"),
         *("quantized", "returned", "master", "hosted", "masks", "more_families", "images", "liger", "turns", "tiled"),
-        *("linear", "block_kinds", "decoders"),
+        *("linear", "block_kinds", "decoders", "state_spaces", "short_convolutions"),
     ),
     "Transformers, PEFT, plain PyTorch, Liger's loss and kernels, weights and optimizers of bitsandbytes, "
     "galore-torch, apollo-torch, adam-mini, badam and lomo-optim",
 )
 FSDP2 = Rig(
     "fsdp2",
-    ("fully_shard", "fully_shard_more", "replicas", "sharded_more", "sharded_units", "sharded_decoders"),
+    (
+        *("fully_shard", "fully_shard_more", "replicas", "sharded_more", "sharded_units", "sharded_decoders"),
+        "sharded_spaces",
+    ),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )
 REPLICATED = Rig("ddp", ("replicated",), "PyTorch's DistributedDataParallel with what the first rig has")

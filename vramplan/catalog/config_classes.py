@@ -80,6 +80,11 @@ FAMILY_OF = {
     "qwen3_5": "qwen3_5",
     "qwen3_5_moe": "qwen3_5",
     "granite": "granite",
+    "granitemoehybrid": "granitemoehybrid",
+    "nemotron_h": "nemotron_h",
+    "falcon_h1": "falcon_h1",
+    "bamba": "bamba",
+    "lfm2": "lfm2",
     "seed_oss": "seed_oss",
     "arcee": "arcee",
     "apertus": "apertus",
@@ -152,6 +157,7 @@ NEUTRAL: dict[str, Any] = {
     "experts.dense_layers": None,
     "experts.groups": None,
     "experts.active_groups": None,
+    "experts.latent_size": None,
     "latent_attention.query_rank": None,
     "latent_attention.key_value_rank": None,
     "latent_attention.plain_size": None,
@@ -164,6 +170,21 @@ NEUTRAL: dict[str, Any] = {
     "linear_attention.value_size": None,
     "linear_attention.kernel": None,
     "linear_attention.layers": None,
+    "state_space.heads": None,
+    "state_space.head_size": None,
+    "state_space.state_size": None,
+    "state_space.groups": None,
+    "state_space.kernel": None,
+    "state_space.chunk": None,
+    "state_space.layers": None,
+    "state_space.feedforward_layers": (),
+    "state_space.conv_bias": None,
+    "state_space.input_bias": None,
+    "state_space.output_bias": None,
+    "state_space.norm": None,
+    "short_convolution.kernel": None,
+    "short_convolution.bias": None,
+    "short_convolution.layers": None,
     "sliding_window_start": None,
     "new_decoder_architecture": False,
     "parallel_norms": None,
@@ -192,7 +213,7 @@ BOUND = 30.0  # of logits and scores, where a `config.json` is written: whether 
 
 
 def field_of(shape: ModelShape, field: str) -> Any:
-    """A field of a shape; one with a dot is of its experts, or of its latent or linear attention."""
+    """A field of a shape; one with a dot is of its experts, its attention, its state spaces or convolutions."""
     group, dot, name = field.partition(".")
     if not dot:
         return getattr(shape, field)

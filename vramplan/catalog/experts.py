@@ -1,4 +1,4 @@
-"""The mixture of experts, the latent and the linear attention of a model, from its fields: `experts.routed`, ..."""
+"""The experts, the latent and the linear attention, the state spaces and convolutions of a model, from its fields."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vramplan.errors import Problem
-from vramplan.values.model import Experts, LatentAttention, LinearAttention, ModelShape
+from vramplan.values.model import Experts, LatentAttention, LinearAttention, ModelShape, ShortConvolution, StateSpace
 
 COUNTS = (
     "experts.count",
@@ -15,6 +15,7 @@ COUNTS = (
     "experts.shared_intermediate_size",
     "experts.groups",
     "experts.active_groups",
+    "experts.latent_size",
     "latent_attention.query_rank",
     "latent_attention.key_value_rank",
     "latent_attention.plain_size",
@@ -25,11 +26,21 @@ COUNTS = (
     "linear_attention.key_size",
     "linear_attention.value_size",
     "linear_attention.kernel",
+    "state_space.heads",
+    "state_space.head_size",
+    "state_space.state_size",
+    "state_space.groups",
+    "state_space.kernel",
+    "state_space.chunk",
+    "short_convolution.kernel",
 )
 """The fields that are counts of at least one, where a model type has them."""
 
 NULLABLE = ("latent_attention.query_rank",)
 """Fields of these for which null means that the model has no such thing. Their default is a number."""
+
+SPACE_NORMS = ("gate-first", "norm-first", "none")
+"""Whether the result of a state space is normalised, and when its gate comes."""
 
 ALIGNMENT = 8
 """Elements: rows of grouped products begin at multiples of 16 bytes, or PyTorch refuses them
@@ -72,7 +83,7 @@ def wrong_experts(values: Mapping[str, Any]) -> Iterator[Problem]:
     if any(block >= layers for block in experts.dense_layers):
         message = f"there is no block {experts.dense_layers[-1]}; the {layers} blocks are numbered from 0"
         yield Problem(message, "experts.dense_layers")
-    for key in ("hidden_size", "experts.intermediate_size"):
+    for key in ("hidden_size" if experts.latent_size is None else "experts.latent_size", "experts.intermediate_size"):
         if values[key] % ALIGNMENT:
             message = f"{values[key]} is no multiple of {ALIGNMENT}, which PyTorch's grouped products of experts need"
             yield Problem(message, key)
@@ -117,6 +128,48 @@ def wrong_linear(values: Mapping[str, Any]) -> Iterator[Problem]:
     if any(block >= values["layers"] for block in linear.layers):
         message = f"there is no block {linear.layers[-1]}; the {values['layers']} blocks are numbered from 0"
         yield Problem(message, "linear_attention.layers")
+
+
+def space_of(values: Mapping[str, Any]) -> StateSpace | None:
+    """The state spaces that the fields describe; None for a model without."""
+    if values["state_space.heads"] is None:
+        return None
+    return StateSpace(**{key: values[f"state_space.{key}"] for key in StateSpace._fields})
+
+
+def short_convolution_of(values: Mapping[str, Any]) -> ShortConvolution | None:
+    """The short convolutions that the fields describe; None for a model without."""
+    if values["short_convolution.kernel"] is None:
+        return None
+    return ShortConvolution(**{key: values[f"short_convolution.{key}"] for key in ShortConvolution._fields})
+
+
+def wrong_short_convolution(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What of them makes no network."""
+    convolution = short_convolution_of(values)
+    if convolution is not None and any(block >= values["layers"] for block in convolution.layers):
+        message = f"there is no block {convolution.layers[-1]}; the {values['layers']} blocks are numbered from 0"
+        yield Problem(message, "short_convolution.layers")
+
+
+def wrong_space(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What of them makes no network."""
+    space = space_of(values)
+    if space is None:
+        return
+    if space.heads % space.groups:
+        yield Problem(f"{space.heads} heads do not make {space.groups} groups evenly", "state_space.groups")
+    if space.norm not in SPACE_NORMS:
+        message = f"{space.norm} is not modelled (modelled: {', '.join(SPACE_NORMS)})"
+        yield Problem(message, "state_space.norm")
+    for key in ("layers", "feedforward_layers"):
+        blocks = getattr(space, key)
+        if any(block >= values["layers"] for block in blocks):
+            message = f"there is no block {blocks[-1]}; the {values['layers']} blocks are numbered from 0"
+            yield Problem(message, f"state_space.{key}")
+    both = sorted({*space.layers} & {*space.feedforward_layers})
+    if both:
+        yield Problem(f"block {both[0]} has a state space", "state_space.feedforward_layers")
 
 
 def three_of_four(fields: Mapping[str, Any]) -> tuple[int, ...]:

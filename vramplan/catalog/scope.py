@@ -24,12 +24,14 @@ SPEECH = (
     "`accelerate estimate-memory` gives the weights and Adam's states of any model of the hub"
 )
 RECURRENT = (
-    "state-space and recurrent models are not modelled; transformers are, also from a config.json: "
+    "state-space and recurrent models without attention are not modelled; those with it are, of Granite 4, "
+    "Nemotron-H, Nemotron 3, Falcon-H1 and Bamba, also from a config.json: "
     "`accelerate estimate-memory` gives the weights and Adam's states of any model of the hub"
 )
 HYBRID = (
-    "its blocks have linear attention or a state space in the place of most attention, which is not modelled but for "
-    "the gated delta net of Qwen3-Next and Qwen3.5; transformers are, also from a config.json: "
+    "its blocks have linear attention, short convolutions or a state space in the place of most attention, which is "
+    "not modelled but for Qwen3-Next, Qwen3.5, Granite 4, Nemotron-H, Nemotron 3, Falcon-H1, Bamba and LFM2 without "
+    "experts; these are, and transformers, also from a config.json: "
     "`accelerate estimate-memory` gives its weights and Adam's states"
 )
 GEMMA = (
@@ -60,8 +62,7 @@ MODELS = (
         SPEECH,
     ),
     Scope(
-        r"(.*/)?(falcon-?h1.*|lfm-?[23].*|.*nemotron-(h|nano-9b-v2|nano-12b-v2|3(\.5)?-[a-z]+).*"
-        r"|granite-4.*-(h|tiny|small)(-.*)?|kimi-linear.*|bamba.*|minimax-text.*|plamo-2.*|olmo-hybrid.*|ring-.*linear.*)",
+        r"(.*/)?(lfm-?[23].*(vl|audio|a[12]b|moe|colbert|retriever).*|lfm-?3.*|kimi-linear.*|minimax-text.*|plamo-2.*|olmo-hybrid.*|ring-.*linear.*)",
         HYBRID,
     ),
     Scope(r"(.*/)?gemma-?3n.*", GEMMA),

@@ -31,9 +31,13 @@ from vramplan.catalog.experts import (
     experts_of,
     latent_of,
     linear_of,
+    short_convolution_of,
+    space_of,
     wrong_experts,
     wrong_latent,
     wrong_linear,
+    wrong_short_convolution,
+    wrong_space,
 )
 from vramplan.catalog.fields import nearest
 from vramplan.engines import imported
@@ -113,6 +117,7 @@ FIELDS: dict[str, str] = {
     "experts.dense_layers": BLOCKS,
     "experts.groups": COUNT,
     "experts.active_groups": COUNT,
+    "experts.latent_size": COUNT,
     "latent_attention.query_rank": COUNT,
     "latent_attention.key_value_rank": COUNT,
     "latent_attention.plain_size": COUNT,
@@ -125,6 +130,21 @@ FIELDS: dict[str, str] = {
     "linear_attention.value_size": COUNT,
     "linear_attention.kernel": COUNT,
     "linear_attention.layers": BLOCKS,
+    "state_space.heads": COUNT,
+    "state_space.head_size": COUNT,
+    "state_space.state_size": COUNT,
+    "state_space.groups": COUNT,
+    "state_space.kernel": COUNT,
+    "state_space.chunk": COUNT,
+    "state_space.layers": BLOCKS,
+    "state_space.feedforward_layers": BLOCKS,
+    "state_space.conv_bias": FLAG,
+    "state_space.input_bias": FLAG,
+    "state_space.output_bias": FLAG,
+    "state_space.norm": TEXT,
+    "short_convolution.kernel": COUNT,
+    "short_convolution.bias": FLAG,
+    "short_convolution.layers": BLOCKS,
     "sliding_window_start": COUNT,
     "new_decoder_architecture": FLAG,
     "parallel_norms": COUNT,
@@ -226,7 +246,8 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         problems.append(_not_modelled("task", task, f"modelled for {model_type}: {', '.join(kind.tasks)}", hint))
     problems += _sizes(values, model_type, kind)
     if not problems:
-        problems += [*wrong_experts(values), *wrong_latent(values), *wrong_linear(values)]
+        problems += [*wrong_experts(values), *wrong_latent(values), *wrong_linear(values), *wrong_space(values)]
+        problems += wrong_short_convolution(values)
     if problems:
         raise InputError(problems)
     return ModelShape(
@@ -263,6 +284,8 @@ def shape_from_fields(fields: Mapping[str, Any], *, name: str | None = None) -> 
         experts=experts_of(values),
         latent_attention=latent_of(values),
         linear_attention=linear_of(values),
+        state_space=space_of(values),
+        short_convolution=short_convolution_of(values),
         unet=None if values["unet.value_embeddings"] is None else imported("vramplan.catalog.unet:unet_of")(values),
     )
 

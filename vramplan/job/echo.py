@@ -12,7 +12,7 @@ from vramplan.options import table, words
 from vramplan.options.option import SIZE, TEXTS, Option
 from vramplan.values.job import Adapter, Job
 from vramplan.values.machine import Gpu
-from vramplan.values.model import Experts, LinearAttention, ModelShape
+from vramplan.values.model import Experts, LinearAttention, ModelShape, ShortConvolution, StateSpace
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded, Split
 from vramplan.values.textbook import AnyJob, TextbookJob, TextbookModel
 
@@ -231,6 +231,8 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
         "experts": None if model.experts is None else _experts_to_dict(model.experts),
         "latent_attention": None if model.latent_attention is None else model.latent_attention._asdict(),
         "linear_attention": None if model.linear_attention is None else _linear_to_dict(model.linear_attention),
+        "state_space": None if model.state_space is None else _space_to_dict(model.state_space),
+        "short_convolution": None if model.short_convolution is None else _short_to_dict(model.short_convolution),
         "qkv_bias": model.qkv_bias,
         "output_bias": model.output_bias,
         "mlp_bias": model.mlp_bias,
@@ -304,6 +306,14 @@ def _experts_to_dict(experts: Experts) -> dict[str, Any]:
 
 def _linear_to_dict(linear: LinearAttention) -> dict[str, Any]:
     return {**linear._asdict(), "layers": list(linear.layers)}
+
+
+def _space_to_dict(space: StateSpace) -> dict[str, Any]:
+    return {**space._asdict(), "layers": list(space.layers), "feedforward_layers": list(space.feedforward_layers)}
+
+
+def _short_to_dict(convolution: ShortConvolution) -> dict[str, Any]:
+    return {**convolution._asdict(), "layers": list(convolution.layers)}
 
 
 def gpu_to_dict(gpu: Gpu) -> dict[str, Any]:

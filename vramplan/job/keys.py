@@ -49,6 +49,7 @@ class JobKeys(TypedDict, total=False):
     padding: str | None
     packing: bool | None
     compile: bool | None
+    mamba_kernels: bool | None
     liger_kernels: Sequence[str] | None
     dropout: float | None
     hold_outputs: bool | None
@@ -134,6 +135,7 @@ class JobFields:
     padding: str | None
     packing: bool | None
     compile: bool | None
+    mamba_kernels: bool | None
     liger_kernels: tuple[str, ...] | None
     dropout: float | None
     hold_outputs: bool | None

@@ -56,9 +56,11 @@ if TYPE_CHECKING:
     from vramplan.job.runtime import take_defaults as take_defaults
     from vramplan.job.sharding import check_sharding as check_sharding
     from vramplan.job.sharding import sharding_of as sharding_of
+    from vramplan.job.short_convolution import tell_short as tell_short
     from vramplan.job.software import with_software as with_software
     from vramplan.job.split import check_split as check_split
     from vramplan.job.split import planned_part as planned_part
+    from vramplan.job.state_space import tell_space as tell_space
     from vramplan.job.targets import target_length as target_length
     from vramplan.job.trained import resolve_trained as resolve_trained
     from vramplan.job.trained_blocks import frozen_by_blocks as frozen_by_blocks
@@ -103,6 +105,8 @@ MODULES = {
     "vramplan.job.master": ("no_master_copy",),
     "vramplan.job.matrix": ("MOST_JOBS", "expanded"),
     "vramplan.job.linear_attention": ("tell_linear",),
+    "vramplan.job.state_space": ("tell_space",),
+    "vramplan.job.short_convolution": ("tell_short",),
     "vramplan.job.losses": (
         "check_beside",
         "check_chunks",

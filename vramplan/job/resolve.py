@@ -143,6 +143,7 @@ class _ReplayResolver(Resolver):
             fp32_gradients=cells.fp32_gradients,
             fp32_states=cells.fp32_states,
             liger_kernels=liger,
+            mamba_kernels=bool(raw.mamba_kernels) and model.state_space is not None and bool(model.state_space.layers),
             every_second_matmul=bool(raw.every_second_matmul),
             expert_imbalance=imbalance,
             expert_capacity_factor=raw.expert_capacity_factor,
@@ -391,6 +392,10 @@ class _ReplayResolver(Resolver):
             self.warnings.append(f"{length} is more than the max_positions {most} of {model.name}")
         if model.linear_attention is not None:
             on_demand.tell_linear(self, attention)
+        if model.state_space is not None or self.raw.mamba_kernels:
+            on_demand.tell_space(self, model)
+        if model.short_convolution is not None and model.short_convolution.layers:
+            on_demand.tell_short(self, model.short_convolution.kernel)
         checkpointing = self.raw.activation_checkpointing or ""
         if checkpointing.startswith("selective-layer:") and int(checkpointing.partition(":")[2]) > max(model.stacks):
             self.warnings.append(f"{checkpointing} recomputes nothing: {model.name} has {_blocks(model)}")

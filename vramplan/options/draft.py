@@ -35,6 +35,7 @@ class Values:
     padding: str | None
     packing: bool | None
     compile: bool | None
+    mamba_kernels: bool | None
     liger_kernels: tuple[str, ...]
     dropout: float | None
     hold_outputs: bool | None

@@ -69,6 +69,7 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
         offload=job.offload,
         pytorch=release_of(job),
         liger_kernels=job.liger_kernels,
+        mamba_kernels=job.mamba_kernels,
         composed_norms=not job.compile
         and (release_of(job) or job.runtime.fused_rms_norm_since) < job.runtime.fused_rms_norm_since,
     )

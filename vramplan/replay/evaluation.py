@@ -9,7 +9,7 @@ from __future__ import annotations
 from vramplan.engines import imported
 from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.kernels import Launches
-from vramplan.replay.models import family
+from vramplan.replay.models import attends_beside, family
 from vramplan.replay.models.modules import LABEL_SMOOTHER, Segment
 from vramplan.replay.models.parts import full_blocks
 from vramplan.replay.observers import Kernels, train
@@ -21,7 +21,7 @@ from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.objectives import forward_and_smoothed_loss
 from vramplan.replay.techniques.trained import trained_of
 from vramplan.replay.tensors import FP32
-from vramplan.values.model import LatentAttention, LinearAttention, ModelShape
+from vramplan.values.model import LatentAttention, LinearAttention, ModelShape, ShortConvolution, StateSpace
 
 OF_THE_FORWARD_PASS = ("inputs", "gradients")
 
@@ -88,6 +88,10 @@ def generation_bytes(setup: Setup, training: Record, batch: int, length: int) ->
         return static + cache + max(heads, logits)
     if model.linear_attention is not None:
         return static + _state_cache_bytes(model, model.linear_attention, (batch, length, itemsize), logits)
+    if model.state_space is not None:
+        return static + _space_cache_bytes(model, model.state_space, (batch, length, itemsize), logits)
+    if model.short_convolution is not None:
+        return static + _short_cache_bytes(model, model.short_convolution, (batch, length, itemsize), logits)
     if model.decoder_layers is not None:
         return static + _pair_cache_bytes(setup, batch, length, itemsize, logits)
     return static + _cache_bytes(model, batch, length, itemsize, logits)
@@ -136,6 +140,43 @@ def _state_cache_bytes(
     cache = 2 * (model.layers - len(linear.layers)) * rounded(token * length) + len(linear.layers) * (state + window)
     again = rounded(token * (length - 1)) if len(linear.layers) < model.layers else 0
     return cache + max(again, 3 * state, logits_bytes)  # the decayed state, what is added to it, and their sum
+
+
+def _space_cache_bytes(model: ModelShape, space: StateSpace, sizes: tuple[int, int, int], logits_bytes: int) -> int:
+    """What generating needs where some blocks have a state space, beside keys and values of those with attention.
+
+    `sizes` are the micro-batch, the tokens and the bytes of an element. A state is in fp32 and is made anew for each
+    token: the decay, what is written in two steps in the dtype of the weights, the decayed state, and the sum are there
+    together. The convolution keeps the tokens that it sees.
+    Source: transformers 5.23, cache_utils.py, LinearAttentionLayer;
+    models/granitemoehybrid/modeling_granitemoehybrid.py, mamba2_selective_state_update.
+    """
+    batch, length, itemsize = sizes
+    spaces = len(space.layers)
+    attended = model.layers - len(space.feedforward_layers) - (0 if attends_beside(model.family) else spaces)
+    token = batch * model.key_value_heads * model.head_size * itemsize
+    elements = batch * space.values * space.state_size
+    state, written = rounded(elements * FP32.itemsize), rounded(elements * itemsize)
+    window = rounded(batch * space.channels * space.kernel * itemsize)
+    cache = 2 * attended * rounded(token * length) + spaces * (state + window)
+    again = rounded(token * (length - 1)) if attended else 0
+    return cache + max(again, 3 * state + 2 * written if spaces else 0, logits_bytes)
+
+
+def _short_cache_bytes(
+    model: ModelShape, convolution: ShortConvolution, sizes: tuple[int, int, int], logits_bytes: int
+) -> int:
+    """What generating needs where some blocks have a short convolution, which keeps the tokens that it sees.
+
+    `sizes` are the micro-batch, the tokens and the bytes of an element.
+    Source: transformers 5.23, cache_utils.py, LinearAttentionLayer; models/lfm2/modeling_lfm2.py, Lfm2ShortConv.
+    """
+    batch, length, itemsize = sizes
+    token = batch * model.key_value_heads * model.head_size * itemsize
+    window = rounded(batch * model.hidden_size * convolution.kernel * itemsize)
+    attended = model.layers - len(convolution.layers)
+    cache = 2 * attended * rounded(token * length) + len(convolution.layers) * window
+    return cache + max(rounded(token * (length - 1)) if attended else 0, logits_bytes)
 
 
 def _latent_cache_bytes(model: ModelShape, latent: LatentAttention, token_bytes: int) -> tuple[int, int]:

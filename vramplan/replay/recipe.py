@@ -38,6 +38,7 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         packed=setup.packed,
         split=setup.split,
         compiled=setup.compile,
+        mamba_kernels=setup.mamba_kernels,
         float8=precision.name == "fsdp-fp8",
         fused_projection=setup.adapter is not None and FUSED_PROJECTION in setup.adapter.targets,
     )

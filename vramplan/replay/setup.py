@@ -63,6 +63,7 @@ class Setup(NamedTuple):
     stage: Stage | None = None  # of a pipeline: which one this device has
     pytorch: tuple[int, int] | None = None  # whose operators run, where a job says so; None: those that were traced
     outlives: bool = False  # outputs that are held live until the next forward has made new ones, with their graph
+    mamba_kernels: bool = False  # mamba-ssm runs blocks with a state space
     liger_kernels: tuple[str, ...] = ()  # that run in place of the model's own modules
     composed_norms: bool = False  # of a PyTorch whose nn.RMSNorm has no kernel of its own
     reduces: bool = True  # of a pipeline's micro-batches only the last one's gradients are reduced

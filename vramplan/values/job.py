@@ -83,6 +83,7 @@ class Job(NamedTuple):
     half_weights: bool = False  # amp-* and fsdp-*: the weights have the element type of the matrix products already
     fp32_states: bool = False  # without a master copy: the 32-bit states of bitsandbytes beside half weights
     fp32_gradients: bool = False  # mixed-* only: half-precision gradients are summed in fp32 buffers that stay
+    mamba_kernels: bool = False  # mamba-ssm and causal-conv1d are installed, and the model has a use for them
     liger_kernels: tuple[str, ...] = ()  # that run in place of the model's own modules: rms-norm, glu, rope
     every_second_matmul: bool = False  # selective-op only
     offload_activations: bool = False  # what forward saves is in pinned memory of the host

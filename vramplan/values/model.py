@@ -16,9 +16,10 @@ class Experts(NamedTuple):
     intermediate_size: int  # of each routed expert
     shared_intermediate_size: int | None  # of all shared ones together
     normalized: bool  # whether the weights of a token's experts are divided by their sum
-    dense_layers: tuple[int, ...]  # blocks with a plain feed-forward layer instead, from 0
+    dense_layers: tuple[int, ...]  # blocks without, which have a plain feed-forward layer instead or none, from 0
     groups: int | None = None  # DeepSeek: experts are chosen within so many groups of them,
     active_groups: int | None = None  # of which each token sees so many
+    latent_size: int | None = None  # Nemotron 3 Super: what a token is projected to before them; None: it is not
 
 
 class LatentAttention(NamedTuple):
@@ -58,6 +59,41 @@ class LinearAttention(NamedTuple):
         return 2 * self.keys + self.values
 
 
+class StateSpace(NamedTuple):
+    """State spaces of Mamba-2 in the place of the attention of some blocks, or beside it."""
+
+    heads: int
+    head_size: int  # elements of each head
+    state_size: int  # elements of the state of each element of a head
+    groups: int  # of heads that write into their states and read from them alike
+    kernel: int  # tokens that the convolution before it sees
+    chunk: int  # tokens that are compared with each other
+    layers: tuple[int, ...]  # blocks that have it, from 0
+    feedforward_layers: tuple[int, ...] = ()  # Nemotron-H: blocks that are a feed-forward layer alone
+    conv_bias: bool = True
+    input_bias: bool = False  # of the projection into it
+    output_bias: bool = False  # of the projection out of it
+    norm: str = "gate-first"  # of the result, after the gate: gate-first | before it: norm-first | none
+
+    @property
+    def values(self) -> int:
+        """Elements of all heads of a token."""
+        return self.heads * self.head_size
+
+    @property
+    def channels(self) -> int:
+        """What the convolution runs over: the heads, and what writes into their states and reads from them."""
+        return self.values + 2 * self.groups * self.state_size
+
+
+class ShortConvolution(NamedTuple):
+    """Convolutions over a few tokens, between two gates, in the place of the attention of some blocks."""
+
+    kernel: int  # tokens that each sees
+    bias: bool  # of the convolution, and of the projections before and after it
+    layers: tuple[int, ...]  # blocks that have it, from 0
+
+
 class UNet(NamedTuple):
     """What modded-nanogpt's models have beside a plain transformer, record by record (job format, `model.unet`)."""
 
@@ -93,7 +129,7 @@ class ModelShape(NamedTuple):
     vocabulary_size: int
     max_positions: int
     tied_embeddings: bool
-    positions: str  # learned | rope | alibi | relative
+    positions: str  # learned | rope | alibi | relative | none
     activation: str  # gelu_new | gelu | gelu_pytorch_tanh | relu | silu | quick_gelu
     gated_mlp: bool
     qkv_bias: bool  # bias of the query, key and value projections
@@ -218,11 +254,16 @@ class ModelShape(NamedTuple):
                 return tuple(range(layers))
             return tuple(one for one in blocks if one < layers)
 
-        experts, linear = self.experts, self.linear_attention
+        experts, linear, space = self.experts, self.linear_attention, self.state_space
+        convolution = self.short_convolution
         return self._replace(
             layers=layers,
             experts=None if experts is None else experts._replace(dense_layers=some(experts.dense_layers)),
             linear_attention=None if linear is None else linear._replace(layers=some(linear.layers)),
+            state_space=None
+            if space is None
+            else space._replace(layers=some(space.layers), feedforward_layers=some(space.feedforward_layers)),
+            short_convolution=None if convolution is None else convolution._replace(layers=some(convolution.layers)),
             unrotated_layers=some(self.unrotated_layers),
         )
 
@@ -250,6 +291,8 @@ class ModelShape(NamedTuple):
     experts: Experts | None = None  # mixtures of experts
     latent_attention: LatentAttention | None = None  # DeepSeek
     linear_attention: LinearAttention | None = None  # Qwen3-Next, Qwen3.5
+    state_space: StateSpace | None = None  # Granite 4, Nemotron-H, Falcon-H1, Bamba
+    short_convolution: ShortConvolution | None = None  # LFM2
     sliding_window_start: int | None = None  # Qwen2, Qwen3: the first block with a window
     new_decoder_architecture: bool = False  # Falcon 40B, 180B, 11B: each group's queries, key and value side by side
     clipped_qkv: bool = False  # OLMo 1: queries, keys and values are clipped

@@ -289,6 +289,15 @@ FORWARD_ROWS = (
         section=FORWARD,
     ),
     Option(
+        "mamba_kernels",
+        FLAG,
+        "mamba-ssm and causal-conv1d are installed, whose kernels Transformers then runs in blocks with a state space.",
+        default=False,
+        note="[Composed](state-spaces.md#which-code-it-is) from their source.",
+        panel=MODEL,
+        section=FORWARD,
+    ),
+    Option(
         "liger_kernels",
         TEXTS,
         "Liger's kernels in place of the model's own norms, gated activations and rotary positions.",

@@ -39,6 +39,10 @@ def _kernels(base: Job) -> Iterator[Candidate]:
         grouped = base.attention != "eager" and base.model.key_value_heads < base.model.attention_heads
         for kernel in ("flash", "sdpa") if grouped else ("efficient", "flash", "sdpa"):
             yield Candidate({"attention": kernel}, NOTHING, words, "attention")
+    if base.model.state_space is not None and base.model.state_space.layers and not base.mamba_kernels:
+        yield Candidate(
+            {"mamba_kernels": True}, NOTHING, "none: faster, once mamba-ssm and causal-conv1d are installed"
+        )
     if base.hold_outputs:
         words = "none: drop the logits before backward"
         yield Candidate({"hold_outputs": False, "hold_outputs_until": None}, NOTHING, words)

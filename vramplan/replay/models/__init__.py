@@ -85,6 +85,16 @@ def scales_logits(name: str) -> bool:
     return own(name, "scales_logits", False) is True
 
 
+def attends_beside(name: str) -> bool:
+    """Whether the family's blocks with a state space have attention too: `attends_beside = True`."""
+    return own(name, "attends_beside", False) is True
+
+
+def casts_logits(name: str) -> bool:
+    """Whether the family's head casts its logits to fp32 before anything else: `casts_logits = True`."""
+    return own(name, "casts_logits", False) is True
+
+
 def drops_tokens(name: str) -> bool:
     """Whether the family's experts take a bounded number of tokens, and drop the others: `drops_tokens = True`."""
     return own(name, "drops_tokens", False) is True

@@ -17,7 +17,7 @@ from vramplan.replay.observers import Outer
 from vramplan.replay.operators.contrastive import exp
 from vramplan.replay.operators.delta_rule import (
     conv_of_channels,
-    cumsum_last,
+    cumsum,
     into_place,
     pad,
     softplus,
@@ -224,7 +224,7 @@ def chunk_gated_delta_rule(
     ones = tape.new("ones", (CHUNK, CHUNK), BOOL, False)
     _upper = tape.new("triu", (CHUNK, CHUNK), BOOL, False)
     del ones
-    cum_decay = cumsum_last(decay)
+    cum_decay = cumsum(decay)
     pairwise = sub(unsqueeze(cum_decay, 4), unsqueeze(cum_decay, 3))
     pairwise = masked_fill(pairwise, _upper)
     pairwise = exp(pairwise)

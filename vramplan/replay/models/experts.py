@@ -37,7 +37,7 @@ def active_parameters(shape: ModelShape, total: int, adapter: Adapter | None = N
     """The parameters that one token passes: all but those of the routed experts that it is not sent to."""
     experts = shape.experts
     assert experts is not None
-    one = 3 * shape.hidden_size * experts.intermediate_size
+    one = (3 if shape.gated_mlp else 2) * (experts.latent_size or shape.hidden_size) * experts.intermediate_size
     if adapter is not None:
         one += inactive_parameters(adapter, shape)
     return total - (shape.layers - len(experts.dense_layers)) * (experts.routed - experts.active) * one
@@ -63,19 +63,21 @@ class GatedMLP:
 class GroupedExperts:
     """MixtralExperts and its kin under grouped_mm_experts_forward: the weights of all experts are two tensors."""
 
+    first = "gate_up_proj"  # the name of the first of them,
+    parts = 2  # of which each row of the second needs so many
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, experts, dtype = recipe.shape, experts_of(recipe), recipe.weight_dtype
-        width, first = experts.intermediate_size, len(tape.parameters)
-        self.gate_up_proj = tape.parameter(
-            "experts.gate_up_proj", (experts.routed, 2 * width, shape.hidden_size), dtype
-        )
-        self.make_bias(tape, "gate_up_proj", (experts.routed, 2 * width), dtype)
-        self.down_proj = tape.parameter("experts.down_proj", (experts.routed, shape.hidden_size, width), dtype)
-        self.make_bias(tape, "down_proj", (experts.routed, shape.hidden_size), dtype)
+        width, start = experts.intermediate_size, len(tape.parameters)
+        hidden, wide = experts.latent_size or shape.hidden_size, self.parts * width
+        self.gate_up_proj = tape.parameter(f"experts.{self.first}", (experts.routed, wide, hidden), dtype)
+        self.make_bias(tape, self.first, (experts.routed, wide), dtype)
+        self.down_proj = tape.parameter("experts.down_proj", (experts.routed, hidden, width), dtype)
+        self.make_bias(tape, "down_proj", (experts.routed, hidden), dtype)
         self.act = ACTIVATIONS[shape.activation]
         self.experts = experts
-        self.parameters = tuple(tape.parameters[first:])
-        weights = {"experts.gate_up_proj": self.gate_up_proj, "experts.down_proj": self.down_proj}
+        self.parameters = tuple(tape.parameters[start:])
+        weights = {f"experts.{self.first}": self.gate_up_proj, "experts.down_proj": self.down_proj}
         self.adapter = tape.role(Trained).tensors(tape, weights)
 
     def __call__(self, hidden: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
@@ -103,8 +105,8 @@ class GroupedExperts:
         _histc_input = tape.new("to", rows, INT32, batched)
         _tokens_per_expert = tape.new("histc", (count,), INT32, False)
         offsets = tape.new("cumsum", (count,), INT32, False)
-        gate_up = self.gate_up_proj if look is None else look("experts.gate_up_proj")
-        _biases = self.biases("gate_up_proj", _expert_ids_g)
+        gate_up = self.gate_up_proj if look is None else look(f"experts.{self.first}")
+        _biases = self.biases(self.first, _expert_ids_g)
         projected = grouped_product(to(selected, gate_up.dtype), gate_up, offsets)
         projected = projected if _biases is None else add_in_place(projected, _biases)
         projected = self.gated(projected)

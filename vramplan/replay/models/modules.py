@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramplan.replay.models import scales_logits
+from vramplan.replay.models import casts_logits, scales_logits
 from vramplan.replay.models.part_names import HEAD, NORMS
 from vramplan.replay.observers import Kernels, Sharding, Trained, entered
 from vramplan.replay.operators.elementwise import (
@@ -120,6 +120,7 @@ class Recipe(NamedTuple):
     split: Split | None = None  # how this model is split over devices
     compiled: bool = False
     float8: bool = False  # over shards in fp32: products in fp8
+    mamba_kernels: bool = False  # of mamba-ssm, in blocks with a state space
     fused_projection: bool = False  # queries, keys and values are one projection, where the family has three
     slice: Slice = Slice()
     loaded_dtype: DType | None = (
@@ -279,6 +280,12 @@ def project(hidden: Tensor, weight: Parameter, bias: Parameter | None, recipe: R
         logits = tanh(logits)
         logits = mul_scalar(logits)
     return logits
+
+
+def returned_logits(hidden: Tensor, weight: Parameter, bias: Parameter | None, recipe: Recipe) -> Tensor:
+    """The logits as the model's own forward makes them: in fp32 where it casts them itself."""
+    logits = project(hidden, weight, bias, recipe)
+    return to(logits, FP32) if casts_logits(recipe.shape.family) else logits
 
 
 def causal_lm_loss(

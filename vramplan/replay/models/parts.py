@@ -146,8 +146,9 @@ def holds_outputs(name: str) -> bool:
 def blocks_are_alike(shape: ModelShape, sequence_length: int, attention: str) -> bool:
     """Whether all blocks of a model are made of the same modules, and compute the same.
 
-    They do not where some have experts and others none, where some have no rotary positions or linear attention, where
-    some of Qwen's have a window, and where fused attention has a mask only in those whose window the sequence reaches.
+    They do not where some have experts and others none, where some have no rotary positions, linear attention, state
+    space or convolution, where some of Qwen's have a window, and where fused attention has a mask only in those whose
+    window the sequence reaches.
     """
     dense = () if shape.experts is None else shape.experts.dense_layers
     if not has_equal_blocks(shape.family) or len(dense) not in (0, shape.layers):
@@ -155,6 +156,10 @@ def blocks_are_alike(shape: ModelShape, sequence_length: int, attention: str) ->
     if len(shape.unrotated_layers) not in (0, shape.layers):
         return False
     if shape.linear_attention is not None and len(shape.linear_attention.layers) not in (0, shape.layers):
+        return False
+    if shape.state_space is not None and len(shape.state_space.layers) not in (0, shape.layers):
+        return False
+    if shape.short_convolution is not None and len(shape.short_convolution.layers) not in (0, shape.layers):
         return False
     window = shape.sliding_window
     if window is None or (shape.sliding_window_start is None and (attention == "eager" or sequence_length < window)):

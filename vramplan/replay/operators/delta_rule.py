@@ -9,29 +9,30 @@ from __future__ import annotations
 from math import prod
 
 from vramplan.replay.operators.latent import copy_slices
-from vramplan.replay.operators.views import Grads, autocast_half
+from vramplan.replay.operators.views import Grads, autocast_float, autocast_half
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import DType, Shape, Tensor, dense_like, normalised
 
 
-def conv_of_channels(x: Tensor, weight: Tensor, padding: int) -> Tensor:
+def conv_of_channels(x: Tensor, weight: Tensor, padding: int, bias: Tensor | None = None) -> Tensor:
     """`F.conv1d` of [B, C, S] with a kernel for each channel, weight [C, 1, k]: new, [B, C, S + 2 padding - k + 1].
 
-    Autocast casts weight and x. Channels that lie side by side are copied apart before the kernel runs, in backward
-    again; the kernel needs nothing else.
+    Autocast casts bias, weight and x. Channels that lie side by side are copied apart before the kernel runs, in
+    backward again; the kernel needs nothing else.
     Saves `x`: the gradient of the weight is x correlated with the incoming one.
     Saves `w`: the gradient of x is the incoming one convolved with the weight turned round.
-    Backward: the gradients of x and of the weight, each only if it is wanted.
+    Backward: the gradients of x, of the weight and of the bias, each only if it is wanted.
     Source: tools/autograd/derivatives.yaml, convolution; aten/src/ATen/native/Convolution.cpp, _convolution and
     convolution_backward: `input.contiguous()` of one dimension; cuda/DepthwiseConv2d.cu.
     """
     tape = x.tape
+    b = None if bias is None else autocast_half(bias)
     w = autocast_half(weight)
     x = autocast_half(x)
     batch, channels, length = x.shape
     kernel = w.shape[2]
     x_shape, w_shape, batched = x.shape, w.shape, x.batched
-    need_x, need_w = x.node is not None, w.node is not None
+    need_x, need_w, need_b = (one is not None and one.node is not None for one in (x, w, b))
     size = length + 2 * padding - kernel + 1
     work = 2 * batch * channels * size * kernel
     copied = [] if x.strides is None else [batch // tape.batch * channels * length * x.dtype.itemsize]
@@ -41,10 +42,11 @@ def conv_of_channels(x: Tensor, weight: Tensor, padding: int) -> Tensor:
         tape.work(work * (need_x + need_w))
         gx = tape.new("convolution_backward", x_shape, grad.dtype, batched) if need_x else None
         gw = tape.new("convolution_backward", w_shape, grad.dtype, False) if need_w else None
+        gb = tape.new("convolution_backward", (channels,), grad.dtype, False) if need_b else None
         tape.scratch("convolution_backward", copied)
-        return (gx, gw)
+        return (gx, gw, gb)
 
-    node = tape.record("convolution", (x, w), backward, (x, w))
+    node = tape.record("convolution", (x, w, b), backward, (x, w))
     kept = tape.recall() if tape.selective else None
     if kept is not None:
         return kept[0].alias(kept[0].shape, None, node)
@@ -57,12 +59,13 @@ def conv_of_channels(x: Tensor, weight: Tensor, padding: int) -> Tensor:
 
 
 def softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x)): new.
+    """log(1 + exp(x)): autocast to fp32, then new.
 
     Saves `x`: the slope is a sigmoid of it.
     Backward: 1 new.
     Source: tools/autograd/derivatives.yaml, softplus.
     """
+    x = autocast_float(x)
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         return (grad.tape.like("softplus_backward", grad),)
@@ -70,8 +73,8 @@ def softplus(x: Tensor) -> Tensor:
     return x.tape.like("softplus", x, None, x.tape.record("softplus", (x,), backward, (x,)))
 
 
-def cumsum_last(x: Tensor) -> Tensor:
-    """`x.cumsum(-1)`: new, nothing saved.
+def cumsum(x: Tensor) -> Tensor:
+    """`x.cumsum(dim)`, along whichever dimension: new, contiguous, nothing saved.
 
     Backward: the gradient turned round, summed up and turned round again: 3 new, of which the last remains.
     Source: tools/autograd/derivatives.yaml, cumsum; torch/csrc/autograd/FunctionsManual.cpp, cumsum_backward.
@@ -80,17 +83,19 @@ def cumsum_last(x: Tensor) -> Tensor:
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
         turned = tape.like("flip", grad)
-        sums = tape.like("cumsum", turned)
+        sums = tape.new("cumsum", turned.shape, turned.dtype, turned.batched)
         result = tape.like("flip", sums)
         del turned, sums
         return (result,)
 
-    return x.tape.like("cumsum", x, None, x.tape.record("cumsum", (x,), backward))
+    node = x.tape.record("cumsum", (x,), backward)
+    return x.tape.new("cumsum", x.shape, x.dtype, x.batched, None, node)
 
 
 def pad(x: Tensor, dim: int, amount: int) -> Tensor:
-    """`F.pad` at the end of a dimension: new, contiguous, nothing saved; without padding a copy that lies as x does.
+    """`F.pad` at an end of a dimension: new, nothing saved; without padding a copy that lies as x does.
 
+    With padding it is contiguous, or has its channels last where x has.
     Backward: 1 new, a copy of the part that was not padded.
     Source: tools/autograd/derivatives.yaml, constant_pad_nd; aten/src/ATen/native/PadNd.cpp.
     """
@@ -106,7 +111,8 @@ def pad(x: Tensor, dim: int, amount: int) -> Tensor:
         return x.tape.like("constant_pad_nd", x, None, node)
     dim %= len(before)
     shape = (*before[:dim], before[dim] + amount, *before[dim + 1 :])
-    return x.tape.new("constant_pad_nd", shape, x.dtype, x.batched, None, node)
+    strides = dense_like(shape, x.strides) if _has_channels_last(x) else None
+    return x.tape.new("constant_pad_nd", shape, x.dtype, x.batched, strides, node)
 
 
 def to_row_major(x: Tensor, dtype: DType) -> Tensor:

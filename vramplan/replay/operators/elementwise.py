@@ -179,7 +179,6 @@ def _from_saved(operator: str) -> Callable[[Tensor, Saved], Grads]:
 
 
 _TANH, _GELU, _SILU = _from_saved("tanh_backward"), _from_saved("gelu_backward"), _from_saved("silu_backward")
-_MASKED = _from_saved("masked_fill")
 _RELU, _DROPOUT = _from_saved("threshold_backward"), _from_saved("native_dropout_backward")
 
 
@@ -275,10 +274,16 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 
 def masked_fill(x: Tensor, mask: Tensor) -> Tensor:
-    """x.masked_fill(mask, number): new.
+    """x.masked_fill(mask, number): new, contiguous.
 
     Saves `mask`: backward drops the gradient where the value was replaced.
-    Backward: 1 new, the gradient with zeros at the mask.
-    Source: tools/autograd/derivatives.yaml, masked_fill.Scalar.
+    Backward: 1 new, contiguous, the gradient with zeros at the mask.
+    Source: tools/autograd/derivatives.yaml, masked_fill.Scalar; aten/src/ATen/native/TensorAdvancedIndexing.cpp,
+    masked_fill, which clones before it fills.
     """
-    return x.tape.like("masked_fill", x, None, x.tape.record("masked_fill", (x,), _MASKED, (mask,)))
+    node = x.tape.record("masked_fill", (x,), _masked, (mask,))
+    return x.tape.new("masked_fill", x.shape, x.dtype, x.batched, None, node)
+
+
+def _masked(grad: Tensor, saved: Saved) -> Grads:
+    return (grad.tape.new("masked_fill", grad.shape, grad.dtype, grad.batched),)

@@ -6,59 +6,64 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5364 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5399 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
   foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe,
   more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
-  replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units,
-  smoothing, suite, tiled, titan, titan_replicas, titan_units, torchtune, torchtune_units, turns, vision, zero,
-  zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
-  deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
-  llama under torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, mpt
-  under llm-foundry, nemotron, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
-  bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense,
-  llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3,
-  mixtral, mpt, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit
-activation_checkpointing: selective | 312 | block_kinds, decoders, fully_shard_more, linear, losses, more_families,
-  replicated, selective, selective_more, seq2seq, sharded_more | apertus, arcee, bart, bert, cohere, cohere2,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
-  gpt_neox, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, mixtral, nemotron, olmo, opt, phi, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5,
-  vit, xlm-roberta | apertus, arcee, bart, bert, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, neox, olmo, opt,
-  phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
-activation_checkpointing: selective-layer | 133 | fully_shard_more, liger, losses, more_families, replicated,
-  selective, seq2seq, tiled, titan, titan_replicas, titan_units, zero | bert, glm4_moe, gpt2, gpt_neo, llama, llama
-  under torchtitan, mistral, phi3, qwen2, qwen3, roberta, smollm3 | bert, glm4_moe, gpt2, gpt_neo, llama, llama under
-  torchtitan, phi3, roberta
-activation_checkpointing: selective-op | 473 | block_kinds, decoders, fully_shard_more, images, liger, linear,
-  losses, masks, more_families, selective, selective_more, seq2seq, sharded_more, sharded_units, tiled, titan,
-  titan_replicas, titan_units, turns, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, deepseek_v2,
-  deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, granite, helium, hunyuan_v1_dense, llama, llama under torchtitan, ministral3, mistral, mixtral, mpt,
-  nemotron, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus,
-  arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under torchtitan, ministral3, mixtral, mpt,
-  nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, t5, vit
-adapter: dora | 183 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
-  linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiled, zero_adapters | apertus, arcee, bart,
-  bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2,
-  gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense,
-  llama, llava, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss,
-  smollm3, stablelm, t5, vit | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
-  falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium,
-  hunyuan_v1_dense, llama, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
+  sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, titan, titan_replicas, titan_units,
+  torchtune, torchtune_units, turns, vision, zero, zero_adapters, zero_offload | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama
+  under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4,
+  llava, ministral3, mistral3, mixtral, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: selective | 321 | block_kinds, decoders, fully_shard_more, linear, losses, more_families,
+  replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions, state_spaces |
+  apertus, arcee, bamba, bart, bert, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma,
+  gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, ministral3, mistral, mixtral, nemotron, olmo, opt, phi, phi3, qwen2, qwen2_moe,
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit, xlm-roberta |
+  apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4,
+  glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mixtral,
+  nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+activation_checkpointing: selective-layer | 140 | fully_shard_more, liger, losses, more_families, replicated,
+  selective, seq2seq, short_convolutions, state_spaces, tiled, titan, titan_replicas, titan_units, zero | bamba, bert,
+  falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under torchtitan, mistral, nemotron_h, phi3, qwen2, qwen3,
+  roberta, smollm3 | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under torchtitan, nemotron_h,
+  phi3, roberta
+activation_checkpointing: selective-op | 558 | block_kinds, decoders, fully_shard_more, images, liger, linear,
+  losses, masks, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units,
+  short_convolutions, state_spaces, tiled, titan, titan_replicas, titan_units, turns, zero | apertus, arcee, bamba,
+  bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under torchtitan, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h,
+  olmo, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba,
+  bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under torchtitan,
+  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+adapter: dora | 203 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
+  linear, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, state_spaces, tiled,
+  zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
+  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llava, ministral3, mistral, mixtral, mpt,
+  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, t5, vit | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 adapter: ia3 | 203 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
   linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiled, zero_adapters | apertus, arcee, bart,
   bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2,
@@ -69,21 +74,22 @@ adapter: ia3 | 203 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
   gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo,
   olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1424 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
+adapter: lora | 1460 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
-  replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units, tiled, torchtune,
-  torchtune_units, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama
-  under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, nemotron, neox
-  under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm,
+  replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_units,
+  short_convolutions, state_spaces, tiled, torchtune, torchtune_units, zero, zero_adapters | apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under
+  litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune,
+  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, nemotron, nemotron_h, neox under litgpt, olmo,
+  olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm,
   clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
-  llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo,
-  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text,
   gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta,
@@ -91,81 +97,88 @@ adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_m
   opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 373 | block_kinds, checkpoints, decoders, fully_shard_more, images, liger, linear,
-  more_families, pairs, replicated, tiled, turns, zero | apertus, arcee, bert, cohere, cohere2, ernie4_5, exaone4,
-  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neox, granite, helium, hunyuan_v1_dense,
-  llama, ministral3, mistral, mistral3, mixtral, nemotron, olmo, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+checkpoint_reentrant: true | 411 | block_kinds, checkpoints, decoders, fully_shard_more, images, liger, linear,
+  more_families, pairs, replicated, sharded_spaces, short_convolutions, state_spaces, tiled, turns, zero | apertus,
+  arcee, bamba, bert, cohere, cohere2, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text,
+  glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3,
+  mistral, mistral3, mixtral, nemotron, nemotron_h, olmo, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
   qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3,
-  stablelm, vit | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4,
-  glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral3, mixtral, nemotron, neox, olmo,
-  olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
+  stablelm, vit | apertus, arcee, bamba, bert, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
+  ministral3, mistral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
-ema: true | 57 | galore, liger, master, optimizers, precisions, tiled | bert, deepseek_v3, gemma2, gemma3_text, glm4,
-  gpt2, gpt_neox, llama, mistral, olmo2, phi3, qwen2, qwen3, qwen3_moe, smollm3 | bert, deepseek, gemma2, gemma3,
-  glm4, gpt2, llama, neox, olmo2, phi3, qwen_moe
+ema: true | 114 | galore, liger, master, optimizers, precisions, sharded_spaces, short_convolutions, state_spaces,
+  tiled | bamba, bert, deepseek_v3, falcon_h1, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granitemoehybrid, lfm2,
+  llama, mistral, nemotron_h, olmo2, phi3, qwen2, qwen3, qwen3_moe, smollm3 | bamba, bert, deepseek, falcon_h1,
+  gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmo2, phi3, qwen_moe
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 722 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
-  lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_units, tiled, turns, zero,
-  zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
-  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mistral3,
-  mixtral, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm,
-  clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
-  mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+frozen: parts | 778 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
+  lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces, sharded_units,
+  short_convolutions, state_spaces, tiled, turns, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, nemotron,
+  nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4,
+  llava, ministral3, mistral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 50 | galore, liger, precisions, tiled | bert, deepseek_v3, gemma, gemma2, gemma3_text, glm4,
-  gpt2, gpt_oss, llama, mistral, mixtral, qwen2, qwen3_moe, smollm3 | bert, deepseek, gemma, gemma2, gemma3, glm4,
-  gpt2, gpt_oss, llama, mixtral, qwen_moe
+grad_scaler: true | 85 | galore, liger, precisions, sharded_spaces, short_convolutions, state_spaces, tiled | bamba,
+  bert, deepseek_v3, falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama,
+  mistral, mixtral, nemotron_h, qwen2, qwen3_moe, smollm3 | bamba, bert, deepseek, falcon_h1, gemma, gemma2, gemma3,
+  glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, mixtral, nemotron_h, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 362 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, images, liger, linear,
-  losses_more, more_families, pairs, smoothing | apertus, arcee, bart, bert, bloom, chatglm, cohere, cohere2,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_neox, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, mixtral, mpt, nemotron,
-  olmo, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm, cohere, deepseek,
-  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium,
-  hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, t5, vit
+label_smoothing | 426 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, images, liger, linear,
+  losses_more, more_families, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, opt, phi,
+  phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss,
+  stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
+  opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 liger_kernels | 114 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4,
   gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe,
   qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-loss: chunked | 623 | block_kinds, decoders, heads, images, liger, linear, litgpt, litgpt_flat, losses, losses_more,
-  more_families, sharded_more, torchtune, torchtune_units, turns | apertus, arcee, bloom, cohere, cohere2,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3_text, gemma4_text,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
-  llama under torchtune, ministral3, mistral, mixtral, mpt, nemotron, neox under litgpt, olmo, olmo2, opt, phi, phi
-  under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, seed_oss, stablelm | apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
-  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mpt, nemotron, neox, neox
-  under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
-  stablelm
+loss: chunked | 633 | block_kinds, decoders, heads, images, liger, linear, litgpt, litgpt_flat, losses, losses_more,
+  more_families, sharded_more, short_convolutions, state_spaces, torchtune, torchtune_units, turns | apertus, arcee,
+  bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, ministral3, mistral, mixtral, mpt,
+  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss, stablelm | apertus,
+  arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 loss: fp32-logits | 51 | losses, returned, titan, titan_replicas, titan_units | bert, llama, llama under torchtitan |
   bert, llama, llama under torchtitan
-loss: fused | 245 | block_kinds, decoders, fully_shard_more, heads, images, liger, linear, losses, losses_more,
-  more_families, quantized | apertus, arcee, bloom, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma,
-  gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, helium, hunyuan_v1_dense, llama, ministral3,
-  mistral, mixtral, mpt, nemotron, olmo, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm | apertus, arcee, bloom,
-  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, helium,
-  hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi3, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, seed_oss, stablelm
+loss: fused | 252 | block_kinds, decoders, fully_shard_more, heads, images, liger, linear, losses, losses_more,
+  more_families, quantized, state_spaces | apertus, arcee, bamba, bloom, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
+  falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, helium, hunyuan_v1_dense,
+  llama, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3,
+  stablelm | apertus, arcee, bamba, bloom, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, glm4_moe, gpt2, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
+  opt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: half-logits | 56 | half_logits | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mpt, opt,
   phi, phi3, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, neox, opt, phi, phi3
 loss: orpo | 1 | preference | llama | llama
@@ -174,25 +187,27 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 366 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
-  liger, linear, master, more_families, optimizers, precisions, replicated, sharded_bits, sharded_more, sharded_units,
-  tiled, titan, titan_replicas, titan_units, turns, zero | bert, bloom, deepseek_v3, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama under torchtitan,
-  ministral3, mistral, mistral3, olmo2, olmo3, phi, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3, vit | bert, bloom, deepseek, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under torchtitan, ministral3, mistral3, neox, olmo2,
-  phi, qwen3_next, qwen3_vl, qwen_moe, vit
-offload: activations | 524 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, host_activations, hosted,
-  images, liger, linear, more_families, pairs, selective_more, sharded_activations, tiled | apertus, arcee, bert,
-  bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
-  llama4_text, ministral3, mistral, mistral3, mixtral, mpt, nemotron, olmo, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, vit, xlm-roberta | apertus, arcee, bert, bloom, cohere,
-  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, ministral3, mistral3, mixtral, mpt, nemotron,
-  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, vit
+max_gradient_norm | 437 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
+  liger, linear, master, more_families, optimizers, precisions, replicated, sharded_bits, sharded_more,
+  sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, titan, titan_replicas, titan_units, turns,
+  zero | bamba, bert, bloom, deepseek_v3, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama, llama under torchtitan, ministral3, mistral,
+  mistral3, nemotron_h, olmo2, olmo3, phi, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, smollm3, vit | bamba, bert, bloom, deepseek, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama, llama under
+  torchtitan, ministral3, mistral3, nemotron_h, neox, olmo2, phi, qwen3_next, qwen3_vl, qwen_moe, vit
+offload: activations | 590 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, host_activations, hosted,
+  images, liger, linear, more_families, pairs, selective_more, sharded_activations, sharded_spaces,
+  short_convolutions, state_spaces, tiled | apertus, arcee, bamba, bert, bloom, cohere, cohere2, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
+  llama4_text, ministral3, mistral, mistral3, mixtral, mpt, nemotron, nemotron_h, olmo, olmo3, olmoe, opt, phi, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, vit, xlm-roberta | apertus, arcee, bamba, bert, bloom, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3,
+  mistral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -204,22 +219,26 @@ offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_m
 offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more, zero_adapters, zero_offload |
   bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta,
   t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adafactor | 154 | adapted, adapters_more, block_kinds, checkpoints, frozen, halves, images, linear, moe,
-  more_families, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek_v2, deepseek_v3,
-  gemma4_text, glm4_moe, gpt2, gpt_neo, llama, llava, ministral3, mistral, mistral3, mixtral, qwen2, qwen2_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, vit | bert, clip, deepseek, gemma4,
-  glm4_moe, gpt2, gpt_neo, llama, llava, ministral3, mistral3, mixtral, qwen3_next, qwen3_vl, qwen_moe, vit
-optimizer: adam | 129 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
-  more_families, optimizers, precisions, random, tiled, turns, vision | bert, clip, gemma2, gemma3, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, llama4_text, llava, mistral, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3,
-  qwen3_vl, qwen3_vl_moe, smollm3, starcoder2, vit | bert, clip, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
-optimizer: adamw-8bit | 35 | flat_parameter, images, liger, optimizers, precisions | bert, gpt2, gpt_oss, llama,
-  mistral, mistral3, opt, qwen2, qwen3_vl, qwen3_vl_moe | bert, gpt2, gpt_oss, llama, mistral3, opt, qwen3_vl
-optimizer: adamw-8bit-paged | 18 | flat_parameter, liger, optimizers | bert, gpt2, llama, llama4_text, mistral,
-  qwen2, qwen3 | bert, gpt2, llama, llama4
-optimizer: adamw-paged | 19 | flat_parameter, images, liger, optimizers | bert, gpt2, llama, mistral, olmo3, qwen2,
-  qwen3_vl | bert, gpt2, llama, olmo2, qwen3_vl
+optimizer: adafactor | 160 | adapted, adapters_more, block_kinds, checkpoints, frozen, halves, images, linear, moe,
+  more_families, optimizers, precisions, quantized, random, short_convolutions, state_spaces, suite, vision | bert,
+  clip, deepseek_v2, deepseek_v3, gemma4_text, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, llava,
+  ministral3, mistral, mistral3, mixtral, nemotron_h, qwen2, qwen2_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, vit | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, granitemoehybrid,
+  lfm2, llama, llava, ministral3, mistral3, mixtral, nemotron_h, qwen3_next, qwen3_vl, qwen_moe, vit
+optimizer: adam | 132 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
+  more_families, optimizers, precisions, random, state_spaces, tiled, turns, vision | bamba, bert, clip, gemma2,
+  gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama4_text, llava, mistral, nemotron_h, olmo2,
+  olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, qwen3_vl_moe, smollm3, starcoder2, vit | bamba,
+  bert, clip, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama4, llava,
+  nemotron_h, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
+optimizer: adamw-8bit | 38 | flat_parameter, images, liger, optimizers, precisions, short_convolutions, state_spaces
+  | bert, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, mistral, mistral3, nemotron_h, opt, qwen2, qwen3_vl,
+  qwen3_vl_moe | bert, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, mistral3, nemotron_h, opt, qwen3_vl
+optimizer: adamw-8bit-paged | 20 | flat_parameter, liger, optimizers, short_convolutions, state_spaces | bert,
+  falcon_h1, gpt2, lfm2, llama, llama4_text, mistral, qwen2, qwen3 | bert, falcon_h1, gpt2, lfm2, llama, llama4
+optimizer: adamw-paged | 26 | flat_parameter, images, liger, optimizers, short_convolutions, state_spaces | bert,
+  gpt2, granitemoehybrid, lfm2, llama, mistral, olmo3, qwen2, qwen3_vl | bert, gpt2, granitemoehybrid, lfm2, llama,
+  olmo2, qwen3_vl
 optimizer: galore-adamw | 166 | block_kinds, galore, linear | apertus, arcee, bart, bert, bloom, clip, cohere,
   cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
   glm4_moe, gpt2, gpt_neox, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral,
@@ -229,66 +248,77 @@ optimizer: galore-adamw | 166 | block_kinds, galore, linear | apertus, arcee, ba
   glm, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt,
   nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
   t5, vit
-optimizer: lamb | 15 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-optimizer: lars | 11 | liger, optimizers | bert, deepseek_v2, gpt2, llama, mistral, qwen2 | bert, deepseek, gpt2,
-  llama
-optimizer: lion | 24 | block_kinds, flat_parameter, liger, linear, optimizers, precisions | bert, gemma4_text, gpt2,
-  llama, ministral3, mistral, qwen2, qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bert, gemma4, gpt2, llama,
-  ministral3, qwen3_next
-optimizer: lomo | 16 | optimizers | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-optimizer: muon | 70 | block_kinds, liger, linear, modded, modded_compiled, optimizers, precisions, steps | bert,
-  gemma4_text, gpt2, llama, ministral3, mistral, modded_nanogpt under modded-nanogpt, phi3, qwen2, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_next | bert, gemma4, gpt2, llama, ministral3, modded_nanogpt under modded-nanogpt, phi3,
-  qwen3_next
-optimizer: rmsprop | 275 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more, halves, hosted,
+optimizer: lamb | 23 | optimizers, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2, granitemoehybrid,
+  lfm2, llama, mistral, nemotron_h, qwen2 | bamba, bert, falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h
+optimizer: lars | 16 | liger, optimizers, short_convolutions, state_spaces | bert, deepseek_v2, falcon_h1, gpt2,
+  granitemoehybrid, lfm2, llama, mistral, qwen2 | bert, deepseek, falcon_h1, gpt2, granitemoehybrid, lfm2, llama
+optimizer: lion | 27 | block_kinds, flat_parameter, liger, linear, optimizers, precisions, short_convolutions,
+  state_spaces | bert, gemma4_text, gpt2, lfm2, llama, ministral3, mistral, nemotron_h, qwen2, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_next, smollm3 | bert, gemma4, gpt2, lfm2, llama, ministral3, nemotron_h, qwen3_next
+optimizer: lomo | 19 | optimizers, short_convolutions, state_spaces | bamba, bert, gpt2, lfm2, llama, mistral, qwen2
+  | bamba, bert, gpt2, lfm2, llama
+optimizer: muon | 74 | block_kinds, liger, linear, modded, modded_compiled, optimizers, precisions,
+  short_convolutions, state_spaces, steps | bamba, bert, falcon_h1, gemma4_text, gpt2, lfm2, llama, ministral3,
+  mistral, modded_nanogpt under modded-nanogpt, nemotron_h, phi3, qwen2, qwen3_5_moe_text, qwen3_5_text, qwen3_next |
+  bamba, bert, falcon_h1, gemma4, gpt2, lfm2, llama, ministral3, modded_nanogpt under modded-nanogpt, nemotron_h,
+  phi3, qwen3_next
+optimizer: rmsprop | 281 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more, halves, hosted,
   images, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated, resnet, seq2seq,
-  tiled, vision | bart, bert, bloom, clip, deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4_moe,
-  gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit,
-  xlm-roberta | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 447 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
+  short_convolutions, state_spaces, tiled, vision | bamba, bart, bert, bloom, clip, deepseek_v2, deepseek_v3,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2,
+  llama, llama4_text, llava, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bamba, bart,
+  bert, bloom, clip, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granitemoehybrid, lfm2, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd | 451 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
   hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
-  resnet, seq2seq, suite, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, gemma,
-  gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, llama, llama4_text, llava,
-  mistral, mistral3, mixtral, mpt, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd-momentum | 516 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
+  resnet, seq2seq, short_convolutions, state_spaces, suite, tiled, vision | bart, bert, bloom, chatglm, clip,
+  deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granitemoehybrid, lfm2, llama, llama4_text, llava, mistral, mistral3, mixtral, mpt, nemotron_h, olmo2,
+  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe,
+  resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama,
+  llama4, llava, mistral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd-momentum | 521 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
-  quantized, random, resnet, seq2seq, suite, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
-  deepseek_v2, deepseek_v3, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox
-  under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom,
-  clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
+  quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchtune,
+  torchtune_units, vision | bamba, bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, gemma,
+  gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama, llama
+  under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
+  lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
   olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5,
   vit
-optimizer_in_backward: true | 110 | block_kinds, checkpoints, galore, liger, linear, optimizers, precisions, steps,
-  tiled | bert, gemma2, gemma3_text, gemma4_text, gpt2, gpt_oss, llama, ministral3, mistral, olmo2, qwen2, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bert, gemma2, gemma3, gemma4, gpt2, gpt_oss, llama,
-  ministral3, olmo2, qwen3_next
+optimizer_in_backward: true | 160 | block_kinds, checkpoints, galore, liger, linear, optimizers, precisions,
+  sharded_spaces, short_convolutions, state_spaces, steps, tiled | bamba, bert, falcon_h1, gemma2, gemma3_text,
+  gemma4_text, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, ministral3, mistral, nemotron_h, olmo2, qwen2, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bamba, bert, falcon_h1, gemma2, gemma3, gemma4, gpt2, gpt_oss,
+  granitemoehybrid, lfm2, llama, ministral3, nemotron_h, olmo2, qwen3_next
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 126 | block_kinds, decoders, liger, linear, losses_more, masks | apertus, arcee, cohere, cohere2,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, gemma2, gemma3_text, gemma4_text, gpt2, gpt_neox, granite, helium,
-  hunyuan_v1_dense, llama, llama4_text, ministral3, mistral, mixtral, nemotron, olmo, olmo2, olmo3, olmoe, qwen2,
-  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus,
-  arcee, cohere, deepseek, ernie4_5, exaone4, gemma2, gemma3, gemma4, gpt2, granite, helium, hunyuan_v1_dense, llama,
-  llama4, ministral3, mixtral, nemotron, neox, olmo, olmo2, olmoe, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 434 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks,
-  more_families, padding, pairs, pairs_beside, preference, replicated, zero | apertus, arcee, bart, bert, bloom,
-  cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, ministral3,
-  mistral, mistral3, mixtral, mpt, nemotron, olmo, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
+packing: true | 164 | block_kinds, decoders, liger, linear, losses_more, masks, sharded_spaces, short_convolutions,
+  state_spaces | apertus, arcee, bamba, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1,
+  gemma2, gemma3_text, gemma4_text, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
+  llama4_text, ministral3, mistral, mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, qwen2, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee,
+  bamba, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma3, gemma4, gpt2, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
+  qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
+padding: right | 456 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks,
+  more_families, padding, pairs, pairs_beside, preference, replicated, sharded_spaces, short_convolutions,
+  state_spaces, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4_text, ministral3, mistral,
+  mistral3, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
   qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss,
-  smollm3, stablelm, starcoder2, t5, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5,
-  exaone4, falcon, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  helium, hunyuan_v1_dense, llama, llama4, ministral3, mistral3, mixtral, mpt, nemotron, neox, olmo, olmo2, phi3,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+  smollm3, stablelm, starcoder2, t5, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mistral3, mixtral,
+  mpt, nemotron, nemotron_h, neox, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 90 | fully_shard_more, sharded_units, titan_units, torchtune_units | llama, llama under
   torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
 parallel.fsdp_version: 1 | 204 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
@@ -303,23 +333,25 @@ parallel.sharding: ddp | 88 | modded, modded_compiled, replicated, sharded_activ
   gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3,
   qwen2, qwen3, qwen3_vl | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under
   modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 785 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+parallel.sharding: fsdp | 809 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units | apertus, arcee, bert, bloom, cohere,
-  cohere2, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe,
-  gpt2, gpt_neo, gpt_neox, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, llama
-  under torchtune, mistral, mistral3, mixtral, mpt under llm-foundry, nemotron, neox under litgpt, olmo, opt, phi, phi
-  under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm,
-  vit | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
-  llama under torchtitan, llama under torchtune, mistral3, mixtral, mpt under llm-foundry, nemotron, neox, neox under
-  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, vit
-parallel.sharding: fsdp-grad-op | 225 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
-  host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom, gemma,
-  gemma2, gemma3, gemma3_text, gemma4_text, glm, gpt2, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  sharded_spaces, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units | apertus, arcee,
+  bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral, mistral3,
+  mixtral, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm, vit | apertus,
+  arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+parallel.sharding: fsdp-grad-op | 240 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+  host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units | bamba,
+  bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, gpt2, gpt_neox, granitemoehybrid,
+  lfm2, llama, mistral, mixtral, nemotron_h, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
+  qwen3_vl, roberta, vit | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, gpt2,
+  granitemoehybrid, lfm2, llama, mixtral, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
   roberta, vit
 parallel.sharding: zero1 | 51 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma2, gemma3_text,
   gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe,
@@ -334,38 +366,40 @@ parallel.sharding: zero3 | 130 | host_activations, zero, zero_adapters, zero_off
   qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3481 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3668 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, galore, generation, generation_more, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt,
   optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet,
   returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_units, smoothing, suite, tiled, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
-  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite,
-  helium, hunyuan_v1_dense, llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral,
-  mpt, mpt under llm-foundry, nemotron, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
-  xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon
-  under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo,
-  gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral,
-  mpt, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
-  vit
+  sharded_spaces, sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, turns, vision | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
+  gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
+  llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4, llava,
+  ministral3, mistral3, mixtral, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
+  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 420 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+precision: fsdp | 430 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, cohere2, ernie4_5, exaone4,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral, mistral3, mixtral,
-  mpt under llm-foundry, nemotron, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm | apertus, arcee, bert, bloom, cohere,
-  ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
-  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mpt under
-  llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  sharded_spaces, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bamba, bert, bloom, cohere,
+  cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt,
+  llama under torchtitan, mistral, mistral3, mixtral, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt,
+  olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta,
+  seed_oss, stablelm | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 precision: mixed | 1638 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
   evaluation_more, families, frozen, generation, generation_more, heads, host_activations, hosted, images, liger,
@@ -381,64 +415,70 @@ precision: mixed | 1638 | adapters, attention, block_kinds, checkpoints, compile
   gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron,
   neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
   roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3006 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3134 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, modded, modded_compiled, moe,
   more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
   replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_units, smoothing, suite, tiled, torchtune, torchtune_units, turns, vision |
-  apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
-  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4_text,
-  llava, ministral3, mistral, mistral3, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry,
-  nemotron, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart,
-  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama
-  under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, modded_nanogpt under
-  modded-nanogpt, mpt, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
-  stablelm, starcoder2, t5, vit
+  sharded_decoders, sharded_more, sharded_spaces, sharded_units, short_convolutions, smoothing, state_spaces, suite,
+  tiled, torchtune, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral,
+  mistral3, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under
+  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3,
+  mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 103 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside, quantized | bart, bert,
-  bloom, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mistral,
-  mixtral, mpt, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, t5,
-  xlm-roberta | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3,
-  mixtral, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-quantization: nf4 | 215 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt, pairs,
-  pairs_beside, quantized, sharded_bits, sharded_more, tiled, zero | apertus, arcee, bart, bert, bloom, cohere,
-  cohere2, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox,
-  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llava, ministral3, mistral, mistral3, mixtral, mpt,
-  nemotron, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta |
-  apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llava, ministral3, mistral3, mixtral,
-  mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl,
-  roberta, seed_oss, stablelm, t5
-quantization: nf4-double | 118 | adapters, flat_adapters, images, liger, linear, litgpt, more_families, pairs,
-  quantized, sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma, gemma2, gemma3_text,
-  glm, glm4, gpt2, gpt_neo, gpt_neox, llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt,
-  phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_vl, qwen3_vl_moe, roberta, t5 | bart, bloom, falcon under litgpt,
-  gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, mpt, neox, neox under litgpt,
-  olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-trained_blocks: badam | 15 | turns | gemma, gpt_neox, mistral, opt, phi, phi3, qwen2, qwen3 | gemma, llama, neox,
-  opt, phi, phi3
-trained_blocks: lisa | 20 | turns | gemma, gpt_neox, llama, mistral, mixtral, olmo2, phi, phi3, qwen2, qwen3 | gemma,
-  llama, mixtral, neox, olmo2, phi, phi3
-weight_dtype: 16 bits | 800 | adapters, adapters_more, block_kinds, decoders, flat_adapters, fully_shard_more,
+quantization: int8 | 114 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside, quantized,
+  short_convolutions, state_spaces | bamba, bart, bert, bloom, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
+  gpt2, gpt_oss, granitemoehybrid, lfm2, llama, llava, ministral3, mistral, mixtral, mpt, nemotron_h, opt, phi, phi3,
+  qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, xlm-roberta | bamba, bart,
+  bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, llava,
+  ministral3, mixtral, mpt, nemotron_h, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+quantization: nf4 | 227 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt, pairs,
+  pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | apertus, arcee,
+  bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3_text, gemma4_text,
+  glm, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt,
+  llava, ministral3, mistral, mistral3, mixtral, mpt, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi
+  under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, ernie4_5,
+  exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mpt, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss,
+  stablelm, t5
+quantization: nf4-double | 127 | adapters, flat_adapters, images, liger, linear, litgpt, more_families, pairs,
+  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | bamba, bart, bloom, falcon
+  under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, granitemoehybrid, lfm2, llama, llama
+  under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text,
+  qwen3_vl, qwen3_vl_moe, roberta, t5 | bamba, bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4,
+  gpt2, gpt_neo, granitemoehybrid, lfm2, llama, llama under litgpt, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
+  phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+trained_blocks: badam | 24 | short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma, gpt_neox,
+  granitemoehybrid, lfm2, mistral, nemotron_h, opt, phi, phi3, qwen2, qwen3 | bamba, falcon_h1, gemma,
+  granitemoehybrid, lfm2, llama, nemotron_h, neox, opt, phi, phi3
+trained_blocks: lisa | 24 | short_convolutions, state_spaces, turns | gemma, gpt_neox, lfm2, llama, mistral, mixtral,
+  nemotron_h, olmo2, phi, phi3, qwen2, qwen3 | gemma, lfm2, llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
+weight_dtype: 16 bits | 828 | adapters, adapters_more, block_kinds, decoders, flat_adapters, fully_shard_more,
   galore, halves, hosted, liger, linear, losses_more, more_families, pairs, pairs_beside, precisions, quantized,
-  sharded_bits, sharded_more, sharded_units, tiled, turns | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
-  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
-  gpt2, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mixtral,
-  mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
+  sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, turns | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt,
+  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
-  vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
-  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
-  ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit
+  vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + adapter: dora | 100 | adapted, adapters, adapters_more, block_kinds,
   fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip,
   deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm, gpt2, gpt_neo, gpt_oss, llama, llava, ministral3, mixtral,
@@ -448,49 +488,52 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 899 | adapted, adapters, adapters_more, block_kinds, decoders,
+activation_checkpointing: full + adapter: lora | 902 | adapted, adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
-  quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units, torchtune,
-  torchtune_units, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
-  exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4,
-  llava, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit
+  quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units,
+  short_convolutions, state_spaces, torchtune, torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama,
+  llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox
+  under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 79 | adapted, adapters, adapters_more, fully_shard_more,
   pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3,
   gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 354 | block_kinds, checkpoints, decoders,
-  fully_shard_more, images, liger, linear, more_families, pairs, replicated, zero | apertus, arcee, bert, cohere,
-  ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense,
-  llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, seed_oss, stablelm, vit
+activation_checkpointing: full + checkpoint_reentrant: true | 355 | block_kinds, checkpoints, decoders,
+  fully_shard_more, images, liger, linear, more_families, pairs, replicated, short_convolutions, zero | apertus,
+  arcee, bert, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4_moe, gpt2, granite,
+  helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
-activation_checkpointing: full + ema: true | 28 | galore, liger, master, optimizers, precisions | bert, gpt2, llama,
-  qwen_moe
+activation_checkpointing: full + ema: true | 33 | galore, liger, master, optimizers, precisions, sharded_spaces,
+  short_convolutions, state_spaces | bamba, bert, gpt2, lfm2, llama, nemotron_h, qwen_moe
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 439 | adapters, block_kinds, decoders, frozen, fully_shard_more,
+activation_checkpointing: full + frozen: parts | 446 | adapters, block_kinds, decoders, frozen, fully_shard_more,
   hosted, images, liger, linear, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_units,
-  turns, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
-  falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
-  hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt,
-  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + grad_scaler: true | 18 | galore, precisions | bert, gpt2, llama
+  short_convolutions, state_spaces, turns, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip,
+  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3,
+  mistral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: full + grad_scaler: true | 19 | galore, precisions, state_spaces | bert, gpt2, llama,
+  nemotron_h
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
-activation_checkpointing: full + label_smoothing | 197 | evaluation, evaluation_more, images, losses_more,
-  more_families, pairs, smoothing | bart, bert, bloom, chatglm, deepseek, falcon, gemma2, gemma3, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
+activation_checkpointing: full + label_smoothing | 200 | evaluation, evaluation_more, images, losses_more,
+  more_families, pairs, short_convolutions, smoothing, state_spaces | bart, bert, bloom, chatglm, deepseek, falcon,
+  falcon_h1, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, llama, mixtral, mpt, nemotron_h, neox, opt,
+  phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + liger_kernels | 22 | liger | gemma3_images, glm4, gpt_oss, olmo2, qwen2_5_vl,
   qwen2_vl, qwen3_vl, qwen_moe
-activation_checkpointing: full + loss: chunked | 317 | heads, images, litgpt, litgpt_flat, losses, losses_more,
-  more_families, sharded_more, torchtune, torchtune_units | bloom, deepseek, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune, mixtral, mpt,
-  neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
+activation_checkpointing: full + loss: chunked | 318 | heads, images, litgpt, litgpt_flat, losses, losses_more,
+  more_families, sharded_more, short_convolutions, torchtune, torchtune_units | bloom, deepseek, falcon, falcon under
+  litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under litgpt, llama under
+  torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: cpo | 1 | preference | llama
 activation_checkpointing: full + loss: dpo | 181 | losses_more, pairs, preference | deepseek, falcon, gemma, gemma2,
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
@@ -507,15 +550,16 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 200 | flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + max_gradient_norm | 205 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, master, more_families, optimizers, precisions, replicated, sharded_bits,
-  sharded_more, sharded_units, tiled, titan, titan_replicas, titan_units, turns, zero | bert, bloom, gemma, gemma2,
-  gemma3_images, glm4_moe, gpt2, gpt_neo, llama, llama under torchtitan, mistral3, neox, olmo2, phi, qwen3_vl, vit
-activation_checkpointing: full + offload: activations | 267 | block_kinds, checkpoints, flat_adapters, flat_host,
-  host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations | bert, bloom, deepseek,
-  falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  ministral3, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, vit
+  sharded_more, sharded_units, short_convolutions, state_spaces, tiled, titan, titan_replicas, titan_units, turns,
+  zero | bamba, bert, bloom, gemma, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama,
+  llama under torchtitan, mistral3, neox, olmo2, phi, qwen3_vl, vit
+activation_checkpointing: full + offload: activations | 274 | block_kinds, checkpoints, flat_adapters, flat_host,
+  host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations, sharded_spaces,
+  state_spaces | bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama, llama4, ministral3, mistral3, mixtral, mpt,
+  nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + offload: gradients | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: optimizer | 83 | flat_adapters, flat_host, host_activations, sharded_more,
@@ -531,8 +575,8 @@ activation_checkpointing: full + optimizer: adam | 82 | adapted, adapters_more, 
 activation_checkpointing: full + optimizer: adamw-8bit | 24 | flat_parameter, images, liger, optimizers, precisions |
   gpt2, llama, qwen3_vl
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
-activation_checkpointing: full + optimizer: adamw-paged | 10 | flat_parameter, images, liger, optimizers | bert,
-  gpt2, llama, qwen3_vl
+activation_checkpointing: full + optimizer: adamw-paged | 11 | flat_parameter, images, liger, optimizers,
+  short_convolutions | bert, gpt2, lfm2, llama, qwen3_vl
 activation_checkpointing: full + optimizer: galore-adamw | 105 | galore | apertus, arcee, bart, bert, bloom, clip,
   cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma3, glm, glm4, glm4_moe, gpt2, granite, helium,
   hunyuan_v1_dense, llama, llava, mixtral, mpt, nemotron, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, t5,
@@ -541,12 +585,13 @@ activation_checkpointing: full + optimizer: lamb | 7 | optimizers | bert, gpt2, 
 activation_checkpointing: full + optimizer: lars | 4 | optimizers | bert, llama
 activation_checkpointing: full + optimizer: lion | 10 | flat_parameter, optimizers | bert, llama
 activation_checkpointing: full + optimizer: lomo | 10 | optimizers | bert, gpt2, llama
-activation_checkpointing: full + optimizer: muon | 16 | optimizers, precisions | bert, gpt2, llama
-activation_checkpointing: full + optimizer: rmsprop | 140 | adapted, adapters_more, checkpoints, families, frozen,
+activation_checkpointing: full + optimizer: muon | 17 | optimizers, precisions, state_spaces | bamba, bert, gpt2,
+  llama
+activation_checkpointing: full + optimizer: rmsprop | 141 | adapted, adapters_more, checkpoints, families, frozen,
   fully_shard_more, halves, hosted, images, master, moe, more_families, optimizers, precisions, quantized, random,
-  replicated, seq2seq, vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
-  qwen_moe, roberta, starcoder2, t5, vit
+  replicated, seq2seq, state_spaces, vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + optimizer: sgd | 301 | adapted, adapters_more, attention, checkpoints, families,
   frozen, fully_shard_more, halves, hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, replicated, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
@@ -561,12 +606,13 @@ activation_checkpointing: full + optimizer: sgd-momentum | 314 | adapted, adapte
 activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints, galore, optimizers, precisions |
   bert, gpt2, llama
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
-activation_checkpointing: full + packing: true | 38 | liger, losses_more | gpt2, llama, qwen_moe
-activation_checkpointing: full + padding: right | 258 | block_kinds, decoders, fully_shard_more, images, linear,
-  losses_more, masks, more_families, padding, pairs, pairs_beside, preference, replicated, zero | apertus, arcee,
-  bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  granite, helium, hunyuan_v1_dense, llama, ministral3, mistral3, mixtral, nemotron, olmo, qwen2_vl, qwen3_next,
-  qwen_moe, roberta, seed_oss, stablelm, t5
+activation_checkpointing: full + packing: true | 41 | liger, losses_more, state_spaces | bamba, falcon_h1, gpt2,
+  llama, nemotron_h, qwen_moe
+activation_checkpointing: full + padding: right | 260 | block_kinds, decoders, fully_shard_more, images, linear,
+  losses_more, masks, more_families, padding, pairs, pairs_beside, preference, replicated, state_spaces, zero |
+  apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral3, mixtral, nemotron,
+  nemotron_h, olmo, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 49 | fully_shard_more, sharded_units, titan_units,
   torchtune_units | llama, llama under torchtitan, llama under torchtune
 activation_checkpointing: full + parallel.fsdp_version: 1 | 133 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -577,16 +623,18 @@ activation_checkpointing: full + parallel.replicas | 33 | flat_adapters, flat_ho
   under torchtitan, opt
 activation_checkpointing: full + parallel.sharding: ddp | 29 | replicated, sharded_activations, sharded_bits | bert,
   gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 450 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.sharding: fsdp | 453 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units |
-  apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm,
-  glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, llama
-  under torchtune, mistral3, mixtral, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
-activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 108 | flat_adapters, flat_host, flat_parameter,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_units, titan, titan_replicas, titan_units, torchtune,
+  torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
+  llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mpt under llm-foundry,
+  nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, vit
+activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 109 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more,
-  sharded_units | bert, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
+  sharded_spaces, sharded_units | bert, gemma, gemma2, glm, gpt2, lfm2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, roberta, vit
 activation_checkpointing: full + parallel.sharding: zero1 | 33 | host_activations, zero, zero_adapters | bert, gemma,
   gemma2, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, opt, phi3, qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + parallel.sharding: zero2 | 35 | host_activations, zero, zero_adapters | bert, bloom,
@@ -595,17 +643,18 @@ activation_checkpointing: full + parallel.sharding: zero3 | 72 | host_activation
   | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt,
   qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1897 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 1910 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads,
   host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, moe, more_families,
   optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned,
-  seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, smoothing, suite, turns, vision | apertus,
-  arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
-  hunyuan_v1_dense, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mpt, mpt under
-  llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, short_convolutions, smoothing,
+  state_spaces, suite, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
+  exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4,
+  llava, ministral3, mistral3, mixtral, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 237 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -623,62 +672,85 @@ activation_checkpointing: full + precision: mixed | 866 | adapters, attention, b
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
   mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1536 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1549 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
   linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs,
   pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units, smoothing, suite, tiled,
-  torchtune, torchtune_units, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llama4,
-  llava, ministral3, mistral3, mixtral, mpt, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_units,
+  short_convolutions, smoothing, state_spaces, suite, tiled, torchtune, torchtune_units, turns, vision | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
+  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava,
+  ministral3, mistral3, mixtral, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
+  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
-activation_checkpointing: full + quantization: int8 | 64 | adapters, block_kinds, images, linear, pairs,
-  pairs_beside, quantized | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, ministral3, mpt,
-  opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 148 | adapters, block_kinds, decoders, flat_adapters, images,
-  linear, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more, zero | apertus, arcee, bart, bert,
-  bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense,
-  llama, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt,
-  phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-activation_checkpointing: full + quantization: nf4-double | 70 | adapters, flat_adapters, images, liger, linear,
-  litgpt, more_families, pairs, quantized, sharded_bits, sharded_more, zero | bart, bloom, gemma, glm, glm4, gpt2,
-  gpt_neo, llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta
+activation_checkpointing: full + quantization: int8 | 65 | adapters, block_kinds, images, linear, pairs,
+  pairs_beside, quantized, short_convolutions | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
+  lfm2, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+activation_checkpointing: full + quantization: nf4 | 149 | adapters, block_kinds, decoders, flat_adapters, images,
+  linear, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, zero | apertus,
+  arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite,
+  helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo,
+  opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
+activation_checkpointing: full + quantization: nf4-double | 71 | adapters, flat_adapters, images, liger, linear,
+  litgpt, more_families, pairs, quantized, sharded_bits, sharded_more, state_spaces, zero | bamba, bart, bloom, gemma,
+  glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_next, qwen3_vl,
+  roberta
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
-activation_checkpointing: full + trained_blocks: lisa | 3 | turns | gemma, llama, phi
-activation_checkpointing: full + weight_dtype: 16 bits | 494 | adapters, adapters_more, block_kinds, decoders,
+activation_checkpointing: full + trained_blocks: lisa | 5 | short_convolutions, state_spaces, turns | gemma, lfm2,
+  llama, nemotron_h, phi
+activation_checkpointing: full + weight_dtype: 16 bits | 498 | adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, galore, halves, hosted, linear, losses_more, more_families, pairs, pairs_beside,
-  precisions, quantized, sharded_bits, sharded_more, sharded_units | apertus, arcee, bart, bert, bloom, chatglm, clip,
-  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite,
-  helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt,
-  phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  precisions, quantized, sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces | apertus, arcee,
+  bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit
+activation_checkpointing: selective + adapter: lora | 1 | short_convolutions | lfm2
+activation_checkpointing: selective + ema: true | 2 | state_spaces | bamba, granitemoehybrid
+activation_checkpointing: selective + frozen: parts | 1 | sharded_spaces | falcon_h1
+activation_checkpointing: selective + label_smoothing | 2 | short_convolutions, state_spaces | granitemoehybrid, lfm2
 activation_checkpointing: selective + loss: chunked | 6 | losses | gpt2, llama
 activation_checkpointing: selective + loss: fp32-logits | 4 | losses | bert
 activation_checkpointing: selective + loss: fused | 7 | losses | gpt2, llama
-activation_checkpointing: selective + offload: activations | 20 | selective_more | bert, gemma, gemma2, gemma3, gpt2,
-  llama, neox, opt, phi, phi3
+activation_checkpointing: selective + max_gradient_norm | 1 | state_spaces | granitemoehybrid
+activation_checkpointing: selective + offload: activations | 21 | selective_more, short_convolutions | bert, gemma,
+  gemma2, gemma3, gpt2, lfm2, llama, neox, opt, phi, phi3
+activation_checkpointing: selective + optimizer: adamw-paged | 1 | short_convolutions | lfm2
+activation_checkpointing: selective + optimizer: lamb | 1 | state_spaces | granitemoehybrid
+activation_checkpointing: selective + optimizer: sgd-momentum | 1 | state_spaces | granitemoehybrid
+activation_checkpointing: selective + optimizer_in_backward: true | 2 | short_convolutions, state_spaces |
+  granitemoehybrid, lfm2
+activation_checkpointing: selective + packing: true | 2 | short_convolutions, state_spaces | granitemoehybrid, lfm2
+activation_checkpointing: selective + padding: right | 1 | short_convolutions | lfm2
 activation_checkpointing: selective + parallel.sharding: ddp | 1 | replicated | glm4_moe
 activation_checkpointing: selective + parallel.sharding: fsdp | 7 | fully_shard_more, sharded_more | gemma, glm4_moe,
   gpt2, llama, opt, phi3
-activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 2 | sharded_more | llama, neox
-activation_checkpointing: selective + precision: amp | 93 | block_kinds, linear, losses, selective, selective_more,
-  seq2seq, sharded_more | bart, bert, deepseek, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, ministral3,
-  mixtral, neox, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective + precision: fsdp | 5 | fully_shard_more, sharded_more | glm4_moe, gpt2, llama,
-  neox, opt
+activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 3 | sharded_more, sharded_spaces | falcon_h1,
+  llama, neox
+activation_checkpointing: selective + precision: amp | 98 | block_kinds, linear, losses, selective, selective_more,
+  seq2seq, sharded_more, short_convolutions, state_spaces | bart, bert, deepseek, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, gpt2, granitemoehybrid, lfm2, llama, ministral3, mixtral, neox, opt, phi, phi3, qwen3_next, qwen_moe, roberta,
+  t5, vit
+activation_checkpointing: selective + precision: fsdp | 6 | fully_shard_more, sharded_more, sharded_spaces |
+  falcon_h1, glm4_moe, gpt2, llama, neox, opt
 activation_checkpointing: selective + precision: mixed | 74 | losses, more_families, replicated, selective,
   selective_more, seq2seq | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral,
   neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective + precision: pure | 100 | block_kinds, decoders, linear, losses, selective,
-  selective_more, sharded_more | apertus, arcee, bart, bert, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, neox,
-  olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
-activation_checkpointing: selective-layer + adapter: lora | 1 | liger | llama
-activation_checkpointing: selective-layer + frozen: parts | 1 | tiled | phi3
+activation_checkpointing: selective + precision: pure | 102 | block_kinds, decoders, linear, losses, selective,
+  selective_more, sharded_more, short_convolutions, state_spaces | apertus, arcee, bamba, bart, bert, cohere,
+  deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense,
+  lfm2, llama, ministral3, mixtral, nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss,
+  stablelm, t5, vit
+activation_checkpointing: selective + quantization: nf4-double | 1 | short_convolutions | lfm2
+activation_checkpointing: selective-layer + adapter: dora | 1 | short_convolutions | lfm2
+activation_checkpointing: selective-layer + adapter: lora | 3 | liger, state_spaces | bamba, llama, nemotron_h
+activation_checkpointing: selective-layer + ema: true | 1 | state_spaces | falcon_h1
+activation_checkpointing: selective-layer + frozen: parts | 2 | short_convolutions, tiled | lfm2, phi3
+activation_checkpointing: selective-layer + label_smoothing | 1 | state_spaces | bamba
 activation_checkpointing: selective-layer + liger_kernels | 3 | liger | llama
 activation_checkpointing: selective-layer + loss: chunked | 8 | losses | gpt2, llama
 activation_checkpointing: selective-layer + loss: fp32-logits | 3 | losses | bert
@@ -686,12 +758,13 @@ activation_checkpointing: selective-layer + loss: fused | 7 | losses | gpt2, lla
 activation_checkpointing: selective-layer + loss: tiled | 1 | tiled | phi3
 activation_checkpointing: selective-layer + loss: vocab-parallel | 6 | titan, titan_replicas, titan_units | llama
   under torchtitan
-activation_checkpointing: selective-layer + max_gradient_norm | 8 | titan, titan_units, zero | gpt_neo, llama under
-  torchtitan
+activation_checkpointing: selective-layer + max_gradient_norm | 10 | short_convolutions, state_spaces, titan,
+  titan_units, zero | bamba, gpt_neo, lfm2, llama under torchtitan
+activation_checkpointing: selective-layer + offload: activations | 1 | short_convolutions | lfm2
 activation_checkpointing: selective-layer + optimizer: adam | 1 | more_families | glm4_moe
 activation_checkpointing: selective-layer + optimizer: rmsprop | 1 | more_families | gpt_neo
 activation_checkpointing: selective-layer + optimizer: sgd-momentum | 2 | fully_shard_more, more_families | gpt_neo
-activation_checkpointing: selective-layer + packing: true | 1 | liger | llama
+activation_checkpointing: selective-layer + packing: true | 2 | liger, state_spaces | bamba, llama
 activation_checkpointing: selective-layer + padding: right | 1 | liger | llama
 activation_checkpointing: selective-layer + parallel.fsdp_units: ends | 4 | titan_units | llama under torchtitan
 activation_checkpointing: selective-layer + parallel.replicas | 2 | titan_replicas, titan_units | llama under
@@ -702,107 +775,145 @@ activation_checkpointing: selective-layer + parallel.sharding: fsdp | 11 | fully
 activation_checkpointing: selective-layer + parallel.sharding: zero3 | 2 | zero | gpt_neo
 activation_checkpointing: selective-layer + parallel.tensor | 6 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-layer + precision: amp | 32 | liger, losses, more_families, selective | bert,
-  glm4_moe, gpt2, gpt_neo, llama
+activation_checkpointing: selective-layer + precision: amp | 33 | liger, losses, more_families, selective,
+  state_spaces | bert, glm4_moe, gpt2, gpt_neo, llama, nemotron_h
 activation_checkpointing: selective-layer + precision: fsdp | 11 | fully_shard_more, titan, titan_replicas,
   titan_units | glm4_moe, gpt_neo, llama under torchtitan
 activation_checkpointing: selective-layer + precision: mixed | 43 | losses, more_families, replicated, selective,
   seq2seq, zero | bert, gpt2, gpt_neo, llama, roberta
-activation_checkpointing: selective-layer + precision: pure | 31 | liger, losses, more_families, selective, tiled |
-  bert, glm4_moe, gpt2, gpt_neo, llama, phi3
-activation_checkpointing: selective-op + adapter: dora | 3 | liger | llama, mixtral, olmo2
+activation_checkpointing: selective-layer + precision: pure | 36 | liger, losses, more_families, selective,
+  short_convolutions, state_spaces, tiled | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, phi3
+activation_checkpointing: selective-layer + quantization: int8 | 2 | state_spaces | bamba, nemotron_h
+activation_checkpointing: selective-op + adapter: dora | 4 | liger, state_spaces | llama, mixtral, nemotron_h, olmo2
 activation_checkpointing: selective-op + adapter: ia3 | 2 | liger | gemma3
-activation_checkpointing: selective-op + adapter: lora | 4 | images, liger | llama, qwen2_5_vl, qwen2_vl, qwen3_vl
-activation_checkpointing: selective-op + ema: true | 1 | liger | olmo2
-activation_checkpointing: selective-op + frozen: parts | 10 | liger, masks, turns | llama, mixtral, neox
-activation_checkpointing: selective-op + grad_scaler: true | 4 | liger | gemma3, llama
+activation_checkpointing: selective-op + adapter: lora | 12 | images, liger, short_convolutions, state_spaces |
+  bamba, granitemoehybrid, lfm2, llama, qwen2_5_vl, qwen2_vl, qwen3_vl
+activation_checkpointing: selective-op + ema: true | 21 | liger, sharded_spaces, short_convolutions, state_spaces |
+  bamba, falcon_h1, granitemoehybrid, lfm2, nemotron_h, olmo2
+activation_checkpointing: selective-op + frozen: parts | 22 | liger, masks, sharded_spaces, short_convolutions,
+  state_spaces, turns | bamba, falcon_h1, granitemoehybrid, lfm2, llama, mixtral, nemotron_h, neox
+activation_checkpointing: selective-op + grad_scaler: true | 11 | liger, short_convolutions, state_spaces | bamba,
+  gemma3, granitemoehybrid, lfm2, llama, nemotron_h
+activation_checkpointing: selective-op + label_smoothing | 16 | sharded_spaces, short_convolutions, state_spaces |
+  bamba, falcon_h1, lfm2, nemotron_h
 activation_checkpointing: selective-op + liger_kernels | 11 | liger | gemma3, llama, mixtral, olmo2
-activation_checkpointing: selective-op + loss: chunked | 8 | losses | gpt2, llama
+activation_checkpointing: selective-op + loss: chunked | 10 | losses, state_spaces | falcon_h1, gpt2, llama
 activation_checkpointing: selective-op + loss: fp32-logits | 1 | titan_replicas | llama under torchtitan
-activation_checkpointing: selective-op + loss: fused | 9 | losses | gpt2, llama
+activation_checkpointing: selective-op + loss: fused | 10 | losses, state_spaces | bamba, gpt2, llama
 activation_checkpointing: selective-op + loss: tiled | 1 | tiled | gemma
 activation_checkpointing: selective-op + loss: vocab-parallel | 9 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + max_gradient_norm | 17 | liger, titan, titan_replicas, titan_units, zero |
-  glm4_moe, llama, llama under torchtitan, olmo2
-activation_checkpointing: selective-op + offload: activations | 29 | liger, selective_more | bert, bloom, gemma,
-  gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi, phi3
-activation_checkpointing: selective-op + optimizer: rmsprop | 3 | more_families, seq2seq | glm4_moe, roberta
+activation_checkpointing: selective-op + max_gradient_norm | 33 | liger, sharded_spaces, short_convolutions,
+  state_spaces, titan, titan_replicas, titan_units, zero | bamba, falcon_h1, glm4_moe, granitemoehybrid, lfm2, llama,
+  llama under torchtitan, nemotron_h, olmo2
+activation_checkpointing: selective-op + offload: activations | 40 | liger, selective_more, short_convolutions,
+  state_spaces | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gpt2, lfm2, llama, mpt, nemotron_h, neox, opt,
+  phi, phi3
+activation_checkpointing: selective-op + optimizer: adamw-8bit | 1 | state_spaces | nemotron_h
+activation_checkpointing: selective-op + optimizer: adamw-paged | 3 | short_convolutions, state_spaces |
+  granitemoehybrid, lfm2
+activation_checkpointing: selective-op + optimizer: lomo | 2 | short_convolutions, state_spaces | bamba, lfm2
+activation_checkpointing: selective-op + optimizer: muon | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
+activation_checkpointing: selective-op + optimizer: rmsprop | 5 | more_families, seq2seq, state_spaces | bamba,
+  falcon_h1, glm4_moe, roberta
+activation_checkpointing: selective-op + optimizer: sgd | 1 | short_convolutions | lfm2
 activation_checkpointing: selective-op + optimizer: sgd-momentum | 3 | more_families | glm4_moe, gpt_neo
-activation_checkpointing: selective-op + packing: true | 2 | liger | gemma3, mixtral
-activation_checkpointing: selective-op + padding: right | 2 | liger | mixtral, olmo2
+activation_checkpointing: selective-op + optimizer_in_backward: true | 10 | short_convolutions, state_spaces | bamba,
+  falcon_h1, lfm2, nemotron_h
+activation_checkpointing: selective-op + packing: true | 8 | liger, short_convolutions, state_spaces | falcon_h1,
+  gemma3, lfm2, mixtral, nemotron_h
+activation_checkpointing: selective-op + padding: right | 10 | liger, sharded_spaces, short_convolutions,
+  state_spaces | lfm2, mixtral, nemotron_h, olmo2
 activation_checkpointing: selective-op + parallel.fsdp_units: ends | 5 | sharded_units, titan_units | llama, llama
   under torchtitan
 activation_checkpointing: selective-op + parallel.replicas | 4 | sharded_more, titan_replicas, titan_units | llama,
   llama under torchtitan
-activation_checkpointing: selective-op + parallel.sharding: fsdp | 25 | fully_shard_more, sharded_more, titan,
-  titan_replicas, titan_units | gemma, gpt2, gpt_neo, llama, llama under torchtitan, opt, phi3
-activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 3 | sharded_more, sharded_units | llama,
-  neox
+activation_checkpointing: selective-op + parallel.sharding: fsdp | 32 | fully_shard_more, sharded_more,
+  sharded_spaces, titan, titan_replicas, titan_units | falcon_h1, gemma, gpt2, gpt_neo, lfm2, llama, llama under
+  torchtitan, nemotron_h, opt, phi3
+activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 4 | sharded_more, sharded_spaces,
+  sharded_units | bamba, llama, neox
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 150 | block_kinds, decoders, images, liger, linear, losses,
-  masks, more_families, selective, selective_more, seq2seq, sharded_more, turns | apertus, arcee, bart, bert, bloom,
-  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, opt, phi, phi3,
+activation_checkpointing: selective-op + precision: amp | 196 | block_kinds, decoders, images, liger, linear, losses,
+  masks, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions,
+  state_spaces, turns | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
-activation_checkpointing: selective-op + precision: fsdp | 23 | fully_shard_more, sharded_more, titan,
-  titan_replicas, titan_units | gpt2, gpt_neo, llama, llama under torchtitan, neox, opt
+activation_checkpointing: selective-op + precision: fsdp | 26 | fully_shard_more, sharded_more, sharded_spaces,
+  titan, titan_replicas, titan_units | bamba, falcon_h1, gpt2, gpt_neo, llama, llama under torchtitan, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
   seq2seq, zero | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
   llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 119 | block_kinds, images, liger, linear, losses, masks,
-  more_families, selective, selective_more, seq2seq, sharded_more, sharded_units, tiled | bart, bert, bloom, deepseek,
-  falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, mpt, neox,
-  olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + quantization: int8 | 1 | liger | gemma3
-activation_checkpointing: selective-op + quantization: nf4-double | 1 | liger | mixtral
+activation_checkpointing: selective-op + precision: pure | 141 | block_kinds, images, liger, linear, losses, masks,
+  more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units, short_convolutions,
+  state_spaces, tiled | bamba, bart, bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, ministral3, mixtral, mpt, nemotron_h, neox, olmo2,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + quantization: int8 | 4 | liger, short_convolutions, state_spaces | bamba,
+  gemma3, lfm2
+activation_checkpointing: selective-op + quantization: nf4 | 1 | state_spaces | nemotron_h
+activation_checkpointing: selective-op + quantization: nf4-double | 2 | liger, short_convolutions | lfm2, mixtral
+activation_checkpointing: selective-op + trained_blocks: badam | 3 | short_convolutions, state_spaces | falcon_h1,
+  granitemoehybrid, lfm2
 activation_checkpointing: selective-op + trained_blocks: lisa | 1 | turns | mixtral
-activation_checkpointing: selective-op + weight_dtype: 16 bits | 2 | liger | llama
+activation_checkpointing: selective-op + weight_dtype: 16 bits | 6 | liger, sharded_spaces, short_convolutions,
+  state_spaces | bamba, falcon_h1, lfm2, llama
 adapter: dora + adapter: modules_to_save | 13 | adapted, adapters, adapters_more, pairs | bert, chatglm, deepseek,
   falcon, qwen_moe, vit
-adapter: dora + checkpoint_reentrant: true | 12 | fully_shard_more, liger, pairs, tiled | bert, gemma2, glm4, gpt2,
-  llama, mixtral, opt, phi3
+adapter: dora + checkpoint_reentrant: true | 15 | fully_shard_more, liger, pairs, short_convolutions, state_spaces,
+  tiled | bert, gemma2, glm4, gpt2, granitemoehybrid, lfm2, llama, mixtral, opt, phi3
 adapter: dora + ema: true | 1 | liger | glm4
 adapter: dora + eval_batch_size | 3 | pairs_beside | bert, llama
 adapter: dora + generation_batch_size | 1 | pairs_beside | llama
-adapter: dora + label_smoothing | 3 | pairs | bert, llama
+adapter: dora + grad_scaler: true | 3 | short_convolutions, state_spaces | lfm2, nemotron_h
+adapter: dora + label_smoothing | 4 | pairs, short_convolutions | bert, lfm2, llama
 adapter: dora + liger_kernels | 6 | liger | glm4, gpt_oss, llama, mixtral, olmo2
 adapter: dora + loss: dpo | 7 | pairs | gpt2, llama, neox
+adapter: dora + loss: fused | 1 | state_spaces | bamba
 adapter: dora + loss: tiled | 1 | tiled | mixtral
-adapter: dora + max_gradient_norm | 2 | liger | glm4, olmo2
-adapter: dora + offload: activations | 4 | images, liger | gemma3_images, glm4, gpt_oss, qwen2_5_vl
+adapter: dora + max_gradient_norm | 4 | liger, short_convolutions | glm4, lfm2, olmo2
+adapter: dora + offload: activations | 5 | images, liger, state_spaces | gemma3_images, glm4, gpt_oss, nemotron_h,
+  qwen2_5_vl
 adapter: dora + optimizer: adafactor | 4 | adapters_more | clip, mixtral, qwen_moe
-adapter: dora + optimizer: adam | 2 | adapted, more_families | llava, olmoe
+adapter: dora + optimizer: adam | 3 | adapted, more_families, state_spaces | granitemoehybrid, llava, olmoe
+adapter: dora + optimizer: adamw-8bit | 1 | short_convolutions | lfm2
+adapter: dora + optimizer: adamw-paged | 1 | short_convolutions | lfm2
 adapter: dora + optimizer: rmsprop | 12 | adapted, adapters_more, images, more_families | clip, gemma3_images,
   gpt_neo, gpt_oss, mixtral, olmo2, qwen2_5_vl, qwen2_vl, qwen_moe, t5, vit
 adapter: dora + optimizer: sgd | 14 | adapted, adapters_more, more_families | bart, chatglm, clip, deepseek, falcon,
   llama, mixtral, qwen_moe, vit
 adapter: dora + optimizer: sgd-momentum | 15 | adapters, adapters_more, more_families, quantized | clip, deepseek,
   gemma, gemma3, gpt2, gpt_neo, llama, olmoe, phi3, vit
-adapter: dora + optimizer_in_backward: true | 1 | liger | gpt_oss
-adapter: dora + packing: true | 1 | liger | mixtral
-adapter: dora + padding: right | 7 | liger, pairs | bert, gpt2, llama, mixtral, olmo2
+adapter: dora + optimizer_in_backward: true | 3 | liger, short_convolutions, state_spaces | gpt_oss,
+  granitemoehybrid, lfm2
+adapter: dora + packing: true | 3 | liger, short_convolutions | lfm2, mixtral
+adapter: dora + padding: right | 9 | liger, pairs, short_convolutions, state_spaces | bamba, bert, gpt2, lfm2, llama,
+  mixtral, olmo2
 adapter: dora + parallel.fsdp_units: ends | 1 | sharded_units | llama
 adapter: dora + parallel.sharding: fsdp | 6 | fully_shard_more, sharded_units | llama
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
-adapter: dora + precision: amp | 74 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
-  linear, more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma2,
-  gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, llama, llava, ministral3, mixtral, neox, olmo2, opt, phi, phi3, qwen2_vl,
-  qwen3_next, qwen_moe, roberta, t5, vit
+adapter: dora + precision: amp | 84 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
+  linear, more_families, pairs, pairs_beside, quantized, short_convolutions, state_spaces | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, gemma2, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama,
+  llava, ministral3, mixtral, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, t5, vit
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
 adapter: dora + precision: mixed | 1 | zero_adapters | llama
-adapter: dora + precision: pure | 78 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more,
-  images, liger, linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiled | apertus, arcee, bert,
-  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_images, gemma4, glm4, gpt2,
-  gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe,
-  phi3, qwen2_vl, qwen3_next, qwen_moe, seed_oss, stablelm, t5, vit
-adapter: dora + quantization: int8 | 5 | quantized | gemma2, gemma3, llama, mpt, phi3
-adapter: dora + quantization: nf4 | 6 | quantized, tiled | bloom, gemma2, gpt2, llama, mixtral
-adapter: dora + quantization: nf4-double | 9 | liger, quantized | gemma, glm4, llama, mixtral, mpt
-adapter: dora + weight_dtype: 16 bits | 13 | adapters, adapters_more, liger, more_families, pairs, quantized |
-  deepseek, gemma2, gpt2, llama, olmo2, opt, phi3
+adapter: dora + precision: pure | 86 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more,
+  images, liger, linear, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions,
+  state_spaces, tiled | apertus, arcee, bert, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma,
+  gemma2, gemma3_images, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  llama, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, phi3, qwen2_vl, qwen3_next, qwen_moe, seed_oss,
+  stablelm, t5, vit
+adapter: dora + quantization: int8 | 7 | quantized, short_convolutions | gemma2, gemma3, lfm2, llama, mpt, phi3
+adapter: dora + quantization: nf4 | 13 | quantized, short_convolutions, state_spaces, tiled | bloom, gemma2, gpt2,
+  granitemoehybrid, lfm2, llama, mixtral, nemotron_h
+adapter: dora + quantization: nf4-double | 12 | liger, quantized, short_convolutions | gemma, glm4, lfm2, llama,
+  mixtral, mpt
+adapter: dora + weight_dtype: 16 bits | 15 | adapters, adapters_more, liger, more_families, pairs, quantized,
+  short_convolutions, state_spaces | deepseek, gemma2, gpt2, granitemoehybrid, lfm2, llama, olmo2, opt, phi3
 adapter: ia3 + adapter: modules_to_save | 18 | adapted, adapters_more, pairs, pairs_beside | bert, chatglm, deepseek,
   falcon, mixtral, qwen_moe, roberta, vit
 adapter: ia3 + checkpoint_reentrant: true | 9 | fully_shard_more, pairs | bert, gemma2, gpt2, llama, phi3
@@ -849,28 +960,32 @@ adapter: lora + adapter: modules_to_save | 104 | adapted, adapters, adapters_mor
   mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families |
   deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 89 | fully_shard_more, images, liger, more_families, pairs, replicated,
-  zero | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_vl
+adapter: lora + checkpoint_reentrant: true | 90 | fully_shard_more, images, liger, more_families, pairs, replicated,
+  sharded_spaces, zero | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, mistral3, nemotron_h, neox, opt,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
+adapter: lora + ema: true | 3 | short_convolutions, state_spaces | bamba, lfm2, nemotron_h
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
 adapter: lora + frozen: parts | 12 | lora_parts | gpt2, llama
 adapter: lora + generation_batch_size | 12 | pairs_beside | gpt2, llama
-adapter: lora + grad_scaler: true | 2 | liger | gemma2, gpt_oss
-adapter: lora + label_smoothing | 4 | pairs | bert, gpt2
+adapter: lora + grad_scaler: true | 4 | liger, short_convolutions | gemma2, gpt_oss, lfm2
+adapter: lora + label_smoothing | 10 | pairs, sharded_spaces, short_convolutions, state_spaces | bamba, bert, gpt2,
+  lfm2, nemotron_h
 adapter: lora + liger_kernels | 24 | liger, tiled | deepseek, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama,
   olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl
-adapter: lora + loss: chunked | 212 | liger, litgpt, torchtune, torchtune_units | falcon under litgpt, gpt_oss, llama
-  under litgpt, llama under torchtune, neox under litgpt, phi under litgpt
+adapter: lora + loss: chunked | 214 | liger, litgpt, short_convolutions, state_spaces, torchtune, torchtune_units |
+  falcon under litgpt, gpt_oss, granitemoehybrid, lfm2, llama under litgpt, llama under torchtune, neox under litgpt,
+  phi under litgpt
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
 adapter: lora + loss: fused | 21 | liger, quantized | glm4, gpt2, llama
 adapter: lora + loss: tiled | 2 | tiled | llama, phi
-adapter: lora + max_gradient_norm | 80 | flat_adapters, fully_shard_more, images, liger, replicated, sharded_bits,
-  sharded_units, zero | deepseek, gemma, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, mistral3, olmo2, phi,
-  qwen3_vl
-adapter: lora + offload: activations | 41 | flat_adapters, images, liger, pairs, sharded_activations | bert, bloom,
-  gemma2, gemma3_images, glm4, gpt2, llama, mpt, neox, olmo2, phi, phi3, qwen2_5_vl, qwen2_vl
+adapter: lora + max_gradient_norm | 88 | flat_adapters, fully_shard_more, images, liger, replicated, sharded_bits,
+  sharded_units, short_convolutions, state_spaces, zero | bamba, deepseek, gemma, gemma2, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granitemoehybrid, lfm2, llama, mistral3, olmo2, phi, qwen3_vl
+adapter: lora + offload: activations | 46 | flat_adapters, images, liger, pairs, sharded_activations,
+  short_convolutions, state_spaces | bert, bloom, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, llama,
+  mpt, neox, olmo2, phi, phi3, qwen2_5_vl, qwen2_vl
 adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
   t5
 adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
@@ -881,7 +996,9 @@ adapter: lora + optimizer: adafactor | 13 | adapters_more, images, quantized | c
 adapter: lora + optimizer: adam | 16 | adapted, adapters_more, fully_shard_more, images, liger, more_families | clip,
   gpt_oss, llama, llava, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + optimizer: adamw-8bit | 7 | images, liger | qwen3_vl
-adapter: lora + optimizer: adamw-paged | 4 | images, liger | olmo2, qwen3_vl
+adapter: lora + optimizer: adamw-8bit-paged | 1 | short_convolutions | lfm2
+adapter: lora + optimizer: adamw-paged | 5 | images, liger, short_convolutions | lfm2, olmo2, qwen3_vl
+adapter: lora + optimizer: lars | 1 | short_convolutions | lfm2
 adapter: lora + optimizer: rmsprop | 39 | adapted, adapters_more, fully_shard_more, more_families, quantized | bart,
   clip, deepseek, glm4_moe, gpt_neo, llava, mixtral, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + optimizer: sgd | 50 | adapted, adapters_more, images, quantized | bart, chatglm, clip, deepseek,
@@ -891,65 +1008,72 @@ adapter: lora + optimizer: sgd-momentum | 152 | adapted, adapters, adapters_more
   litgpt, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune,
   llava, mixtral, mpt, neox, neox under litgpt, olmoe, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, resnet,
   roberta, t5
-adapter: lora + packing: true | 2 | liger | gemma3, llama
-adapter: lora + padding: right | 32 | liger, pairs | bert, gpt2, gpt_oss, llama, olmo2
+adapter: lora + optimizer_in_backward: true | 6 | sharded_spaces, short_convolutions, state_spaces | bamba,
+  granitemoehybrid, lfm2, nemotron_h
+adapter: lora + packing: true | 7 | liger, short_convolutions, state_spaces | bamba, gemma3, lfm2, llama
+adapter: lora + padding: right | 34 | liger, pairs, short_convolutions | bert, gpt2, gpt_oss, lfm2, llama, olmo2
 adapter: lora + parallel.fsdp_units: ends | 24 | sharded_units, torchtune_units | llama, llama under torchtune
 adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
 adapter: lora + parallel.sharding: ddp | 11 | replicated, sharded_bits | gemma, glm4_moe, gpt2, gpt_neo, llama,
   mistral3, opt, phi3
-adapter: lora + parallel.sharding: fsdp | 207 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_units, torchtune, torchtune_units | apertus, arcee, bert,
-  bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, granite,
-  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, mistral3, mixtral, nemotron, neox, neox
-  under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
-adapter: lora + parallel.sharding: fsdp-grad-op | 45 | flat_adapters, fully_shard_more, sharded_bits, sharded_units |
-  gemma, gemma2, gpt2, llama, qwen2_5_vl, qwen3_vl
+adapter: lora + parallel.sharding: fsdp | 209 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_units, torchtune, torchtune_units | apertus,
+  arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2,
+  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune,
+  mistral3, mixtral, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
+adapter: lora + parallel.sharding: fsdp-grad-op | 46 | flat_adapters, fully_shard_more, sharded_bits, sharded_spaces,
+  sharded_units | bamba, gemma, gemma2, gpt2, llama, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
 adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
   opt, qwen3_vl, t5
-adapter: lora + precision: amp | 643 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+adapter: lora + precision: amp | 660 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
   flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
-  quantized, replicated, sharded_activations, sharded_bits, sharded_units, tiled | apertus, arcee, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under
-  litgpt, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
-  stablelm, starcoder2, t5, vit
-adapter: lora + precision: fsdp | 76 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_units |
-  bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, neox, phi, phi3,
-  qwen2_5_vl, qwen3_vl
+  quantized, replicated, sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions,
+  state_spaces, tiled | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
+  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4, llava, ministral3,
+  mistral3, mixtral, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit
+adapter: lora + precision: fsdp | 77 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_spaces,
+  sharded_units | bamba, bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral,
+  neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 519 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+adapter: lora + precision: pure | 528 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
   flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
-  quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, tiled, torchtune,
-  torchtune_units | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
-  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, llava, ministral3, mistral3, mixtral, mpt,
-  nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, short_convolutions,
+  state_spaces, tiled, torchtune, torchtune_units | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under
+  torchtune, llava, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 95 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside,
-  quantized | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3,
-  mixtral, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 204 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt,
-  pairs, pairs_beside, quantized, sharded_bits, sharded_more, tiled, zero | apertus, arcee, bart, bert, cohere,
-  ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
-  hunyuan_v1_dense, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox under
-  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-adapter: lora + quantization: nf4-double | 107 | adapters, flat_adapters, images, liger, linear, litgpt,
-  more_families, pairs, quantized, sharded_bits, sharded_more, tiled, zero | bart, bloom, falcon under litgpt, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt,
-  phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + weight_dtype: 16 bits | 250 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
-  fully_shard_more, liger, linear, pairs, quantized, sharded_bits, sharded_more, sharded_units, tiled | apertus,
-  arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
-  granite, helium, hunyuan_v1_dense, llama, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi, phi3,
-  qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
+adapter: lora + quantization: int8 | 104 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside,
+  quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  gpt2, gpt_oss, granitemoehybrid, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi, phi3,
+  qwen3_next, qwen3_vl, roberta, t5
+adapter: lora + quantization: nf4 | 209 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt,
+  pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, tiled, zero | apertus, arcee, bart,
+  bert, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite,
+  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mpt, nemotron,
+  neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss,
+  stablelm, t5
+adapter: lora + quantization: nf4-double | 113 | adapters, flat_adapters, images, liger, linear, litgpt,
+  more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | bamba,
+  bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, llama,
+  llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+adapter: lora + weight_dtype: 16 bits | 253 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+  fully_shard_more, liger, linear, pairs, quantized, sharded_bits, sharded_more, sharded_units, short_convolutions,
+  state_spaces, tiled | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, llava, ministral3, mixtral, mpt,
+  nemotron, neox, olmo, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: modules_to_save + checkpoint_reentrant: true | 4 | pairs | bert
 adapter: modules_to_save + eval_batch_size | 1 | pairs_beside | bert
@@ -991,57 +1115,74 @@ adapter: over experts + precision: pure | 9 | adapters_more, linear, more_famili
 adapter: over experts + quantization: int8 | 2 | linear | qwen3_next
 adapter: over experts + quantization: nf4 | 2 | linear | qwen3_next
 adapter: over experts + weight_dtype: 16 bits | 10 | adapters_more, linear | deepseek, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true + ema: true | 4 | liger, tiled | gemma2, glm4, llama, qwen_moe
-checkpoint_reentrant: true + frozen: parts | 59 | fully_shard_more, images, liger, more_families, pairs, turns |
-  bert, gemma, gemma2, gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl
-checkpoint_reentrant: true + grad_scaler: true | 1 | liger | glm4
-checkpoint_reentrant: true + label_smoothing | 6 | pairs | bert, gpt2, llama
+checkpoint_reentrant: true + ema: true | 9 | liger, sharded_spaces, state_spaces, tiled | gemma2, glm4, lfm2, llama,
+  nemotron_h, qwen_moe
+checkpoint_reentrant: true + frozen: parts | 70 | fully_shard_more, images, liger, more_families, pairs,
+  sharded_spaces, short_convolutions, state_spaces, turns | bamba, bert, falcon_h1, gemma, gemma2, gemma3, glm4_moe,
+  gpt2, granitemoehybrid, lfm2, llama, nemotron_h, neox, opt, phi, phi3, qwen2_vl
+checkpoint_reentrant: true + grad_scaler: true | 6 | liger, sharded_spaces, state_spaces | falcon_h1, glm4,
+  granitemoehybrid, nemotron_h
+checkpoint_reentrant: true + label_smoothing | 19 | pairs, sharded_spaces, short_convolutions, state_spaces | bamba,
+  bert, falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h
 checkpoint_reentrant: true + liger_kernels | 13 | liger | gemma2, glm4, llama, olmo2, qwen3_vl, qwen_moe
-checkpoint_reentrant: true + loss: chunked | 1 | turns | gemma
+checkpoint_reentrant: true + loss: chunked | 3 | state_spaces, turns | falcon_h1, gemma, nemotron_h
 checkpoint_reentrant: true + loss: dpo | 36 | pairs | gemma3, gpt2, llama, phi
-checkpoint_reentrant: true + loss: fused | 3 | liger, more_families | glm4, glm4_moe, llama
+checkpoint_reentrant: true + loss: fused | 5 | liger, more_families, state_spaces | glm4, glm4_moe, llama, nemotron_h
 checkpoint_reentrant: true + loss: tiled | 3 | tiled | gemma2, glm4, mixtral
-checkpoint_reentrant: true + max_gradient_norm | 12 | fully_shard_more, images, liger, zero | bert, gemma2, glm4,
-  glm4_moe, llama, mistral3, qwen3_vl
-checkpoint_reentrant: true + offload: activations | 25 | checkpoints, liger, pairs, tiled | gemma, gemma2, gemma3,
-  glm4, gpt2, llama, neox, opt, phi, phi3, qwen_moe
-checkpoint_reentrant: true + optimizer: adafactor | 19 | checkpoints, more_families | bert, glm4_moe, gpt2, llama
-checkpoint_reentrant: true + optimizer: adam | 4 | fully_shard_more, images, liger | llama, qwen2_5_vl
-checkpoint_reentrant: true + optimizer: adamw-paged | 1 | liger | llama
-checkpoint_reentrant: true + optimizer: rmsprop | 4 | checkpoints | gemma, llama, opt
+checkpoint_reentrant: true + max_gradient_norm | 17 | fully_shard_more, images, liger, sharded_spaces,
+  short_convolutions, state_spaces, zero | bamba, bert, gemma2, glm4, glm4_moe, lfm2, llama, mistral3, nemotron_h,
+  qwen3_vl
+checkpoint_reentrant: true + offload: activations | 31 | checkpoints, liger, pairs, short_convolutions, state_spaces,
+  tiled | bamba, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, lfm2, llama, nemotron_h, neox, opt, phi, phi3, qwen_moe
+checkpoint_reentrant: true + optimizer: adafactor | 20 | checkpoints, more_families, state_spaces | bert, glm4_moe,
+  gpt2, llama, nemotron_h
+checkpoint_reentrant: true + optimizer: adam | 5 | fully_shard_more, images, liger, state_spaces | granitemoehybrid,
+  llama, qwen2_5_vl
+checkpoint_reentrant: true + optimizer: adamw-paged | 3 | liger, short_convolutions | lfm2, llama
+checkpoint_reentrant: true + optimizer: lamb | 1 | state_spaces | bamba
+checkpoint_reentrant: true + optimizer: lion | 1 | state_spaces | nemotron_h
+checkpoint_reentrant: true + optimizer: muon | 1 | state_spaces | falcon_h1
+checkpoint_reentrant: true + optimizer: rmsprop | 5 | checkpoints, state_spaces | gemma, granitemoehybrid, llama, opt
 checkpoint_reentrant: true + optimizer: sgd | 22 | checkpoints, images | bert, gemma3, gpt2, llama, neox, phi,
   qwen3_vl
 checkpoint_reentrant: true + optimizer: sgd-momentum | 6 | checkpoints, fully_shard_more, images | gemma3,
   gemma3_images, glm4_moe, llama, neox, phi3
-checkpoint_reentrant: true + optimizer_in_backward: true | 12 | checkpoints | bert, gpt2, llama
-checkpoint_reentrant: true + packing: true | 1 | liger | qwen_moe
+checkpoint_reentrant: true + optimizer_in_backward: true | 16 | checkpoints, sharded_spaces, state_spaces | bamba,
+  bert, gpt2, granitemoehybrid, llama, nemotron_h
+checkpoint_reentrant: true + packing: true | 4 | liger, sharded_spaces, state_spaces | granitemoehybrid, lfm2,
+  nemotron_h, qwen_moe
 checkpoint_reentrant: true + padding: right | 35 | fully_shard_more, images, liger, pairs | bert, gemma3_images,
   glm4_moe, gpt2, llama
 checkpoint_reentrant: true + parallel.fsdp_units: ends | 2 | fully_shard_more | llama
 checkpoint_reentrant: true + parallel.replicas | 1 | fully_shard_more | llama
 checkpoint_reentrant: true + parallel.sharding: ddp | 1 | replicated | glm4_moe
-checkpoint_reentrant: true + parallel.sharding: fsdp | 27 | fully_shard_more | bert, glm4_moe, gpt2, llama, mistral3,
-  neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, vit
+checkpoint_reentrant: true + parallel.sharding: fsdp | 30 | fully_shard_more, sharded_spaces | bert, glm4_moe, gpt2,
+  granitemoehybrid, lfm2, llama, mistral3, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, vit
+checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 4 | sharded_spaces | bamba, granitemoehybrid, lfm2
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 2 | zero | qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 158 | block_kinds, checkpoints, decoders, fully_shard_more, images,
-  liger, linear, pairs, tiled, turns | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4,
-  glm4, gpt2, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
-checkpoint_reentrant: true + precision: fsdp | 15 | fully_shard_more | gpt2, llama, neox, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen_moe
+checkpoint_reentrant: true + precision: amp | 176 | block_kinds, checkpoints, decoders, fully_shard_more, images,
+  liger, linear, pairs, sharded_spaces, short_convolutions, state_spaces, tiled, turns | apertus, arcee, bamba, bert,
+  cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+checkpoint_reentrant: true + precision: fsdp | 16 | fully_shard_more, sharded_spaces | gpt2, granitemoehybrid, llama,
+  neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 35 | checkpoints, more_families, pairs, zero | bert, gemma, gemma2,
   gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: pure | 118 | block_kinds, checkpoints, fully_shard_more, images, liger,
-  linear, more_families, pairs, replicated, tiled | bert, gemma, gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, llama,
-  ministral3, mistral3, mixtral, neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, vit
+checkpoint_reentrant: true + precision: pure | 124 | block_kinds, checkpoints, fully_shard_more, images, liger,
+  linear, more_families, pairs, replicated, short_convolutions, state_spaces, tiled | bamba, bert, falcon_h1, gemma,
+  gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, granitemoehybrid, lfm2, llama, ministral3, mistral3, mixtral,
+  nemotron_h, neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, vit
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
-checkpoint_reentrant: true + quantization: nf4 | 14 | pairs, tiled | gpt2, llama, mixtral, opt, phi3
-checkpoint_reentrant: true + quantization: nf4-double | 3 | liger, pairs | llama
-checkpoint_reentrant: true + trained_blocks: badam | 2 | turns | gemma, neox
+checkpoint_reentrant: true + quantization: nf4 | 15 | pairs, state_spaces, tiled | gpt2, granitemoehybrid, llama,
+  mixtral, opt, phi3
+checkpoint_reentrant: true + quantization: nf4-double | 4 | liger, pairs, short_convolutions | lfm2, llama
+checkpoint_reentrant: true + trained_blocks: badam | 4 | state_spaces, turns | gemma, nemotron_h, neox
 checkpoint_reentrant: true + trained_blocks: lisa | 1 | turns | llama
-checkpoint_reentrant: true + weight_dtype: 16 bits | 12 | liger, pairs, turns | glm4, gpt2, llama, neox
+checkpoint_reentrant: true + weight_dtype: 16 bits | 15 | liger, pairs, short_convolutions, state_spaces, turns |
+  bamba, falcon_h1, glm4, gpt2, lfm2, llama, neox
 compile: true + optimizer: muon | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
 compile: true + parallel.sharding: ddp | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
 compile: true + precision: amp | 76 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama,
@@ -1049,29 +1190,45 @@ compile: true + precision: amp | 76 | compile, compile_more | bart, bert, gemma,
 compile: true + precision: mixed | 6 | compile | gpt2, llama
 compile: true + precision: pure | 92 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
-ema: true + grad_scaler: true | 12 | galore, liger, precisions | bert, deepseek, gpt2, llama
+ema: true + frozen: parts | 7 | short_convolutions, state_spaces | falcon_h1, lfm2, nemotron_h
+ema: true + grad_scaler: true | 16 | galore, liger, precisions, state_spaces | bert, deepseek, gpt2, llama, nemotron_h
 ema: true + gradient_dtype: fp32 | 5 | master | gpt2, llama
+ema: true + label_smoothing | 10 | sharded_spaces, short_convolutions, state_spaces | bamba, granitemoehybrid, lfm2,
+  nemotron_h
 ema: true + liger_kernels | 11 | liger | deepseek, gemma2, gemma3, glm4, llama, olmo2, phi3, qwen_moe
-ema: true + loss: chunked | 1 | liger | olmo2
+ema: true + loss: chunked | 2 | liger, state_spaces | falcon_h1, olmo2
 ema: true + loss: tiled | 4 | tiled | gemma2, llama, neox
-ema: true + max_gradient_norm | 14 | galore, liger, master, precisions | bert, gemma2, gpt2, llama, olmo2
-ema: true + offload: activations | 4 | liger, tiled | deepseek, gemma2, llama, qwen_moe
+ema: true + max_gradient_norm | 22 | galore, liger, master, precisions, sharded_spaces, short_convolutions,
+  state_spaces | bert, gemma2, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, olmo2
+ema: true + offload: activations | 13 | liger, sharded_spaces, short_convolutions, state_spaces, tiled | bamba,
+  deepseek, falcon_h1, gemma2, lfm2, llama, nemotron_h, qwen_moe
 ema: true + optimizer: adafactor | 4 | precisions | bert, gpt2, llama
 ema: true + optimizer: adam | 1 | master | bert
 ema: true + optimizer: galore-adamw | 10 | galore | bert, gpt2, llama
+ema: true + optimizer: lamb | 3 | short_convolutions, state_spaces | granitemoehybrid, lfm2, nemotron_h
 ema: true + optimizer: lion | 1 | precisions | llama
-ema: true + optimizer: rmsprop | 3 | master, precisions | gpt2, llama
+ema: true + optimizer: muon | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
+ema: true + optimizer: rmsprop | 4 | master, precisions, state_spaces | bamba, gpt2, llama
 ema: true + optimizer: sgd | 9 | master, optimizers, precisions | bert, gpt2, llama
-ema: true + optimizer: sgd-momentum | 2 | master | bert, llama
-ema: true + optimizer_in_backward: true | 3 | galore | gpt2, llama
-ema: true + packing: true | 2 | liger | deepseek, qwen_moe
-ema: true + padding: right | 2 | liger | gemma3, llama
-ema: true + precision: amp | 24 | galore, liger, optimizers, precisions, tiled | bert, deepseek, gpt2, llama, olmo2,
+ema: true + optimizer: sgd-momentum | 3 | master, sharded_spaces | bamba, bert, llama
+ema: true + optimizer_in_backward: true | 9 | galore, sharded_spaces, short_convolutions, state_spaces | bamba, gpt2,
+  lfm2, llama, nemotron_h
+ema: true + packing: true | 12 | liger, short_convolutions, state_spaces | deepseek, falcon_h1, granitemoehybrid,
+  lfm2, nemotron_h, qwen_moe
+ema: true + padding: right | 3 | liger, state_spaces | gemma3, llama, nemotron_h
+ema: true + parallel.sharding: fsdp | 4 | sharded_spaces | bamba, falcon_h1, lfm2, nemotron_h
+ema: true + parallel.sharding: fsdp-grad-op | 3 | sharded_spaces | bamba, nemotron_h
+ema: true + precision: amp | 49 | galore, liger, optimizers, precisions, sharded_spaces, short_convolutions,
+  state_spaces, tiled | bamba, bert, deepseek, falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, olmo2,
   qwen_moe
+ema: true + precision: fsdp | 2 | sharded_spaces | bamba, falcon_h1
 ema: true + precision: mixed | 7 | master | bert, gpt2, llama
-ema: true + precision: pure | 21 | galore, liger, optimizers, tiled | bert, gemma2, gemma3, glm4, gpt2, llama, olmo2,
-  phi3
-ema: true + weight_dtype: 16 bits | 4 | galore | gpt2, llama
+ema: true + precision: pure | 42 | galore, liger, optimizers, sharded_spaces, short_convolutions, state_spaces, tiled
+  | bamba, bert, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, olmo2, phi3
+ema: true + trained_blocks: badam | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
+ema: true + trained_blocks: lisa | 1 | short_convolutions | lfm2
+ema: true + weight_dtype: 16 bits | 9 | galore, sharded_spaces, short_convolutions, state_spaces | bamba, falcon_h1,
+  gpt2, lfm2, llama, nemotron_h
 eval_batch_size + frozen: parts | 21 | pairs_beside | bert, bloom, gemma, gemma2, gemma3, gpt2, llama, mpt, neox,
   opt, phi, phi3
 eval_batch_size + label_smoothing | 28 | evaluation, evaluation_more | bart, bert, bloom, chatglm, deepseek, falcon,
@@ -1090,57 +1247,72 @@ eval_batch_size + quantization: int8 | 4 | pairs_beside | gpt2, llama
 eval_batch_size + quantization: nf4 | 6 | pairs_beside | gpt2, llama, opt, phi
 eval_batch_size + weight_dtype: 16 bits | 9 | pairs_beside | bert, bloom, gemma2, gpt2, llama, opt
 frozen: parts + generation_batch_size | 4 | pairs_beside | gpt2, llama
-frozen: parts + grad_scaler: true | 3 | liger, tiled | glm4, llama, mixtral
-frozen: parts + label_smoothing | 9 | pairs | bert, gpt2, llama
+frozen: parts + grad_scaler: true | 8 | liger, state_spaces, tiled | falcon_h1, glm4, granitemoehybrid, llama,
+  mixtral, nemotron_h
+frozen: parts + label_smoothing | 16 | pairs, sharded_spaces, short_convolutions, state_spaces | bamba, bert, gpt2,
+  granitemoehybrid, lfm2, llama, nemotron_h
 frozen: parts + liger_kernels | 7 | liger | gpt_oss, llama, mixtral, qwen3_vl
-frozen: parts + loss: chunked | 1 | turns | gemma
+frozen: parts + loss: chunked | 2 | state_spaces, turns | falcon_h1, gemma
 frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
-frozen: parts + loss: fused | 8 | quantized | gpt2, llama
+frozen: parts + loss: fused | 9 | quantized, state_spaces | gpt2, llama, nemotron_h
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
-frozen: parts + max_gradient_norm | 20 | fully_shard_more, images, liger, replicated, turns, zero | bert, gpt2,
-  llama, mistral3, neox, phi
-frozen: parts + offload: activations | 41 | hosted, images, liger, more_families, pairs, tiled | bert, bloom, gemma3,
-  gpt2, gpt_neo, gpt_oss, llama, llama4, olmoe, opt, phi, phi3, qwen3_vl
+frozen: parts + max_gradient_norm | 29 | fully_shard_more, images, liger, replicated, sharded_spaces,
+  short_convolutions, state_spaces, turns, zero | bamba, bert, gpt2, lfm2, llama, mistral3, nemotron_h, neox, phi
+frozen: parts + offload: activations | 52 | hosted, images, liger, more_families, pairs, short_convolutions,
+  state_spaces, tiled | bamba, bert, bloom, falcon_h1, gemma3, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama,
+  llama4, nemotron_h, olmoe, opt, phi, phi3, qwen3_vl
 frozen: parts + optimizer: adafactor | 13 | frozen, more_families | clip, deepseek, gpt_neo, llava, mixtral,
   qwen_moe, vit
 frozen: parts + optimizer: adam | 14 | frozen, fully_shard_more, images, more_families, turns | clip, gpt_neo,
   llama4, llava, olmo2, phi, qwen3_vl
+frozen: parts + optimizer: adamw-paged | 1 | state_spaces | granitemoehybrid
+frozen: parts + optimizer: lamb | 1 | state_spaces | bamba
+frozen: parts + optimizer: lars | 1 | state_spaces | granitemoehybrid
+frozen: parts + optimizer: muon | 1 | state_spaces | falcon_h1
 frozen: parts + optimizer: rmsprop | 34 | frozen, fully_shard_more, more_families | bart, clip, deepseek, glm4_moe,
   gpt_neo, mixtral, qwen_moe, resnet, roberta, t5, vit
 frozen: parts + optimizer: sgd | 40 | frozen, fully_shard_more, images, liger, more_families, tiled | bart, chatglm,
   deepseek, glm, glm4, glm4_moe, gpt_oss, llama, llava, mixtral, qwen3_vl, resnet, roberta, starcoder2, t5, vit
-frozen: parts + optimizer: sgd-momentum | 40 | adapters, frozen, images, more_families, quantized | bart, bert, clip,
-  deepseek, gemma2, gemma3, gpt_oss, llama, mixtral, olmo2, qwen2_5_vl, qwen_moe, resnet, roberta, starcoder2
-frozen: parts + padding: right | 24 | pairs | bert, gpt2, llama
+frozen: parts + optimizer: sgd-momentum | 41 | adapters, frozen, images, more_families, quantized, short_convolutions
+  | bart, bert, clip, deepseek, gemma2, gemma3, gpt_oss, lfm2, llama, mixtral, olmo2, qwen2_5_vl, qwen_moe, resnet,
+  roberta, starcoder2
+frozen: parts + optimizer_in_backward: true | 3 | sharded_spaces, state_spaces | bamba, falcon_h1, granitemoehybrid
+frozen: parts + packing: true | 7 | sharded_spaces, short_convolutions, state_spaces | granitemoehybrid, lfm2
+frozen: parts + padding: right | 25 | pairs, state_spaces | bert, gpt2, llama, nemotron_h
 frozen: parts + parallel.fsdp_units: ends | 1 | sharded_units | llama
 frozen: parts + parallel.sharding: ddp | 2 | replicated | mistral3, qwen3_vl
-frozen: parts + parallel.sharding: fsdp | 32 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, mistral3,
-  neox, qwen3_vl
-frozen: parts + parallel.sharding: fsdp-grad-op | 12 | fully_shard_more, sharded_units | llama
+frozen: parts + parallel.sharding: fsdp | 34 | fully_shard_more, sharded_spaces | bert, glm4_moe, gpt2, gpt_neo,
+  granitemoehybrid, llama, mistral3, nemotron_h, neox, qwen3_vl
+frozen: parts + parallel.sharding: fsdp-grad-op | 16 | fully_shard_more, sharded_spaces, sharded_units | bamba,
+  falcon_h1, lfm2, llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 202 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
-  linear, lora_parts, masks, more_families, pairs, quantized, tiled, turns | apertus, arcee, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
-  mixtral, mpt, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+frozen: parts + precision: amp | 226 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
+  linear, lora_parts, masks, more_families, pairs, quantized, short_convolutions, state_spaces, tiled, turns |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3, mixtral, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
   resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-frozen: parts + precision: fsdp | 12 | fully_shard_more | bert, gpt2, llama, mistral3, neox
+frozen: parts + precision: fsdp | 15 | fully_shard_more, sharded_spaces | bamba, bert, falcon_h1, gpt2,
+  granitemoehybrid, llama, mistral3, neox
 frozen: parts + precision: mixed | 146 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
   zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen3_vl, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 242 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
-  linear, lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, tiled, turns | apertus, arcee,
-  bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
-  ministral3, mistral3, mixtral, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+frozen: parts + precision: pure | 261 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
+  linear, lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces,
+  short_convolutions, state_spaces, tiled, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3,
+  mistral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
   qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-frozen: parts + trained_blocks: badam | 11 | turns | gemma, llama, neox, phi, phi3
-frozen: parts + trained_blocks: lisa | 13 | turns | llama, mixtral, neox, olmo2, phi, phi3
-frozen: parts + weight_dtype: 16 bits | 13 | liger, more_families, pairs, turns | gpt2, gpt_oss, llama, llama4, neox,
-  olmo2, starcoder2
+frozen: parts + trained_blocks: badam | 18 | short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma,
+  granitemoehybrid, lfm2, llama, nemotron_h, neox, phi, phi3
+frozen: parts + trained_blocks: lisa | 14 | state_spaces, turns | llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
+frozen: parts + weight_dtype: 16 bits | 16 | liger, more_families, pairs, short_convolutions, state_spaces, turns |
+  bamba, gpt2, gpt_oss, lfm2, llama, llama4, neox, olmo2, starcoder2
 generation_batch_size + precision: amp | 30 | generation, generation_more, pairs_beside | deepseek, falcon, gemma,
   glm, glm4, gpt2, llama, mixtral, neox, qwen_moe
 generation_batch_size + precision: mixed | 16 | generation, generation_more, pairs_beside | bart, gemma, gpt2, llama,
@@ -1149,23 +1321,35 @@ generation_batch_size + precision: pure | 29 | generation_more, pairs_beside | b
   gpt2, llama, mixtral, qwen_moe, t5
 generation_batch_size + quantization: nf4 | 3 | pairs_beside | llama
 generation_batch_size + weight_dtype: 16 bits | 4 | pairs_beside | gpt2, llama
+grad_scaler: true + label_smoothing | 5 | short_convolutions, state_spaces | granitemoehybrid, lfm2, nemotron_h
 grad_scaler: true + liger_kernels | 14 | liger | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, mixtral, qwen_moe
-grad_scaler: true + loss: chunked | 1 | liger | gpt_oss
+grad_scaler: true + loss: chunked | 2 | liger, state_spaces | falcon_h1, gpt_oss
+grad_scaler: true + loss: fused | 2 | state_spaces | bamba
 grad_scaler: true + loss: tiled | 2 | tiled | gemma, glm4
-grad_scaler: true + max_gradient_norm | 21 | liger, precisions, tiled | bert, gemma, glm4, gpt2, gpt_oss, llama
-grad_scaler: true + offload: activations | 1 | liger | deepseek
-grad_scaler: true + optimizer: adafactor | 5 | precisions | bert, gpt2, llama
-grad_scaler: true + optimizer: adam | 2 | precisions | llama
+grad_scaler: true + max_gradient_norm | 32 | liger, precisions, short_convolutions, state_spaces, tiled | bamba,
+  bert, gemma, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, nemotron_h
+grad_scaler: true + offload: activations | 8 | liger, short_convolutions, state_spaces | bamba, deepseek, falcon_h1,
+  granitemoehybrid, lfm2, nemotron_h
+grad_scaler: true + optimizer: adafactor | 6 | precisions, state_spaces | bert, gpt2, granitemoehybrid, llama
+grad_scaler: true + optimizer: adam | 3 | precisions, state_spaces | llama, nemotron_h
 grad_scaler: true + optimizer: adamw-8bit | 4 | precisions | bert, llama
 grad_scaler: true + optimizer: galore-adamw | 1 | galore | llama
-grad_scaler: true + optimizer: lion | 1 | precisions | llama
-grad_scaler: true + optimizer: rmsprop | 5 | precisions | bert, gpt2, llama
-grad_scaler: true + optimizer: sgd | 9 | precisions, tiled | bert, glm4, gpt2, llama
-grad_scaler: true + packing: true | 3 | liger | deepseek, gemma3, qwen_moe
-grad_scaler: true + padding: right | 1 | liger | gpt_oss
-grad_scaler: true + precision: amp | 50 | galore, liger, precisions, tiled | bert, deepseek, gemma, gemma2, gemma3,
-  glm4, gpt2, gpt_oss, llama, mixtral, qwen_moe
-grad_scaler: true + quantization: int8 | 2 | liger | gemma2, gemma3
+grad_scaler: true + optimizer: lars | 1 | short_convolutions | lfm2
+grad_scaler: true + optimizer: lion | 2 | precisions, short_convolutions | lfm2, llama
+grad_scaler: true + optimizer: rmsprop | 6 | precisions, state_spaces | bert, falcon_h1, gpt2, llama
+grad_scaler: true + optimizer: sgd | 10 | precisions, state_spaces, tiled | bert, glm4, gpt2, granitemoehybrid, llama
+grad_scaler: true + packing: true | 7 | liger, short_convolutions, state_spaces | deepseek, gemma3, granitemoehybrid,
+  lfm2, qwen_moe
+grad_scaler: true + padding: right | 2 | liger, short_convolutions | gpt_oss, lfm2
+grad_scaler: true + parallel.sharding: fsdp | 2 | sharded_spaces | granitemoehybrid, nemotron_h
+grad_scaler: true + precision: amp | 84 | galore, liger, precisions, sharded_spaces, short_convolutions,
+  state_spaces, tiled | bamba, bert, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
+  granitemoehybrid, lfm2, llama, mixtral, nemotron_h, qwen_moe
+grad_scaler: true + precision: fsdp | 1 | sharded_spaces | nemotron_h
+grad_scaler: true + quantization: int8 | 3 | liger, short_convolutions | gemma2, gemma3, lfm2
+grad_scaler: true + quantization: nf4 | 1 | state_spaces | nemotron_h
+grad_scaler: true + quantization: nf4-double | 1 | short_convolutions | lfm2
+grad_scaler: true + trained_blocks: badam | 1 | state_spaces | granitemoehybrid
 gradient_dtype: fp32 + max_gradient_norm | 12 | master | llama
 gradient_dtype: fp32 + optimizer: adam | 1 | master | llama
 gradient_dtype: fp32 + optimizer: rmsprop | 4 | master | gpt2, llama
@@ -1173,27 +1357,43 @@ gradient_dtype: fp32 + optimizer: sgd | 6 | master | llama
 gradient_dtype: fp32 + optimizer: sgd-momentum | 5 | master | llama
 gradient_dtype: fp32 + precision: mixed | 24 | master | bert, gpt2, llama
 label_smoothing + liger_kernels | 2 | liger | glm4, qwen_moe
-label_smoothing + max_gradient_norm | 6 | fully_shard_more, liger | bert, gemma, gpt2, llama, qwen_moe
-label_smoothing + offload: activations | 6 | pairs | bert, gpt2, llama
-label_smoothing + packing: true | 6 | losses_more | gpt2, llama
-label_smoothing + padding: right | 22 | losses_more, pairs | bert, deepseek, falcon, glm, glm4, gpt2, llama, mixtral,
-  qwen_moe
-label_smoothing + parallel.sharding: fsdp | 6 | fully_shard_more | bert, gemma, gpt2, llama
-label_smoothing + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma, gpt2, llama
-label_smoothing + precision: amp | 106 | fully_shard_more, images, liger, losses_more, pairs, smoothing | bart, bert,
-  bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
-  qwen3_vl, qwen_moe, roberta, t5, vit
-label_smoothing + precision: fsdp | 3 | fully_shard_more | gemma, llama
+label_smoothing + max_gradient_norm | 21 | fully_shard_more, liger, sharded_spaces, short_convolutions, state_spaces
+  | bamba, bert, gemma, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, qwen_moe
+label_smoothing + offload: activations | 16 | pairs, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2,
+  granitemoehybrid, lfm2, llama, nemotron_h
+label_smoothing + optimizer: adafactor | 1 | short_convolutions | lfm2
+label_smoothing + optimizer: adam | 1 | state_spaces | nemotron_h
+label_smoothing + optimizer: adamw-8bit-paged | 1 | state_spaces | falcon_h1
+label_smoothing + optimizer: lamb | 2 | short_convolutions, state_spaces | granitemoehybrid, lfm2
+label_smoothing + optimizer: lion | 1 | short_convolutions | lfm2
+label_smoothing + optimizer: sgd | 1 | state_spaces | nemotron_h
+label_smoothing + optimizer_in_backward: true | 5 | short_convolutions, state_spaces | falcon_h1, lfm2
+label_smoothing + packing: true | 13 | losses_more, sharded_spaces, short_convolutions, state_spaces | bamba,
+  falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h
+label_smoothing + padding: right | 29 | losses_more, pairs, sharded_spaces, short_convolutions | bert, deepseek,
+  falcon, glm, glm4, gpt2, lfm2, llama, mixtral, qwen_moe
+label_smoothing + parallel.sharding: fsdp | 12 | fully_shard_more, sharded_spaces | bert, falcon_h1, gemma, gpt2,
+  granitemoehybrid, lfm2, llama, nemotron_h
+label_smoothing + parallel.sharding: fsdp-grad-op | 7 | fully_shard_more, sharded_spaces | gemma, gpt2,
+  granitemoehybrid, lfm2, llama, nemotron_h
+label_smoothing + precision: amp | 135 | fully_shard_more, images, liger, losses_more, pairs, sharded_spaces,
+  short_convolutions, smoothing, state_spaces | bamba, bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2,
+  gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_vl,
+  qwen_moe, roberta, t5, vit
+label_smoothing + precision: fsdp | 6 | fully_shard_more, sharded_spaces | falcon_h1, gemma, granitemoehybrid, llama
 label_smoothing + precision: mixed | 97 | losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
   phi3, qwen_moe, roberta, t5, vit
-label_smoothing + precision: pure | 119 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more,
-  liger, linear, losses_more, pairs, smoothing | apertus, arcee, bart, bert, bloom, chatglm, cohere, deepseek,
-  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, llama,
-  ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
-  t5, vit
-label_smoothing + weight_dtype: 16 bits | 23 | liger, losses_more, pairs | bert, deepseek, falcon, glm, glm4, gpt2,
-  llama, mixtral, qwen_moe
+label_smoothing + precision: pure | 133 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more,
+  liger, linear, losses_more, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mpt,
+  nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+label_smoothing + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
+label_smoothing + quantization: nf4-double | 1 | short_convolutions | lfm2
+label_smoothing + trained_blocks: badam | 1 | state_spaces | nemotron_h
+label_smoothing + weight_dtype: 16 bits | 27 | liger, losses_more, pairs, sharded_spaces, short_convolutions,
+  state_spaces | bamba, bert, deepseek, falcon, glm, glm4, gpt2, lfm2, llama, mixtral, nemotron_h, qwen_moe
 liger_kernels + loss: chunked | 5 | liger | glm4, gpt_oss, llama, olmo2
 liger_kernels + loss: fused | 3 | liger | deepseek, glm4, llama
 liger_kernels + loss: tiled | 2 | tiled | llama, olmo2
@@ -1223,10 +1423,12 @@ liger_kernels + quantization: nf4-double | 8 | liger, tiled | gemma2, glm4, llam
 liger_kernels + trained_blocks: lisa | 1 | turns | llama
 liger_kernels + weight_dtype: 16 bits | 9 | liger, tiled | gemma3, glm4, llama, olmo2
 loss: chunked + max_gradient_norm | 2 | liger | gpt_oss, olmo2
-loss: chunked + offload: activations | 2 | liger | glm4, llama
-loss: chunked + optimizer: rmsprop | 1 | more_families | glm4_moe
+loss: chunked + offload: activations | 3 | liger, state_spaces | glm4, granitemoehybrid, llama
+loss: chunked + optimizer: adafactor | 1 | state_spaces | nemotron_h
+loss: chunked + optimizer: rmsprop | 2 | more_families, state_spaces | falcon_h1, glm4_moe
 loss: chunked + optimizer: sgd-momentum | 89 | litgpt, litgpt_flat, more_families, torchtune, torchtune_units |
   falcon under litgpt, gpt_neo, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt
+loss: chunked + optimizer_in_backward: true | 2 | state_spaces | falcon_h1
 loss: chunked + packing: true | 3 | losses_more | gpt2, llama
 loss: chunked + padding: right | 10 | liger, losses_more | deepseek, falcon, glm, glm4, gpt_oss, mixtral, qwen_moe
 loss: chunked + parallel.fsdp_units: ends | 27 | torchtune_units | llama under torchtune
@@ -1236,26 +1438,30 @@ loss: chunked + parallel.sharding: fsdp | 116 | litgpt, litgpt_flat, sharded_mor
   falcon under litgpt, gpt2, llama, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt,
   phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
-loss: chunked + precision: amp | 187 | block_kinds, decoders, heads, images, liger, linear, litgpt, losses,
-  losses_more, more_families, sharded_more, turns | apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4,
-  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  helium, hunyuan_v1_dense, llama, llama under litgpt, ministral3, mixtral, mpt, nemotron, neox, neox under litgpt,
-  olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+loss: chunked + precision: amp | 192 | block_kinds, decoders, heads, images, liger, linear, litgpt, losses,
+  losses_more, more_families, sharded_more, short_convolutions, state_spaces, turns | apertus, arcee, bloom, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, ministral3,
+  mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_next,
+  qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under litgpt, llama, llama under litgpt,
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 313 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, losses,
-  losses_more, more_families, sharded_more, torchtune, torchtune_units | apertus, arcee, bloom, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_neo, granite,
-  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mpt, nemotron,
-  neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
+loss: chunked + precision: pure | 317 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, losses,
+  losses_more, more_families, sharded_more, state_spaces, torchtune, torchtune_units | apertus, arcee, bloom, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
+  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune,
+  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
+  qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
 loss: chunked + quantization: int8 | 1 | liger | gpt_oss
-loss: chunked + quantization: nf4 | 11 | litgpt | falcon under litgpt, llama under litgpt, neox under litgpt, phi
-  under litgpt
-loss: chunked + quantization: nf4-double | 10 | litgpt | falcon under litgpt, llama under litgpt, neox under litgpt
+loss: chunked + quantization: nf4 | 12 | litgpt, short_convolutions | falcon under litgpt, lfm2, llama under litgpt,
+  neox under litgpt, phi under litgpt
+loss: chunked + quantization: nf4-double | 11 | litgpt, state_spaces | falcon under litgpt, granitemoehybrid, llama
+  under litgpt, neox under litgpt
 loss: chunked + trained_blocks: badam | 1 | turns | gemma
-loss: chunked + weight_dtype: 16 bits | 16 | losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
+loss: chunked + weight_dtype: 16 bits | 18 | losses_more, short_convolutions, state_spaces | deepseek, falcon,
+  falcon_h1, glm, glm4, lfm2, mixtral, qwen_moe
 loss: cpo + precision: amp | 1 | preference | llama
 loss: dpo + padding: right | 14 | pairs, preference | gpt2, llama
 loss: dpo + precision: amp | 102 | losses_more, pairs, preference | deepseek, falcon, gemma, gemma2, gemma3, glm,
@@ -1277,18 +1483,19 @@ loss: fp32-logits + precision: amp | 18 | losses, returned | bert, llama
 loss: fp32-logits + precision: fsdp | 6 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: fp32-logits + precision: mixed | 7 | losses | bert
 loss: fp32-logits + precision: pure | 20 | losses, returned | bert, llama
-loss: fused + max_gradient_norm | 5 | fully_shard_more | gemma, llama
-loss: fused + offload: activations | 1 | liger | glm4
+loss: fused + max_gradient_norm | 7 | fully_shard_more, state_spaces | bamba, gemma, llama
+loss: fused + offload: activations | 2 | liger, state_spaces | bamba, glm4
 loss: fused + optimizer: adafactor | 1 | more_families | glm4_moe
 loss: fused + optimizer: sgd-momentum | 9 | quantized | gpt2, llama
-loss: fused + packing: true | 3 | losses_more | gpt2, llama
-loss: fused + padding: right | 16 | losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
+loss: fused + optimizer_in_backward: true | 1 | state_spaces | nemotron_h
+loss: fused + packing: true | 5 | losses_more, state_spaces | bamba, gpt2, llama, nemotron_h
+loss: fused + padding: right | 17 | losses_more, state_spaces | bamba, deepseek, falcon, glm, glm4, mixtral, qwen_moe
 loss: fused + parallel.sharding: fsdp | 6 | fully_shard_more | gemma, llama
 loss: fused + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma, llama
-loss: fused + precision: amp | 89 | block_kinds, decoders, fully_shard_more, heads, liger, linear, losses,
-  losses_more, quantized | apertus, arcee, bloom, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, gpt2, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi3,
-  qwen3_next, qwen_moe, seed_oss, stablelm
+loss: fused + precision: amp | 94 | block_kinds, decoders, fully_shard_more, heads, liger, linear, losses,
+  losses_more, quantized, state_spaces | apertus, arcee, bamba, bloom, deepseek, ernie4_5, exaone4, falcon, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, gpt2, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron,
+  nemotron_h, neox, olmo, opt, phi3, qwen3_next, qwen_moe, seed_oss, stablelm
 loss: fused + precision: fsdp | 2 | fully_shard_more | llama
 loss: fused + precision: mixed | 53 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
@@ -1297,6 +1504,7 @@ loss: fused + precision: pure | 55 | block_kinds, fully_shard_more, heads, image
   qwen3_next, qwen3_vl
 loss: fused + quantization: int8 | 4 | liger, quantized | glm4, llama
 loss: fused + quantization: nf4 | 9 | quantized | gpt2, llama
+loss: fused + trained_blocks: badam | 1 | state_spaces | nemotron_h
 loss: fused + weight_dtype: 16 bits | 9 | liger, losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
 loss: half-logits + precision: amp | 28 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt,
   neox, opt, phi, phi3
@@ -1323,62 +1531,72 @@ loss: vocab-parallel + parallel.replicas | 21 | titan_replicas, titan_units | ll
 loss: vocab-parallel + parallel.sharding: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + parallel.tensor | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + precision: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + offload: activations | 10 | flat_adapters, flat_host, images, liger, more_families | bloom, glm4,
-  gpt2, gpt_neo, llama, mistral3, olmo2
+max_gradient_norm + offload: activations | 25 | flat_adapters, flat_host, images, liger, more_families,
+  sharded_spaces, short_convolutions, state_spaces | bamba, bloom, falcon_h1, glm4, gpt2, gpt_neo, granitemoehybrid,
+  lfm2, llama, mistral3, nemotron_h, olmo2
 max_gradient_norm + offload: gradients | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + offload: optimizer | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + offload: parameters | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
-max_gradient_norm + optimizer: adafactor | 6 | images, precisions | bert, llama, mistral3
-max_gradient_norm + optimizer: adam | 4 | images, master | bert, llama, qwen3_vl
-max_gradient_norm + optimizer: adamw-8bit | 8 | images, precisions | bert, llama, mistral3
+max_gradient_norm + optimizer: adafactor | 7 | images, precisions, short_convolutions | bert, lfm2, llama, mistral3
+max_gradient_norm + optimizer: adam | 5 | images, master, state_spaces | bert, llama, nemotron_h, qwen3_vl
+max_gradient_norm + optimizer: adamw-8bit | 9 | images, precisions, state_spaces | bert, llama, mistral3, nemotron_h
+max_gradient_norm + optimizer: adamw-paged | 1 | short_convolutions | lfm2
 max_gradient_norm + optimizer: galore-adamw | 13 | galore | bert, gpt2, llama
-max_gradient_norm + optimizer: lion | 1 | precisions | llama
-max_gradient_norm + optimizer: muon | 1 | precisions | gpt2
+max_gradient_norm + optimizer: lamb | 2 | state_spaces | bamba, falcon_h1
+max_gradient_norm + optimizer: lars | 1 | short_convolutions | lfm2
+max_gradient_norm + optimizer: lion | 3 | precisions, short_convolutions, state_spaces | lfm2, llama, nemotron_h
+max_gradient_norm + optimizer: muon | 2 | precisions, state_spaces | bamba, gpt2
 max_gradient_norm + optimizer: rmsprop | 4 | master, precisions | bert, gpt2, llama
-max_gradient_norm + optimizer: sgd | 14 | images, master, optimizers, precisions | bert, gpt2, llama, mistral3,
-  qwen3_vl
+max_gradient_norm + optimizer: sgd | 15 | images, master, optimizers, precisions, state_spaces | bert, gpt2,
+  granitemoehybrid, llama, mistral3, qwen3_vl
 max_gradient_norm + optimizer: sgd-momentum | 6 | master, precisions | bert, gpt2, llama
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
-max_gradient_norm + packing: true | 1 | liger | llama
-max_gradient_norm + padding: right | 12 | fully_shard_more, images, liger | bert, gpt2, gpt_oss, llama, mistral3,
-  olmo2
+max_gradient_norm + packing: true | 7 | liger, short_convolutions, state_spaces | bamba, granitemoehybrid, lfm2,
+  llama, nemotron_h
+max_gradient_norm + padding: right | 13 | fully_shard_more, images, liger, short_convolutions | bert, gpt2, gpt_oss,
+  lfm2, llama, mistral3, olmo2
 max_gradient_norm + parallel.fsdp_units: ends | 23 | sharded_units, titan_units | llama, llama under torchtitan
 max_gradient_norm + parallel.fsdp_version: 1 | 39 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
   gpt2, llama
 max_gradient_norm + parallel.replicas | 14 | flat_adapters, flat_host, flat_parameter, titan_replicas, titan_units |
   llama, llama under torchtitan
 max_gradient_norm + parallel.sharding: ddp | 4 | replicated | mistral3
-max_gradient_norm + parallel.sharding: fsdp | 127 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
-  sharded_bits, sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, bloom, gemma, gpt2, llama,
-  llama under torchtitan, mistral3, neox, phi, qwen3_vl
-max_gradient_norm + parallel.sharding: fsdp-grad-op | 53 | flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, sharded_bits, sharded_units | gemma, gemma2, gpt2, llama, neox, vit
+max_gradient_norm + parallel.sharding: fsdp | 130 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  sharded_bits, sharded_more, sharded_spaces, sharded_units, titan, titan_replicas, titan_units | bert, bloom,
+  falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, nemotron_h, neox, phi, qwen3_vl
+max_gradient_norm + parallel.sharding: fsdp-grad-op | 55 | flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama, nemotron_h, neox,
+  vit
 max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwen3_vl
 max_gradient_norm + parallel.sharding: zero2 | 2 | zero | mistral3
 max_gradient_norm + parallel.sharding: zero3 | 9 | zero | gemma3_images, glm4_moe, gpt_neo, mistral3, qwen3_vl
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 94 | flat_adapters, fully_shard_more, galore, images, liger, optimizers,
-  precisions, replicated, sharded_bits, sharded_units, tiled, turns | bert, gemma, gemma2, gemma3, glm4, gpt2,
-  gpt_oss, llama, mistral3, olmo2, vit
+max_gradient_norm + precision: amp | 132 | flat_adapters, fully_shard_more, galore, images, liger, optimizers,
+  precisions, replicated, sharded_bits, sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, turns
+  | bamba, bert, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, mistral3,
+  nemotron_h, olmo2, vit
 max_gradient_norm + precision: fsdp | 103 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
   sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, gemma, gemma2, gpt2, llama, llama under
   torchtitan, mistral3, neox, phi, qwen3_vl
 max_gradient_norm + precision: mixed | 43 | images, master, more_families, zero | bert, gemma3_images, glm4_moe,
   gpt2, gpt_neo, llama, mistral3, qwen3_vl
-max_gradient_norm + precision: pure | 87 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
-  galore, images, liger, linear, optimizers, replicated, sharded_bits, tiled, turns | bert, bloom, gemma, gemma2,
-  gemma4, gpt2, llama, ministral3, mistral3, neox, phi, qwen3_next, qwen3_vl, qwen_moe
-max_gradient_norm + quantization: nf4 | 10 | flat_adapters, images, sharded_bits, zero | gemma2, gpt2, llama,
-  mistral3, qwen3_vl
-max_gradient_norm + quantization: nf4-double | 11 | flat_adapters, liger, sharded_bits, zero | glm4, gpt_neo, llama,
-  phi
-max_gradient_norm + trained_blocks: badam | 1 | turns | phi
-max_gradient_norm + trained_blocks: lisa | 2 | turns | gemma, llama
-max_gradient_norm + weight_dtype: 16 bits | 41 | flat_adapters, fully_shard_more, galore, liger, precisions,
-  sharded_bits, sharded_units | bert, gemma3, gpt2, llama, phi
+max_gradient_norm + precision: pure | 110 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  galore, images, liger, linear, optimizers, replicated, sharded_bits, sharded_spaces, short_convolutions,
+  state_spaces, tiled, turns | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma4, gpt2, granitemoehybrid, lfm2,
+  llama, ministral3, mistral3, nemotron_h, neox, phi, qwen3_next, qwen3_vl, qwen_moe
+max_gradient_norm + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
+max_gradient_norm + quantization: nf4 | 12 | flat_adapters, images, sharded_bits, short_convolutions, zero | gemma2,
+  gpt2, lfm2, llama, mistral3, qwen3_vl
+max_gradient_norm + quantization: nf4-double | 13 | flat_adapters, liger, sharded_bits, short_convolutions,
+  state_spaces, zero | glm4, gpt_neo, granitemoehybrid, lfm2, llama, phi
+max_gradient_norm + trained_blocks: badam | 2 | state_spaces, turns | bamba, phi
+max_gradient_norm + trained_blocks: lisa | 4 | short_convolutions, state_spaces, turns | gemma, lfm2, llama,
+  nemotron_h
+max_gradient_norm + weight_dtype: 16 bits | 43 | flat_adapters, fully_shard_more, galore, liger, precisions,
+  sharded_bits, sharded_units, short_convolutions, state_spaces | bamba, bert, gemma3, gpt2, lfm2, llama, phi
 offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
@@ -1389,50 +1607,60 @@ offload: activations + optimizer: adafactor | 1 | more_families | gpt_neo
 offload: activations + optimizer: adam | 4 | hosted, more_families | gpt_neo, olmoe
 offload: activations + optimizer: adamw-8bit-paged | 1 | liger | llama
 offload: activations + optimizer: adamw-paged | 2 | liger | llama, olmo2
+offload: activations + optimizer: lamb | 1 | state_spaces | bamba
+offload: activations + optimizer: lars | 1 | state_spaces | falcon_h1
 offload: activations + optimizer: lion | 1 | liger | llama
 offload: activations + optimizer: muon | 1 | liger | phi3
-offload: activations + optimizer: rmsprop | 12 | checkpoints, hosted, images, tiled | bloom, gemma, gemma3_images,
-  llama, mixtral, mpt, neox, olmoe, qwen2_5_vl, qwen2_vl, qwen3_vl
+offload: activations + optimizer: rmsprop | 14 | checkpoints, hosted, images, state_spaces, tiled | bamba, bloom,
+  falcon_h1, gemma, gemma3_images, llama, mixtral, mpt, neox, olmoe, qwen2_5_vl, qwen2_vl, qwen3_vl
 offload: activations + optimizer: sgd | 30 | checkpoints, hosted, images, liger, more_families | bert, deepseek,
   gemma2, gemma3, gpt2, gpt_neo, llama, opt, phi, qwen2_5_vl
-offload: activations + optimizer: sgd-momentum | 9 | checkpoints, hosted, images | gemma3_images, mixtral, mpt, opt,
-  qwen2_vl, qwen_moe
-offload: activations + optimizer_in_backward: true | 3 | liger | gemma2, gpt_oss, llama
-offload: activations + packing: true | 3 | liger | deepseek, llama4, qwen_moe
-offload: activations + padding: right | 29 | images, liger, more_families, pairs | bert, glm4_moe, gpt2, gpt_neo,
-  llama, qwen2_vl
+offload: activations + optimizer: sgd-momentum | 10 | checkpoints, hosted, images, state_spaces | gemma3_images,
+  granitemoehybrid, mixtral, mpt, opt, qwen2_vl, qwen_moe
+offload: activations + optimizer_in_backward: true | 7 | liger, sharded_spaces, state_spaces | bamba, falcon_h1,
+  gemma2, gpt_oss, granitemoehybrid, lfm2, llama
+offload: activations + packing: true | 12 | liger, short_convolutions, state_spaces | bamba, deepseek, falcon_h1,
+  granitemoehybrid, lfm2, llama4, nemotron_h, qwen_moe
+offload: activations + padding: right | 35 | images, liger, more_families, pairs, sharded_spaces, short_convolutions,
+  state_spaces | bert, falcon_h1, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, nemotron_h, qwen2_vl
 offload: activations + parallel.fsdp_version: 1 | 30 | flat_adapters, flat_host, sharded_activations | bert, bloom,
   gpt2, llama, neox, opt, phi3
 offload: activations + parallel.replicas | 4 | flat_host, sharded_activations | gpt2, llama
 offload: activations + parallel.sharding: ddp | 6 | sharded_activations | bert, gpt2, llama
-offload: activations + parallel.sharding: fsdp | 51 | flat_adapters, flat_host, host_activations, sharded_activations
-  | bert, bloom, gemma, gpt2, llama, neox, opt, phi3
-offload: activations + parallel.sharding: fsdp-grad-op | 32 | flat_host, host_activations, sharded_activations |
-  bert, gpt2, llama, neox, opt
+offload: activations + parallel.sharding: fsdp | 54 | flat_adapters, flat_host, host_activations,
+  sharded_activations, sharded_spaces | bert, bloom, gemma, gpt2, granitemoehybrid, lfm2, llama, neox, opt, phi3
+offload: activations + parallel.sharding: fsdp-grad-op | 33 | flat_host, host_activations, sharded_activations,
+  sharded_spaces | bert, gpt2, llama, nemotron_h, neox, opt
 offload: activations + parallel.sharding: zero1 | 17 | host_activations | bert, bloom, gemma, gemma2, gemma3, gpt2,
   llama, neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero2 | 16 | host_activations | bert, bloom, gemma, gemma3, gpt2, llama,
   neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 35 | host_activations | bert, bloom, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-offload: activations + precision: amp | 125 | block_kinds, checkpoints, flat_host, host_activations, hosted, images,
-  liger, linear, more_families, pairs, sharded_activations, tiled | bert, bloom, deepseek, falcon, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, vit
+offload: activations + precision: amp | 157 | block_kinds, checkpoints, flat_host, host_activations, hosted, images,
+  liger, linear, more_families, pairs, sharded_activations, short_convolutions, state_spaces, tiled | bamba, bert,
+  bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  granitemoehybrid, lfm2, llama, ministral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, vit
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
 offload: activations + precision: mixed | 142 | checkpoints, host_activations, hosted, images, more_families, pairs,
   selective_more | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama,
   llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
-offload: activations + precision: pure | 166 | block_kinds, checkpoints, decoders, flat_host, host_activations,
-  hosted, images, liger, linear, more_families, pairs, selective_more, sharded_activations, tiled | apertus, arcee,
-  bert, bloom, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo,
-  gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, ministral3, mistral3, mixtral, mpt, nemotron, neox, olmo,
+offload: activations + precision: pure | 191 | block_kinds, checkpoints, decoders, flat_host, host_activations,
+  hosted, images, liger, linear, more_families, pairs, selective_more, sharded_activations, sharded_spaces,
+  short_convolutions, state_spaces, tiled | apertus, arcee, bamba, bert, bloom, cohere, deepseek, ernie4_5, exaone4,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mistral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
   olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 offload: activations + quantization: int8 | 7 | liger, pairs | glm4, gpt2, llama
 offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
-offload: activations + quantization: nf4-double | 3 | liger | gemma2, glm4, olmo2
-offload: activations + weight_dtype: 16 bits | 8 | flat_adapters, hosted, liger, tiled | gemma, glm4, llama, olmoe
+offload: activations + quantization: nf4-double | 7 | liger, short_convolutions, state_spaces | gemma2, glm4,
+  granitemoehybrid, lfm2, olmo2
+offload: activations + trained_blocks: badam | 1 | state_spaces | nemotron_h
+offload: activations + trained_blocks: lisa | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
+offload: activations + weight_dtype: 16 bits | 13 | flat_adapters, hosted, liger, short_convolutions, state_spaces,
+  tiled | bamba, falcon_h1, gemma, glm4, lfm2, llama, nemotron_h, olmoe
 offload: gradients + offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta,
   t5, vit
@@ -1508,33 +1736,38 @@ offload: parameters + precision: pure | 23 | flat_adapters, flat_host, host_acti
 offload: parameters + quantization: nf4 | 6 | flat_adapters, sharded_more | llama
 offload: parameters + quantization: nf4-double | 2 | flat_adapters, sharded_more | llama
 offload: parameters + weight_dtype: 16 bits | 13 | flat_adapters, sharded_more | llama
-optimizer: adafactor + optimizer_in_backward: true | 8 | checkpoints, optimizers | bert, gpt2, llama
-optimizer: adafactor + precision: amp | 60 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
-  optimizers, precisions, random, suite, vision | bert, clip, deepseek, gpt2, llama, llava, mixtral, qwen3_vl,
+optimizer: adafactor + optimizer_in_backward: true | 9 | checkpoints, optimizers, short_convolutions | bert, gpt2,
+  lfm2, llama
+optimizer: adafactor + precision: amp | 63 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
+  optimizers, precisions, random, short_convolutions, state_spaces, suite, vision | bert, clip, deepseek, gpt2,
+  granitemoehybrid, lfm2, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
+optimizer: adafactor + precision: pure | 74 | adapters_more, block_kinds, checkpoints, frozen, images, linear, moe,
+  more_families, quantized, random, short_convolutions, state_spaces, suite, vision | bert, clip, deepseek, gemma4,
+  glm4_moe, gpt2, gpt_neo, lfm2, llama, llava, ministral3, mistral3, mixtral, nemotron_h, qwen3_next, qwen3_vl,
   qwen_moe, vit
-optimizer: adafactor + precision: pure | 71 | adapters_more, block_kinds, checkpoints, frozen, images, linear, moe,
-  more_families, quantized, random, suite, vision | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, llama,
-  llava, ministral3, mistral3, mixtral, qwen3_next, qwen3_vl, qwen_moe, vit
 optimizer: adafactor + quantization: int8 | 1 | quantized | llava
 optimizer: adafactor + quantization: nf4 | 2 | quantized | llava
 optimizer: adafactor + quantization: nf4-double | 1 | quantized | mixtral
 optimizer: adafactor + weight_dtype: 16 bits | 9 | adapters_more, halves, precisions | bert, clip, deepseek, gpt2,
   llama, mixtral, qwen_moe, vit
-optimizer: adam + optimizer_in_backward: true | 9 | optimizers, precisions, tiled | bert, gemma2, gpt2, llama
+optimizer: adam + optimizer_in_backward: true | 10 | optimizers, precisions, state_spaces, tiled | bert, gemma2,
+  gpt2, granitemoehybrid, llama
 optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
 optimizer: adam + padding: right | 4 | images, more_families | gpt_neo, qwen2_vl, qwen3_vl
 optimizer: adam + parallel.sharding: fsdp | 3 | fully_shard_more | gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: adam + parallel.sharding: fsdp-grad-op | 1 | fully_shard_more | qwen3_vl
-optimizer: adam + precision: amp | 50 | adapted, adapters_more, frozen, fully_shard_more, halves, images, liger,
-  more_families, optimizers, precisions, random, turns, vision | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
-  llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
+optimizer: adam + precision: amp | 51 | adapted, adapters_more, frozen, fully_shard_more, halves, images, liger,
+  more_families, optimizers, precisions, random, state_spaces, turns, vision | bert, clip, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, llama, llama4, llava, nemotron_h, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
 optimizer: adam + precision: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen3_vl
 optimizer: adam + precision: mixed | 3 | master | bert, llama
 optimizer: adam + precision: pure | 48 | adapted, adapters_more, frozen, fully_shard_more, hosted, images, liger,
   more_families, optimizers, precisions, random | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, olmo2,
   olmoe, qwen2_vl, qwen3_vl, starcoder2
 optimizer: adam + quantization: int8 | 1 | liger | llama
+optimizer: adam + quantization: nf4 | 1 | state_spaces | granitemoehybrid
 optimizer: adam + quantization: nf4-double | 1 | liger | llama
+optimizer: adam + trained_blocks: badam | 1 | state_spaces | bamba
 optimizer: adam + trained_blocks: lisa | 1 | turns | phi
 optimizer: adam + weight_dtype: 16 bits | 12 | halves, more_families | clip, llama, llama4, llava, olmo2, olmoe,
   starcoder2, vit
@@ -1542,27 +1775,35 @@ optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, lla
 optimizer: adamw-8bit + parallel.fsdp_version: 1 | 3 | flat_parameter | llama, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 1 | flat_parameter | opt
-optimizer: adamw-8bit + precision: amp | 20 | images, liger, optimizers, precisions | bert, llama, qwen3_vl
+optimizer: adamw-8bit + precision: amp | 22 | images, liger, optimizers, precisions, state_spaces | bert,
+  granitemoehybrid, llama, nemotron_h, qwen3_vl
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
-optimizer: adamw-8bit + precision: pure | 10 | flat_parameter, images, liger, optimizers | gpt2, gpt_oss, llama,
-  mistral3, qwen3_vl
+optimizer: adamw-8bit + precision: pure | 11 | flat_parameter, images, liger, optimizers, short_convolutions | gpt2,
+  gpt_oss, lfm2, llama, mistral3, qwen3_vl
 optimizer: adamw-8bit + quantization: int8 | 2 | images | qwen3_vl
 optimizer: adamw-8bit + quantization: nf4 | 2 | images | qwen3_vl
-optimizer: adamw-8bit + quantization: nf4-double | 3 | images, liger | qwen3_vl
-optimizer: adamw-8bit + weight_dtype: 16 bits | 4 | precisions | bert, llama
-optimizer: adamw-8bit-paged + optimizer_in_backward: true | 2 | optimizers | llama
+optimizer: adamw-8bit + quantization: nf4-double | 4 | images, liger, short_convolutions | lfm2, qwen3_vl
+optimizer: adamw-8bit + weight_dtype: 16 bits | 5 | precisions, state_spaces | bert, granitemoehybrid, llama
+optimizer: adamw-8bit-paged + optimizer_in_backward: true | 3 | optimizers, state_spaces | falcon_h1, llama
+optimizer: adamw-8bit-paged + packing: true | 1 | state_spaces | falcon_h1
 optimizer: adamw-8bit-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | gpt2, llama
 optimizer: adamw-8bit-paged + parallel.sharding: fsdp | 2 | flat_parameter | gpt2, llama
-optimizer: adamw-8bit-paged + precision: amp | 8 | flat_parameter, liger, optimizers | bert, gpt2, llama, llama4
+optimizer: adamw-8bit-paged + precision: amp | 9 | flat_parameter, liger, optimizers, short_convolutions | bert,
+  gpt2, lfm2, llama, llama4
 optimizer: adamw-8bit-paged + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-8bit-paged + precision: pure | 7 | liger, optimizers | bert, gpt2, llama
+optimizer: adamw-8bit-paged + weight_dtype: 16 bits | 1 | short_convolutions | lfm2
+optimizer: adamw-paged + optimizer_in_backward: true | 1 | state_spaces | granitemoehybrid
+optimizer: adamw-paged + packing: true | 1 | short_convolutions | lfm2
 optimizer: adamw-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | llama
 optimizer: adamw-paged + parallel.sharding: fsdp | 2 | flat_parameter | llama
-optimizer: adamw-paged + precision: amp | 7 | images, liger, optimizers | bert, llama, qwen3_vl
+optimizer: adamw-paged + precision: amp | 11 | images, liger, optimizers, short_convolutions, state_spaces | bert,
+  granitemoehybrid, lfm2, llama, qwen3_vl
 optimizer: adamw-paged + precision: fsdp | 1 | flat_parameter | llama
-optimizer: adamw-paged + precision: pure | 9 | flat_parameter, liger, optimizers | bert, gpt2, llama, olmo2
+optimizer: adamw-paged + precision: pure | 11 | flat_parameter, liger, optimizers, short_convolutions, state_spaces |
+  bert, gpt2, granitemoehybrid, lfm2, llama, olmo2
 optimizer: adamw-paged + quantization: nf4 | 1 | images | qwen3_vl
-optimizer: adamw-paged + quantization: nf4-double | 3 | images, liger | olmo2, qwen3_vl
+optimizer: adamw-paged + quantization: nf4-double | 5 | images, liger, short_convolutions | lfm2, olmo2, qwen3_vl
 optimizer: galore-adamw + optimizer_in_backward: true | 11 | galore | bert, gpt2, llama
 optimizer: galore-adamw + precision: amp | 65 | galore | apertus, bert, bloom, clip, cohere, deepseek, exaone4,
   gemma, gemma2, gemma3, glm, glm4, gpt2, granite, helium, llama, llava, mixtral, olmo2, opt, phi3, qwen_moe, vit
@@ -1570,41 +1811,52 @@ optimizer: galore-adamw + precision: pure | 67 | block_kinds, galore, linear | a
   falcon, gemma, gemma2, gemma4, glm, glm4, glm4_moe, gpt2, hunyuan_v1_dense, llama, ministral3, mpt, nemotron, neox,
   olmo2, olmoe, opt, phi, phi3, qwen3_next, roberta, t5
 optimizer: galore-adamw + weight_dtype: 16 bits | 18 | galore | bert, gpt2, llama
-optimizer: lamb + optimizer_in_backward: true | 2 | optimizers | gpt2, llama
-optimizer: lamb + precision: amp | 5 | optimizers | gpt2, llama
-optimizer: lamb + precision: pure | 7 | optimizers | bert, gpt2, llama
-optimizer: lars + precision: amp | 3 | optimizers | bert, gpt2, llama
+optimizer: lamb + optimizer_in_backward: true | 4 | optimizers, short_convolutions, state_spaces | bamba, gpt2, lfm2,
+  llama
+optimizer: lamb + packing: true | 1 | short_convolutions | lfm2
+optimizer: lamb + padding: right | 1 | short_convolutions | lfm2
+optimizer: lamb + precision: amp | 8 | optimizers, short_convolutions, state_spaces | falcon_h1, gpt2,
+  granitemoehybrid, lfm2, llama
+optimizer: lamb + precision: pure | 10 | optimizers, state_spaces | bamba, bert, gpt2, llama, nemotron_h
+optimizer: lars + optimizer_in_backward: true | 2 | short_convolutions, state_spaces | falcon_h1, lfm2
+optimizer: lars + precision: amp | 7 | optimizers, short_convolutions, state_spaces | bert, falcon_h1, gpt2, lfm2,
+  llama
 optimizer: lars + precision: pure | 3 | optimizers | bert, llama
 optimizer: lion + optimizer_in_backward: true | 3 | liger, optimizers | llama
+optimizer: lion + packing: true | 1 | short_convolutions | lfm2
 optimizer: lion + parallel.fsdp_version: 1 | 1 | flat_parameter | llama
 optimizer: lion + parallel.sharding: fsdp | 1 | flat_parameter | llama
-optimizer: lion + precision: amp | 10 | optimizers, precisions | bert, gpt2, llama
+optimizer: lion + precision: amp | 12 | optimizers, precisions, short_convolutions, state_spaces | bert, gpt2, lfm2,
+  llama, nemotron_h
 optimizer: lion + precision: pure | 12 | block_kinds, flat_parameter, liger, linear, optimizers | bert, gemma4,
   llama, ministral3, qwen3_next
-optimizer: lomo + optimizer_in_backward: true | 16 | optimizers | bert, gpt2, llama
-optimizer: lomo + precision: amp | 7 | optimizers | bert, gpt2, llama
+optimizer: lomo + optimizer_in_backward: true | 19 | optimizers, short_convolutions, state_spaces | bamba, bert,
+  gpt2, lfm2, llama
+optimizer: lomo + packing: true | 1 | short_convolutions | lfm2
+optimizer: lomo + precision: amp | 8 | optimizers, state_spaces | bamba, bert, gpt2, llama
 optimizer: lomo + precision: pure | 4 | optimizers | llama
 optimizer: muon + optimizer_in_backward: true | 8 | optimizers, steps | bert, llama
 optimizer: muon + parallel.sharding: ddp | 32 | modded, modded_compiled | modded_nanogpt under modded-nanogpt
-optimizer: muon + precision: amp | 11 | liger, optimizers, precisions | bert, gpt2, llama, phi3
-optimizer: muon + precision: pure | 49 | block_kinds, linear, modded, modded_compiled, optimizers | bert, gemma4,
-  gpt2, llama, ministral3, modded_nanogpt under modded-nanogpt, qwen3_next
-optimizer: muon + weight_dtype: 16 bits | 5 | precisions | bert, gpt2, llama
+optimizer: muon + precision: amp | 12 | liger, optimizers, precisions, short_convolutions | bert, gpt2, lfm2, llama,
+  phi3
+optimizer: muon + precision: pure | 50 | block_kinds, linear, modded, modded_compiled, optimizers, state_spaces |
+  bamba, bert, gemma4, gpt2, llama, ministral3, modded_nanogpt under modded-nanogpt, qwen3_next
+optimizer: muon + weight_dtype: 16 bits | 6 | precisions, short_convolutions | bert, gpt2, lfm2, llama
 optimizer: rmsprop + optimizer_in_backward: true | 7 | optimizers, precisions | bert, gpt2, llama
 optimizer: rmsprop + optimizer_state_dtype: fp32 | 6 | precisions | gpt2, llama
 optimizer: rmsprop + parallel.sharding: ddp | 1 | replicated | qwen3_vl
 optimizer: rmsprop + parallel.sharding: fsdp | 4 | fully_shard_more | gemma3_images, glm4_moe, qwen3_vl
-optimizer: rmsprop + precision: amp | 139 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more,
+optimizer: rmsprop + precision: amp | 142 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated, resnet,
-  seq2seq, tiled, vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe,
-  resnet, roberta, starcoder2, t5, vit
+  seq2seq, short_convolutions, state_spaces, tiled, vision | bart, bert, bloom, clip, deepseek, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, lfm2, llama, llama4, llava, mixtral, mpt, neox,
+  olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: rmsprop + precision: fsdp | 3 | fully_shard_more | gemma3_images, glm4_moe, qwen3_vl
 optimizer: rmsprop + precision: mixed | 4 | master | gpt2, llama
-optimizer: rmsprop + precision: pure | 88 | adapted, adapters_more, checkpoints, families, frozen, images, moe,
-  more_families, optimizers, precisions, quantized, random, resnet, seq2seq, vision | bart, bert, bloom, clip,
-  deepseek, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, mixtral, mpt, neox, olmo2,
-  opt, phi, phi3, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: rmsprop + precision: pure | 89 | adapted, adapters_more, checkpoints, families, frozen, images, moe,
+  more_families, optimizers, precisions, quantized, random, resnet, seq2seq, state_spaces, vision | bamba, bart, bert,
+  bloom, clip, deepseek, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, mixtral, mpt,
+  neox, olmo2, opt, phi, phi3, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: rmsprop + quantization: int8 | 5 | quantized | bart, llava, t5
 optimizer: rmsprop + quantization: nf4 | 4 | quantized | roberta, t5
 optimizer: rmsprop + quantization: nf4-double | 4 | quantized | bart, mixtral, t5
@@ -1615,90 +1867,115 @@ optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | ber
 optimizer: sgd + padding: right | 2 | images | gemma3_images
 optimizer: sgd + parallel.sharding: ddp | 1 | replicated | gpt_neo
 optimizer: sgd + parallel.sharding: fsdp | 6 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
-optimizer: sgd + precision: amp | 216 | adapted, adapters_more, attention, checkpoints, families, frozen,
+optimizer: sgd + precision: amp | 218 | adapted, adapters_more, attention, checkpoints, families, frozen,
   fully_shard_more, halves, images, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
-  resnet, seq2seq, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, mistral3, mixtral, mpt, neox, olmo2,
-  olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
+  resnet, seq2seq, state_spaces, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
+  gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llava, mistral3,
+  mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, t5,
+  vit
 optimizer: sgd + precision: fsdp | 4 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: sgd + precision: mixed | 7 | master | llama
-optimizer: sgd + precision: pure | 134 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
-  images, liger, moe, more_families, optimizers, quantized, random, resnet, seq2seq, suite, vision | bart, bert,
-  bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, llama,
-  llama4, llava, mixtral, mpt, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd + precision: pure | 136 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
+  images, liger, moe, more_families, optimizers, quantized, random, resnet, seq2seq, short_convolutions, suite, vision
+  | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe,
+  gpt2, lfm2, llama, llama4, llava, mixtral, mpt, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, resnet, roberta,
+  starcoder2, t5, vit
 optimizer: sgd + quantization: int8 | 3 | quantized | glm, llava
 optimizer: sgd + quantization: nf4 | 5 | quantized | glm, glm4, mixtral, roberta
 optimizer: sgd + quantization: nf4-double | 3 | quantized | glm, glm4, roberta
 optimizer: sgd + weight_dtype: 16 bits | 60 | adapters_more, halves, more_families, pairs, precisions, quantized |
   bart, bloom, chatglm, clip, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt_oss, llama, mixtral, mpt, neox, olmo2,
   opt, phi, phi3, qwen_moe, resnet, roberta, t5
-optimizer: sgd-momentum + optimizer_in_backward: true | 8 | optimizers, precisions | bert, gpt2, llama
+optimizer: sgd-momentum + optimizer_in_backward: true | 9 | optimizers, precisions, sharded_spaces | bamba, bert,
+  gpt2, llama
 optimizer: sgd-momentum + optimizer_state_dtype: fp32 | 6 | precisions | bert, gpt2, llama
+optimizer: sgd-momentum + packing: true | 1 | short_convolutions | lfm2
 optimizer: sgd-momentum + padding: right | 4 | fully_shard_more, images, more_families | gemma3_images, glm4_moe
 optimizer: sgd-momentum + parallel.fsdp_units: ends | 12 | torchtune_units | llama under torchtune
 optimizer: sgd-momentum + parallel.fsdp_version: 1 | 8 | litgpt_flat | llama under litgpt, phi under litgpt
 optimizer: sgd-momentum + parallel.sharding: fsdp | 55 | fully_shard_more, litgpt, litgpt_flat, torchtune,
   torchtune_units | falcon under litgpt, glm4_moe, gpt_neo, llama under litgpt, llama under torchtune, neox under
   litgpt, phi under litgpt, qwen3_vl
-optimizer: sgd-momentum + precision: amp | 194 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + parallel.sharding: fsdp-grad-op | 1 | sharded_spaces | bamba
+optimizer: sgd-momentum + precision: amp | 197 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   halves, hosted, images, liger, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet,
-  seq2seq, suite, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox
-  under litgpt, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2,
-  t5, vit
+  seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, vision | bamba, bart, bert, bloom, clip, deepseek,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2,
+  llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum + precision: fsdp | 7 | fully_shard_more, litgpt_flat | gpt_neo, llama under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
-optimizer: sgd-momentum + precision: pure | 231 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + precision: pure | 233 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   fully_shard_more, hosted, images, litgpt, litgpt_flat, moe, more_families, optimizers, precisions, quantized,
-  random, resnet, seq2seq, torchtune, torchtune_units, vision | bart, bert, bloom, clip, deepseek, falcon under
-  litgpt, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under
-  torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen_moe, resnet, roberta, t5, vit
+  random, resnet, seq2seq, state_spaces, torchtune, torchtune_units, vision | bart, bert, bloom, clip, deepseek,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama,
+  llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd-momentum + quantization: gptq-int4 | 14 | quantized | bloom, gemma2, gemma3, glm, llama, phi, phi3
 optimizer: sgd-momentum + quantization: int8 | 6 | adapters, quantized | bloom, gemma3, llama, mpt, phi
 optimizer: sgd-momentum + quantization: nf4 | 14 | adapters, quantized | gemma, gemma2, gpt2, llama, opt, roberta
 optimizer: sgd-momentum + quantization: nf4-double | 7 | adapters, quantized | gemma3, llama, neox, phi, roberta
-optimizer: sgd-momentum + weight_dtype: 16 bits | 66 | adapters, adapters_more, halves, more_families, pairs,
-  precisions, quantized | bert, bloom, clip, deepseek, gemma, gemma3, gpt2, gpt_oss, llama, llava, mixtral, mpt, neox,
-  phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd-momentum + weight_dtype: 16 bits | 67 | adapters, adapters_more, halves, more_families, pairs,
+  precisions, quantized, sharded_spaces | bamba, bert, bloom, clip, deepseek, gemma, gemma3, gpt2, gpt_oss, llama,
+  llava, mixtral, mpt, neox, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer_in_backward: true + optimizer_state_dtype: fp32 | 10 | precisions | bert, gpt2, llama
-optimizer_in_backward: true + precision: amp | 33 | checkpoints, galore, liger, optimizers | bert, gemma2, gpt2,
-  llama, olmo2
-optimizer_in_backward: true + precision: pure | 52 | block_kinds, checkpoints, galore, liger, linear, optimizers,
-  precisions | bert, gemma3, gemma4, gpt2, gpt_oss, llama, ministral3, qwen3_next
-optimizer_in_backward: true + weight_dtype: 16 bits | 5 | galore, liger | bert, gpt2, llama, olmo2
+optimizer_in_backward: true + packing: true | 7 | short_convolutions, state_spaces | falcon_h1, granitemoehybrid,
+  lfm2, nemotron_h
+optimizer_in_backward: true + padding: right | 3 | sharded_spaces, short_convolutions | lfm2
+optimizer_in_backward: true + parallel.sharding: fsdp | 6 | sharded_spaces | bamba, granitemoehybrid, lfm2, nemotron_h
+optimizer_in_backward: true + parallel.sharding: fsdp-grad-op | 3 | sharded_spaces | bamba
+optimizer_in_backward: true + precision: amp | 55 | checkpoints, galore, liger, optimizers, sharded_spaces,
+  short_convolutions, state_spaces | bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, llama, nemotron_h,
+  olmo2
+optimizer_in_backward: true + precision: fsdp | 2 | sharded_spaces | bamba, granitemoehybrid
+optimizer_in_backward: true + precision: pure | 67 | block_kinds, checkpoints, galore, liger, linear, optimizers,
+  precisions, sharded_spaces, short_convolutions, state_spaces | bamba, bert, falcon_h1, gemma3, gemma4, gpt2,
+  gpt_oss, granitemoehybrid, lfm2, llama, ministral3, nemotron_h, qwen3_next
+optimizer_in_backward: true + quantization: int8 | 3 | short_convolutions, state_spaces | bamba, granitemoehybrid,
+  lfm2
+optimizer_in_backward: true + quantization: nf4 | 2 | short_convolutions, state_spaces | granitemoehybrid, lfm2
+optimizer_in_backward: true + weight_dtype: 16 bits | 8 | galore, liger, sharded_spaces, state_spaces | bamba, bert,
+  gpt2, llama, nemotron_h, olmo2
 optimizer_state_dtype: fp32 + precision: amp | 4 | precisions | gpt2, llama
 optimizer_state_dtype: fp32 + precision: pure | 24 | precisions | bert, gpt2, llama
 optimizer_state_dtype: fp32 + weight_dtype: 16 bits | 4 | precisions | gpt2, llama
-packing: true + padding: right | 9 | liger, masks | gpt2, llama, mixtral, neox, olmo2
-packing: true + precision: amp | 34 | liger, losses_more, masks | deepseek, gemma3, gpt2, llama, neox, olmo2, qwen_moe
+packing: true + padding: right | 10 | liger, masks, state_spaces | gpt2, granitemoehybrid, llama, mixtral, neox, olmo2
+packing: true + parallel.sharding: fsdp-grad-op | 1 | sharded_spaces | lfm2
+packing: true + precision: amp | 54 | liger, losses_more, masks, short_convolutions, state_spaces | bamba, deepseek,
+  falcon_h1, gemma3, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmo2, qwen_moe
 packing: true + precision: mixed | 18 | losses_more | gpt2, llama
-packing: true + precision: pure | 62 | block_kinds, decoders, liger, linear, losses_more, masks | apertus, arcee,
-  cohere, deepseek, ernie4_5, exaone4, gemma2, gemma4, gpt2, granite, helium, hunyuan_v1_dense, llama, llama4,
-  ministral3, mixtral, nemotron, olmo, olmo2, olmoe, qwen3_next, seed_oss, stablelm, starcoder2
-packing: true + quantization: int8 | 1 | liger | gemma3
-packing: true + quantization: nf4-double | 1 | liger | mixtral
+packing: true + precision: pure | 73 | block_kinds, decoders, liger, linear, losses_more, masks, short_convolutions,
+  state_spaces | apertus, arcee, bamba, cohere, deepseek, ernie4_5, exaone4, gemma2, gemma4, gpt2, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mixtral, nemotron, nemotron_h, olmo,
+  olmo2, olmoe, qwen3_next, seed_oss, stablelm, starcoder2
+packing: true + quantization: int8 | 2 | liger, state_spaces | bamba, gemma3
+packing: true + quantization: nf4 | 2 | short_convolutions | lfm2
+packing: true + quantization: nf4-double | 4 | liger, short_convolutions, state_spaces | bamba, lfm2, mixtral
+packing: true + trained_blocks: badam | 1 | short_convolutions | lfm2
 packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
 padding: right + parallel.sharding: ddp | 2 | replicated | glm4_moe, gpt_neo
-padding: right + parallel.sharding: fsdp | 10 | fully_shard_more | bert, glm4_moe, gpt2, gpt_neo, llama, mistral3
+padding: right + parallel.sharding: fsdp | 12 | fully_shard_more, sharded_spaces | bert, glm4_moe, gpt2, gpt_neo,
+  lfm2, llama, mistral3
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
-padding: right + precision: amp | 139 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
-  masks, more_families, padding, pairs, preference, replicated | apertus, arcee, bert, cohere, deepseek, ernie4_5,
-  exaone4, falcon, gemma2, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
-  hunyuan_v1_dense, llama, llama4, ministral3, mistral3, mixtral, mpt, nemotron, neox, olmo, olmo2, qwen2_vl,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+padding: right + precision: amp | 152 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
+  masks, more_families, padding, pairs, preference, replicated, sharded_spaces, short_convolutions, state_spaces |
+  apertus, arcee, bert, cohere, deepseek, ernie4_5, exaone4, falcon, gemma2, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4,
+  ministral3, mistral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm
 padding: right + precision: fsdp | 4 | fully_shard_more | gemma3_images, gpt2, llama, mistral3
 padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
   deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
-padding: right + precision: pure | 156 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
-  masks, padding, pairs, pairs_beside, preference | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5,
-  exaone4, falcon, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, llama, llama4,
-  ministral3, mistral3, mixtral, nemotron, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta,
-  seed_oss, stablelm, starcoder2, t5
-padding: right + quantization: int8 | 4 | liger, pairs | gpt2, gpt_oss
+padding: right + precision: pure | 158 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
+  masks, padding, pairs, pairs_beside, preference, sharded_spaces, state_spaces | apertus, arcee, bart, bert, bloom,
+  cohere, deepseek, ernie4_5, exaone4, falcon, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mistral3, mixtral, nemotron, olmo,
+  olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+padding: right + quantization: int8 | 6 | liger, pairs, short_convolutions | gpt2, gpt_oss, lfm2
 padding: right + quantization: nf4 | 6 | pairs | bert, llama
-padding: right + quantization: nf4-double | 1 | liger | mixtral
+padding: right + quantization: nf4-double | 2 | liger, short_convolutions | lfm2, mixtral
+padding: right + weight_dtype: 16 bits | 3 | sharded_spaces, state_spaces | granitemoehybrid, lfm2, nemotron_h
 parallel.fsdp_units: ends + parallel.replicas | 13 | sharded_units, titan_units | llama, llama under torchtitan
 parallel.fsdp_units: ends + parallel.sharding: fsdp | 82 | fully_shard_more, sharded_units, titan_units,
   torchtune_units | llama, llama under torchtitan, llama under torchtune
@@ -1745,43 +2022,47 @@ parallel.sharding: ddp + precision: pure | 48 | modded, modded_compiled, replica
 parallel.sharding: ddp + quantization: nf4 | 4 | sharded_bits | gemma, llama, opt
 parallel.sharding: ddp + quantization: nf4-double | 4 | sharded_bits | gpt2, llama, phi3
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 132 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units
-  | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2,
-  gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, mistral3, mixtral, nemotron, neox, neox under
-  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp + precision: fsdp | 356 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+parallel.sharding: fsdp + precision: amp | 139 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  sharded_spaces, sharded_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2,
+  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
+  llama under litgpt, mistral3, mixtral, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
+  litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
+parallel.sharding: fsdp + precision: fsdp | 361 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, ernie4_5,
-  exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
-  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mpt under
-  llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-parallel.sharding: fsdp + precision: pure | 225 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  sharded_more, sharded_spaces, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom,
+  cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
+  glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
+  torchtitan, mistral3, mixtral, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi,
+  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+parallel.sharding: fsdp + precision: pure | 233 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_units, torchtune, torchtune_units | apertus, arcee, bert, bloom, cohere,
-  ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense,
-  llama, llama under litgpt, llama under torchtune, mistral3, mixtral, nemotron, neox, neox under litgpt, olmo, opt,
-  phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+  sharded_decoders, sharded_more, sharded_spaces, sharded_units, torchtune, torchtune_units | apertus, arcee, bamba,
+  bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, glm4_moe, gpt2, gpt_neo,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune,
+  mistral3, mixtral, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp + quantization: nf4 | 25 | flat_adapters, sharded_bits, sharded_more | bert, gemma, gemma2,
   gemma3, gpt2, llama, opt, phi3
 parallel.sharding: fsdp + quantization: nf4-double | 24 | flat_adapters, sharded_bits, sharded_more | bloom, gemma,
   glm, llama, mixtral, neox, opt, phi, phi3, roberta
-parallel.sharding: fsdp + weight_dtype: 16 bits | 53 | flat_adapters, fully_shard_more, sharded_bits, sharded_more,
-  sharded_units | bert, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3
-parallel.sharding: fsdp-grad-op + precision: amp | 48 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, gemma,
-  gemma2, gemma3, gpt2, llama, roberta, vit
-parallel.sharding: fsdp-grad-op + precision: fsdp | 64 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, host_activations, replicas, sharded_activations, sharded_more, sharded_units | bert, gemma,
-  gemma2, gemma3_images, gemma4, glm, gpt2, llama, neox, opt, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-parallel.sharding: fsdp-grad-op + precision: pure | 69 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more, sharded_units | bert, bloom,
-  gemma, gemma2, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
+parallel.sharding: fsdp + weight_dtype: 16 bits | 54 | flat_adapters, fully_shard_more, sharded_bits, sharded_more,
+  sharded_spaces, sharded_units | bert, gemma2, gemma3, glm, gpt2, lfm2, llama, mixtral, neox, opt, phi, phi3
+parallel.sharding: fsdp-grad-op + precision: amp | 50 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units |
+  bamba, bert, gemma, gemma2, gemma3, gpt2, llama, roberta, vit
+parallel.sharding: fsdp-grad-op + precision: fsdp | 69 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, host_activations, replicas, sharded_activations, sharded_more, sharded_spaces, sharded_units |
+  bamba, bert, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm, gpt2, granitemoehybrid, llama, neox, opt,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+parallel.sharding: fsdp-grad-op + precision: pure | 73 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units |
+  bamba, bert, bloom, gemma, gemma2, gemma3, glm, gpt2, lfm2, llama, mixtral, nemotron_h, neox, opt, phi, phi3,
+  qwen_moe, roberta
 parallel.sharding: fsdp-grad-op + quantization: nf4 | 3 | sharded_bits | gemma2, gpt2, llama
 parallel.sharding: fsdp-grad-op + quantization: nf4-double | 2 | sharded_bits | llama
-parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 10 | flat_adapters, fully_shard_more, sharded_bits | gpt2,
-  llama
+parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 11 | flat_adapters, fully_shard_more, sharded_bits,
+  sharded_spaces | bamba, gpt2, llama
 parallel.sharding: zero1 + precision: mixed | 51 | host_activations, zero, zero_adapters | bert, bloom, gemma,
   gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, opt, phi, phi3, qwen3_vl, qwen_moe,
   roberta, vit
@@ -1797,24 +2078,27 @@ parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 65 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside,
-  quantized | bart, bert, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, llama, llava, ministral3, mixtral,
-  mpt, opt, phi, qwen3_next, qwen3_vl, roberta, t5
-precision: amp + quantization: nf4 | 114 | adapters, block_kinds, decoders, flat_adapters, images, linear, pairs,
-  pairs_beside, quantized, sharded_bits | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, llama, llava, ministral3, mixtral, mpt,
-  nemotron, neox, olmo, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-precision: amp + quantization: nf4-double | 55 | adapters, flat_adapters, images, liger, linear, more_families,
-  pairs, quantized, sharded_bits, tiled | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, llama, mixtral,
-  neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-precision: amp + trained_blocks: badam | 5 | turns | gemma, llama, neox
-precision: amp + trained_blocks: lisa | 10 | turns | llama, mixtral, phi, phi3
-precision: amp + weight_dtype: 16 bits | 752 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+precision: amp + quantization: int8 | 72 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside,
+  quantized, short_convolutions, state_spaces | bamba, bart, bert, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
+  gpt_oss, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi, qwen3_next, qwen3_vl, roberta, t5
+precision: amp + quantization: nf4 | 119 | adapters, block_kinds, decoders, flat_adapters, images, linear, pairs,
+  pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces | apertus, arcee, bert, bloom, cohere,
+  ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama,
+  llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl,
+  roberta, seed_oss, stablelm, t5
+precision: amp + quantization: nf4-double | 61 | adapters, flat_adapters, images, liger, linear, more_families,
+  pairs, quantized, sharded_bits, short_convolutions, state_spaces, tiled | bloom, gemma, gemma2, gemma3, glm, glm4,
+  gpt2, gpt_neo, granitemoehybrid, lfm2, llama, mixtral, neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+precision: amp + trained_blocks: badam | 8 | state_spaces, turns | falcon_h1, gemma, granitemoehybrid, llama,
+  nemotron_h, neox
+precision: amp + trained_blocks: lisa | 11 | state_spaces, turns | llama, mixtral, nemotron_h, phi, phi3
+precision: amp + weight_dtype: 16 bits | 780 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, galore, halves, hosted, liger, linear, losses_more, more_families, pairs, pairs_beside,
-  precisions, quantized, sharded_bits, tiled, turns | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium,
-  hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
-  phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  precisions, quantized, sharded_bits, sharded_spaces, short_convolutions, state_spaces, tiled, turns | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
+  llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5,
+  qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
 precision: fsdp + weight_dtype: 16 bits | 48 | flat_adapters, fully_shard_more, sharded_bits, sharded_more,
@@ -1823,24 +2107,30 @@ precision: mixed + quantization: nf4 | 2 | zero | qwen3_vl
 precision: mixed + quantization: nf4-double | 1 | zero | gpt_neo
 precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma2, glm, glm4, gpt2, llama, neox, opt,
   phi, phi3
-precision: pure + quantization: int8 | 30 | adapters, images, liger, pairs, quantized | bart, bert, bloom, gemma2,
-  gemma3, glm, glm4, gpt2, llama, llava, mpt, phi, phi3, qwen3_vl, t5
-precision: pure + quantization: nf4 | 69 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized,
-  sharded_bits, tiled | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, llama under
-  litgpt, llava, mistral3, mixtral, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
-precision: pure + quantization: nf4-double | 43 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
-  sharded_bits, sharded_more | bart, bloom, falcon under litgpt, gemma, gemma2, glm4, gpt2, llama, llama under litgpt,
-  mixtral, mpt, neox under litgpt, olmo2, opt, phi, roberta, t5
-precision: pure + trained_blocks: badam | 5 | turns | llama, neox, phi, phi3
-precision: pure + trained_blocks: lisa | 7 | turns | gemma, neox, olmo2, phi, phi3
+precision: pure + quantization: int8 | 33 | adapters, images, liger, pairs, quantized, short_convolutions,
+  state_spaces | bamba, bart, bert, bloom, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, llava, mpt,
+  phi, phi3, qwen3_vl, t5
+precision: pure + quantization: nf4 | 74 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized,
+  sharded_bits, short_convolutions, state_spaces, tiled | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm,
+  glm4, gpt2, granitemoehybrid, lfm2, llama, llama under litgpt, llava, mistral3, mixtral, neox under litgpt, opt,
+  phi, phi under litgpt, phi3, qwen3_vl, roberta
+precision: pure + quantization: nf4-double | 45 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
+  sharded_bits, sharded_more, short_convolutions, state_spaces | bart, bloom, falcon under litgpt, gemma, gemma2,
+  glm4, gpt2, granitemoehybrid, lfm2, llama, llama under litgpt, mixtral, mpt, neox under litgpt, olmo2, opt, phi,
+  roberta, t5
+precision: pure + trained_blocks: badam | 9 | short_convolutions, state_spaces, turns | bamba, lfm2, llama,
+  nemotron_h, neox, phi, phi3
+precision: pure + trained_blocks: lisa | 10 | short_convolutions, state_spaces, turns | gemma, lfm2, nemotron_h,
+  neox, olmo2, phi, phi3
 quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
   llama, neox, opt, phi, phi3
-quantization: int8 + weight_dtype: 16 bits | 29 | adapters, block_kinds, liger, linear, quantized | bart, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, llava, ministral3, mixtral, mpt, opt, qwen3_next, t5
-quantization: nf4 + weight_dtype: 16 bits | 62 | adapters, block_kinds, decoders, flat_adapters, linear, pairs,
-  quantized, sharded_bits, sharded_more | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma2, gemma3, gemma4,
-  glm, gpt2, granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral, nemotron, neox, olmo, opt, qwen3_5,
-  qwen3_next, roberta, seed_oss, stablelm
+quantization: int8 + weight_dtype: 16 bits | 30 | adapters, block_kinds, liger, linear, quantized, state_spaces |
+  bamba, bart, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, llava, ministral3, mixtral, mpt, opt,
+  qwen3_next, t5
+quantization: nf4 + weight_dtype: 16 bits | 63 | adapters, block_kinds, decoders, flat_adapters, linear, pairs,
+  quantized, sharded_bits, sharded_more, short_convolutions | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma2,
+  gemma3, gemma4, glm, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, nemotron, neox,
+  olmo, opt, qwen3_5, qwen3_next, roberta, seed_oss, stablelm
 quantization: nf4-double + weight_dtype: 16 bits | 27 | adapters, flat_adapters, linear, quantized, sharded_bits,
   tiled | bloom, gemma, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen3_next
 trained_blocks: badam + weight_dtype: 16 bits | 2 | turns | neox

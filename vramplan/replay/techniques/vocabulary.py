@@ -14,7 +14,9 @@ PLAIN_OPTIMIZER = "adamw"
 BLOCKS = ("full", "sqrt", "every", "layers", "optimal")
 """Strategies of activation_checkpointing that recompute whole blocks: the same mechanism for more or fewer of them."""
 
-SWITCHES = ("checkpoint_reentrant", "compile", "ema", "grad_scaler", "optimizer_in_backward", "packing")
+SWITCHES = (
+    *("checkpoint_reentrant", "compile", "ema", "grad_scaler", "mamba_kernels", "optimizer_in_backward", "packing"),
+)
 """Keys of a job that are true or false, and each name one technique."""
 
 LIGER = "liger_kernels"
