@@ -5,16 +5,19 @@ from __future__ import annotations
 import gc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import BEYOND
+from tests.engine.examples import model
+from tests.engine.examples import setup as plain
 from tests.engine.trained_draws import trained_setups
 from vramplan.replay.models.capable import head_losses
-from vramplan.replay.models.modules import DPO, DPO_ADAPTER_OFF, DPO_PRECOMPUTED
+from vramplan.replay.models.modules import DPO, DPO_ADAPTER_OFF, DPO_PRECOMPUTED, Segment
 from vramplan.replay.models.parts import holds_outputs
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
+from vramplan.values.job import Adapter
 
 pytestmark = pytest.mark.closed_form
 
@@ -44,9 +47,21 @@ def combined_setups(draw: st.DrawFn, *, preferences: bool = False) -> Setup:
     return setup._replace(offload_activations=not dora and draw(st.booleans()))
 
 
+HELD_BY_FUNCTIONS = plain(
+    model("llama", layers=5),
+    sequence_length=8,
+    segments=(Segment(1, 5, True),),
+    checkpoint_reentrant=True,
+    adapter=Adapter(kind="lora", rank=1, targets=("q_proj",)),
+    quantization="int8",
+)
+"""What bitsandbytes' function keeps of each block goes with the graph of the whole checkpoint."""
+
+
 @pytest.mark.sweep(4)
 @settings(max_examples=15, deadline=None)
 @given(combined_setups(), BATCHES)
+@example(HELD_BY_FUNCTIONS, 1)
 def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: int) -> None:
     """Phase peaks, what forward saves, what lies on the host; and nothing leaks."""
     short, literal = replay(setup, batch=min(batch, 2)), replay(setup, batch=batch, direct=True)

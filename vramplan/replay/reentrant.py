@@ -98,6 +98,7 @@ def reentrant_checkpoint(function: Callable[..., Any], x: Tensor, *others: Tenso
         tape.casts, tape.autocast = casts, before[2]
         tape.category, tape.direction = "temporaries", "backward"
         walk(tape, out[0] if type(out) is tuple else out, grad, since)
+        tape.enter(path)  # what hangs on the graph of all its blocks goes with it
         tape.held = held
         tape.enter(before[0])
         tape.category = before[1]
