@@ -55,6 +55,8 @@ TITLES = {
     "vramplan.replay.operators.repeats": "Experts that compute every token, and positions that turn complex numbers",
     "vramplan.replay.operators.latent": "Latent attention",
     "vramplan.replay.operators.delta_rule": "Attention that is linear in the sequence",
+    "vramplan.replay.operators.state_space": "State spaces",
+    "vramplan.replay.operators.mamba_kernels": "mamba-ssm's kernels",
     "vramplan.replay.operators.piecewise": "Functions in pieces",
     "vramplan.replay.operators.loss_parts": "Parts of losses",
     "vramplan.replay.operators.log_probabilities": "Log-probabilities",

@@ -20,7 +20,10 @@ def offloaded(file: str) -> list[Job]:
     return [job for job in jobs(file) if job.offload_activations]
 
 
-DEVICE_ALONE = {"images", "more_families", "liger", "linear", "decoders", "tiled", "block_kinds"}
+DEVICE_ALONE = {
+    *("images", "more_families", "liger", "linear", "decoders", "tiled", "block_kinds"),
+    *("sharded_spaces", "state_spaces", "short_convolutions"),
+}
 """Files whose traces did not look at the memory of the host."""
 
 

@@ -42,6 +42,8 @@ OWN = (
     "vramplan.replay.operators.repeats",
     "vramplan.replay.operators.latent",
     "vramplan.replay.operators.delta_rule",
+    "vramplan.replay.operators.state_space",
+    "vramplan.replay.operators.mamba_kernels",
     "vramplan.replay.operators.piecewise",
     "vramplan.replay.operators.loss_parts",
     "vramplan.replay.operators.log_probabilities",

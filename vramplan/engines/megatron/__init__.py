@@ -13,7 +13,7 @@ ENGINE = Engine(
         "bert": "vramplan.engines.megatron.bert_model",
         "deepseek": "vramplan.engines.megatron.latent",
         **dict.fromkeys(("glm4_moe", "llama4"), "vramplan.engines.megatron.mixtures"),
-        "olmoe": "vramplan.engines.megatron.olmoe",
+        "olmoe": "vramplan.engines.megatron.olmoe_model",
         "falcon": "vramplan.engines.megatron.beside",
         "gemma2": "vramplan.engines.megatron.bounded",
         "gemma3": "vramplan.engines.megatron.sandwich",

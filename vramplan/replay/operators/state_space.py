@@ -5,6 +5,8 @@ B is the micro-batch, S the sequence, C chunks, H heads.
 
 from __future__ import annotations
 
+from math import prod
+
 from vramplan.replay.operators.elementwise import mul
 from vramplan.replay.operators.indexing import permute, unsqueeze
 from vramplan.replay.operators.products import matmul
@@ -33,7 +35,10 @@ def clamp(x: Tensor) -> Tensor:
 
 
 def triangle(tape: Tape, size: int) -> Tensor:
-    """`torch.tril(torch.ones(size, size, dtype=torch.bool))`: new."""
+    """`torch.tril(torch.ones(size, size, dtype=torch.bool))`: new, beside the ones.
+
+    Source: aten/src/ATen/native/native_functions.yaml, ones and tril.
+    """
     ones = tape.new("ones", (size, size), BOOL, False)
     lower = tape.new("tril", (size, size), BOOL, False)
     del ones
@@ -41,7 +46,10 @@ def triangle(tape: Tape, size: int) -> Tensor:
 
 
 def inverted(mask: Tensor) -> Tensor:
-    """`~mask`: new."""
+    """`~mask`: new.
+
+    Source: aten/src/ATen/native/native_functions.yaml, bitwise_not.
+    """
     return mask.tape.like("bitwise_not", mask)
 
 
@@ -88,7 +96,7 @@ def product_of_pair(a: Tensor, b: Tensor, kept: int) -> Tensor:
     if of_a and of_b and of_b[-1] < of_a[0]:
         a, b, of_a, of_b = b, a, of_b, of_a
     sizes = [tuple(x.shape[i] for i in dims) for x, dims in ((a, both), (a, of_a), (b, of_b), (a, summed))]
-    many, rows, columns, inner = (product(one) for one in sizes)
+    many, rows, columns, inner = (prod(one) for one in sizes)
     a3 = view(permute(a, (*both, *of_a, *summed, *of_b)), (many, rows, inner))
     b3 = view(permute(b, (*both, *summed, *of_b, *of_a)), (many, inner, columns))
     out = matmul(a3, b3)
@@ -96,11 +104,3 @@ def product_of_pair(a: Tensor, b: Tensor, kept: int) -> Tensor:
     places = (*both, *of_a, *summed, *of_b)
     out = permute(out, tuple(places.index(i) for i in range(rank)))
     return view(out, out.shape[:kept])
-
-
-def product(sizes: tuple[int, ...]) -> int:
-    """Of all sizes."""
-    whole = 1
-    for size in sizes:
-        whole *= size
-    return whole
