@@ -16,6 +16,10 @@ NOT_APART = (
     "packed sequences are not kept apart in the blocks with a state space: a state goes on into the next sequence, as "
     "Transformers hands these blocks no positions"
 )
+NEEDS_LESS = (
+    "state spaces run by PyTorch's own operators here; where mamba-ssm is installed a step needs less memory and time: "
+    "--mamba-kernels"
+)
 COMPOSED = "the kernels of mamba-ssm were composed from their source, and never traced"
 UNUSED = "mamba_kernels changes nothing: {} has no block with a state space"
 
@@ -35,5 +39,6 @@ def tell_space(resolver: Resolver, model: ModelShape) -> None:
         resolver.warnings.append(COMPOSED)
     else:
         resolver.assume("model.state_space", f"chunks of {space.chunk} tokens", BY_PYTORCH)
+        resolver.warnings.append(NEEDS_LESS)
     if raw.packing:
         resolver.warnings.append(NOT_APART)
