@@ -38,7 +38,6 @@ COMPOSED = {
     "compile": ("frozen", "padding", "packing", "offload", "checkpoint_reentrant", "label_smoothing", "weight_dtype"),
     "precision": ("adapter", "frozen", "padding", "packing", "offload", "checkpoint_reentrant", "label_smoothing"),
     "loss": ("packing", "offload"),
-    "packing": ("frozen",),
     "optimizer": ("adapter", "frozen"),
     "quantization": ("loss", "offload", "checkpoint_reentrant", "padding", "compile"),
 }

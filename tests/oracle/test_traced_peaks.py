@@ -144,7 +144,7 @@ def test_every_type_has_rows_of_many_kinds() -> None:
         of_type = [job for job in jobs if job.model.transformers_model_type == model_type]
         assert len(of_type) >= 14, model_type
         assert {job.micro_batch_size == 1 for job in of_type} == {True, False}, model_type
-        assert len({job.precision for job in of_type} - {"fp8", "fsdp-bf16", "fsdp-fp16"}) == 7, model_type
+        assert len({job.precision for job in of_type} - {"fp8", "fsdp-bf16", "fsdp-fp16"}) >= 5, model_type
         if no_checkpointing(of_type[0].model.family) is None:
             assert {job.activation_checkpointing == "none" for job in of_type} == {True, False}, model_type
         assert {job.hold_outputs for job in of_type} == {True, False}, model_type

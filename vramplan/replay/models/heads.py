@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.replay.models.modules import CAUSAL_LM_FP32, Output, Recipe, causal_lm_loss, returned_logits
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, Output, Recipe, as_returned, causal_lm_loss, project
 from vramplan.replay.tensors import Parameter, Tensor
 
 
@@ -18,6 +18,6 @@ def causal_lm_output(
         from vramplan.replay.techniques.losses import head_and_loss  # only who asks for it pays for it
 
         return head_and_loss(hidden, weight, bias, labels, recipe)
-    logits = returned_logits(hidden, weight, bias, recipe)
+    logits = as_returned(project(hidden, weight, bias, recipe), recipe)
     loss = causal_lm_loss(logits, labels, recipe)
     return Output(loss, logits)

@@ -282,9 +282,8 @@ def project(hidden: Tensor, weight: Parameter, bias: Parameter | None, recipe: R
     return logits
 
 
-def returned_logits(hidden: Tensor, weight: Parameter, bias: Parameter | None, recipe: Recipe) -> Tensor:
-    """The logits as the model's own forward makes them: in fp32 where it casts them itself."""
-    logits = project(hidden, weight, bias, recipe)
+def as_returned(logits: Tensor, recipe: Recipe) -> Tensor:
+    """The logits as the model's own forward returns them: in fp32 where it casts them itself."""
     return to(logits, FP32) if casts_logits(recipe.shape.family) else logits
 
 

@@ -18,10 +18,10 @@ from vramplan.replay.models.modules import (
     TOKEN_SCORES,
     Output,
     Recipe,
+    as_returned,
     causal_lm_loss,
     next_tokens,
     project,
-    returned_logits,
 )
 from vramplan.replay.operators.elementwise import add_in_place, add_scalar, div_by
 from vramplan.replay.operators.ends import cross_entropy
@@ -52,15 +52,15 @@ def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, lab
     """The head of a causal language model with another loss than its own."""
     loss = recipe.loss
     if loss == CAUSAL_LM:
-        logits = returned_logits(hidden, weight, bias, recipe)
+        logits = as_returned(project(hidden, weight, bias, recipe), recipe)
         return Output(causal_lm_loss(logits, labels, recipe), logits)
     if loss == LOGITS:
-        return Output(None, returned_logits(hidden, weight, bias, recipe))
+        return Output(None, as_returned(project(hidden, weight, bias, recipe), recipe))
     if loss in (SCORES, ALL_SCORES, TOKEN_SCORES):
         others = loss != SCORES
         return fused_lm_head(hidden, weight, bias, labels, with_others=others, with_mean=loss == ALL_SCORES)
     if loss == SMOOTHED:
-        logits = hidden.tape.leave_graph(returned_logits(hidden, weight, bias, recipe))
+        logits = hidden.tape.leave_graph(as_returned(project(hidden, weight, bias, recipe), recipe))
         return Output(causal_lm_loss(logits, labels, recipe, smoothed_cross_entropy), logits)
     if loss in (FUSED, FUSED_BEFORE_AMPERE):
         assert bias is None  # FUSED_NEEDS_NO_BIAS
