@@ -13,9 +13,10 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import MLP, Rotary
 from vramplan.replay.models.llama import Attention as LlamaAttention
-from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Output, Recipe, RMSNorm
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Recipe, RMSNorm
 from vramplan.replay.models.nemotron import PartlyTurned
-from vramplan.replay.models.qwen3_next import apply_partial_rotary, recurrent_mask
+from vramplan.replay.models.qwen3_next import apply_partial_rotary
+from vramplan.replay.models.recurrent import Recurrent, recurrent_mask
 from vramplan.replay.models.state_space import Mixer, space_of
 from vramplan.replay.operators.elementwise import add
 from vramplan.replay.recorder import Tape
@@ -61,7 +62,7 @@ class Block:
         return hidden, weights
 
 
-class Bamba(PartlyTurned):
+class Bamba(Recurrent, PartlyTurned):
     """BambaForCausalLM, with its loss."""
 
     selective = SELECTIVE
@@ -69,17 +70,12 @@ class Bamba(PartlyTurned):
     takes_padding = True
     takes_packing = True
     holds_outputs = True  # of attention its weights, until the next block has returned
-    padding: Tensor | None = None  # the mask that comes with padded sequences
 
     @staticmethod
     def block_kind(shape: ModelShape, block: int) -> bool:
         """Whether a block has a state space; each kind has its mask."""
         assert shape.state_space is not None
         return block in shape.state_space.layers
-
-    def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
-        self.padding = given if self.recipe.padded else None
-        return super().__call__(input_ids, labels, given)
 
     def model(self, input_ids: Tensor) -> Tensor:
         """BambaModel.forward."""

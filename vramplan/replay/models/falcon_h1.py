@@ -11,9 +11,9 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import MLP as LlamaMLP
 from vramplan.replay.models.llama import Attention as LlamaAttention
-from vramplan.replay.models.llama import Llama, Rotary
-from vramplan.replay.models.modules import HEAD_LOSSES_WITH_BIAS, SELECTIVE, Output, Recipe, RMSNorm
-from vramplan.replay.models.qwen3_next import recurrent_mask
+from vramplan.replay.models.llama import Rotary
+from vramplan.replay.models.modules import HEAD_LOSSES_WITH_BIAS, SELECTIVE, Recipe, RMSNorm
+from vramplan.replay.models.recurrent import Recurrent, recurrent_mask
 from vramplan.replay.models.state_space import GatedNorm as PlainGatedNorm
 from vramplan.replay.models.state_space import Mixer as PlainMixer
 from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, mul_scalar, pow_scalar, rsqrt, silu
@@ -123,7 +123,7 @@ class Block:
         return hidden
 
 
-class FalconH1(Llama):
+class FalconH1(Recurrent):
     """FalconH1ForCausalLM, with its loss."""
 
     selective = SELECTIVE
@@ -135,7 +135,6 @@ class FalconH1(Llama):
     takes_packing = True
     no_all_linear = "as PEFT ends with an error for out_proj, which that word stands for too"
     not_adapted = ("out_proj",)
-    padding: Tensor | None = None  # the mask that comes with padded sequences
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the inverse frequencies, and what each block's projection is multiplied by."""
@@ -143,10 +142,6 @@ class FalconH1(Llama):
         assert space is not None
         width = space.values + space.channels + space.heads
         return [*super().buffers(), *[self.recipe.buffer_dtype.itemsize * width] * shape.layers]
-
-    def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
-        self.padding = given if self.recipe.padded else None
-        return super().__call__(input_ids, labels, given)
 
     def embedded(self, input_ids: Tensor) -> Tensor:
         """The embeddings of the tokens, times `embedding_multiplier`."""

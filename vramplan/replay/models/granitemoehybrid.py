@@ -17,11 +17,10 @@ from vramplan.replay.models.modules import (
     HEAD_LOSSES_WITH_BIAS,
     SELECTIVE,
     Linear,
-    Output,
     Recipe,
     RMSNorm,
 )
-from vramplan.replay.models.qwen3_next import recurrent_mask
+from vramplan.replay.models.recurrent import Recurrent, recurrent_mask
 from vramplan.replay.models.state_space import Mixer, space_of
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.elementwise import add, mul, mul_scalar
@@ -112,7 +111,7 @@ class Block:
         return hidden
 
 
-class GraniteMoeHybrid(Granite):
+class GraniteMoeHybrid(Recurrent, Granite):
     """GraniteMoeHybridForCausalLM, with its loss."""
 
     selective = SELECTIVE
@@ -121,7 +120,6 @@ class GraniteMoeHybrid(Granite):
     scales_logits = True
     takes_padding = True
     takes_packing = True
-    padding: Tensor | None = None  # the mask that comes with padded sequences
 
     @staticmethod
     def block_kind(shape: ModelShape, block: int) -> bool:
@@ -132,10 +130,6 @@ class GraniteMoeHybrid(Granite):
     def buffers(self) -> list[int]:
         """Bytes of the buffers: the inverse frequencies, kept twice, in fp32, where there are rotary positions."""
         return super().buffers() if self.recipe.shape.positions == "rope" else []
-
-    def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
-        self.padding = given if self.recipe.padded else None
-        return super().__call__(input_ids, labels, given)
 
     def model(self, input_ids: Tensor) -> Tensor:
         """GraniteMoeHybridModel.forward."""

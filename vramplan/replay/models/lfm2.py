@@ -11,9 +11,9 @@ from __future__ import annotations
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention as LlamaAttention
-from vramplan.replay.models.llama import Llama, Rotary
-from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Output, Recipe, RMSNorm
-from vramplan.replay.models.qwen3_next import recurrent_mask
+from vramplan.replay.models.llama import Rotary
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, RMSNorm
+from vramplan.replay.models.recurrent import Recurrent, recurrent_mask
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.delta_rule import conv_of_channels, times_mask
 from vramplan.replay.operators.elementwise import add, mul, silu
@@ -127,23 +127,18 @@ class Block:
         return hidden
 
 
-class Lfm2(Llama):
+class Lfm2(Recurrent):
     """Lfm2ForCausalLM, with its loss."""
 
     selective = SELECTIVE
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
-    padding: Tensor | None = None  # the mask that comes with padded sequences
 
     @staticmethod
     def block_kind(shape: ModelShape, block: int) -> bool:
         """Whether a block has a convolution; each kind has its mask."""
         return block in convolution_of(shape).layers
-
-    def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
-        self.padding = given if self.recipe.padded else None
-        return super().__call__(input_ids, labels, given)
 
     def model(self, input_ids: Tensor) -> Tensor:
         """Lfm2Model.forward."""

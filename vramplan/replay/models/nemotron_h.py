@@ -15,18 +15,17 @@ from vramplan.replay.models import deepseek
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.experts import GroupedExperts, experts_of
 from vramplan.replay.models.gpt2 import mask_of
-from vramplan.replay.models.llama import Attention, Llama
+from vramplan.replay.models.llama import Attention
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
     HEAD_LOSSES_WITHOUT_HALF,
     SELECTIVE,
     Linear,
-    Output,
     Recipe,
     as_is,
 )
 from vramplan.replay.models.modules import RMSNorm as PlainRMSNorm
-from vramplan.replay.models.qwen3_next import recurrent_mask
+from vramplan.replay.models.recurrent import Recurrent, recurrent_mask
 from vramplan.replay.models.state_space import Mixer
 from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.ends import embedding
@@ -143,7 +142,7 @@ class Block:
         return hidden
 
 
-class NemotronH(Llama):
+class NemotronH(Recurrent):
     """NemotronHForCausalLM, with its loss."""
 
     selective = SELECTIVE
@@ -153,7 +152,6 @@ class NemotronH(Llama):
     casts_logits = True
     no_all_linear = "as PEFT ends with an error for out_proj, which that word stands for too"
     not_adapted = ("out_proj",)
-    padding: Tensor | None = None  # the mask that comes with padded sequences
 
     @staticmethod
     def block_kind(shape: ModelShape, block: int) -> str:
@@ -171,10 +169,6 @@ class NemotronH(Llama):
     def kept(self) -> list[int]:
         """Nothing is kept from one step to the next."""
         return []
-
-    def __call__(self, input_ids: Tensor, labels: Tensor, given: Tensor | None = None) -> Output:
-        self.padding = given if self.recipe.padded else None
-        return super().__call__(input_ids, labels, given)
 
     def model(self, input_ids: Tensor) -> Tensor:
         """NemotronHModel.forward."""

@@ -8,8 +8,9 @@ from vramplan.replay.models.gemma import RMSNorm
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Rotary
 from vramplan.replay.models.modules import SELECTIVE_OP, Output, Segment
-from vramplan.replay.models.qwen3_next import Block, recurrent_mask, rotary_of_axes, turned_of
+from vramplan.replay.models.qwen3_next import Block, rotary_of_axes, turned_of
 from vramplan.replay.models.qwen3_vl import Qwen3VL
+from vramplan.replay.models.recurrent import recurrent_mask
 from vramplan.replay.tensors import INT64, Tensor
 from vramplan.values.model import ModelShape
 

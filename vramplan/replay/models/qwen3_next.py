@@ -19,12 +19,13 @@ from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, 
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.qwen_moe import SparseMoeBlock as QwenMoeBlock
 from vramplan.replay.models.recomputed import recomputable
+from vramplan.replay.models.recurrent import recurrent_mask
 from vramplan.replay.operators.elementwise import add, mul, mul_scalar
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.experts import sigmoid
 from vramplan.replay.operators.views import cat, contiguous, narrow, split, to, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import BOOL, FP32, Tensor
+from vramplan.replay.tensors import FP32, Tensor
 from vramplan.values.model import ModelShape
 
 AXES = 3  # of the positions of Qwen3.5: time, height and width
@@ -191,16 +192,6 @@ class Qwen3Next(Llama):
 def turned_of(shape: ModelShape) -> int:
     """Elements of a head that rotary positions turn."""
     return int(shape.head_size * shape.partial_rotary_factor)
-
-
-def recurrent_mask(mask: Tensor | None) -> Tensor | None:
-    """create_recurrent_attention_mask: the mask of padded sequences itself, if one token is padding."""
-    if mask is None:
-        return None
-    ones = mask.tape.new("eq", mask.shape, BOOL, True)
-    _all = mask.tape.new("all", (), BOOL, False)
-    del ones
-    return mask
 
 
 def rotary_of_axes(hidden: Tensor, size: int) -> Rotary:
