@@ -109,7 +109,8 @@ def emitted(
             taken |= more
             continue
         if taken and not emission.quiet:
-            say(f"note: {emission.writer.name} has {' '.join(_flags(taken))}, which no option asked otherwise")
+            flags = " ".join(_flags(taken))
+            say(f"note: {emission.writer.name} has no setting for what fit would choose: {flags} is taken instead")
         out(files, emission)
         return code
 
@@ -143,12 +144,8 @@ def left_open(nearest: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str,
     found: dict[str, Any] = {}
     for key, value in nearest.items():
         row = table.find(key)
-        if (
-            row is None
-            or not row.option
-            or given.get(row.parameter) is not None
-            or isinstance(value, list | tuple | dict)
-        ):
+        is_asked_for = given.get(row.parameter) is not None
+        if is_asked_for or not row.option or isinstance(value, list | tuple | dict):
             return {}
         if value is not None:
             found[row.parameter] = value if isinstance(value, bool) else str(value)

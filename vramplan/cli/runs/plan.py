@@ -118,12 +118,12 @@ def plan(
         try:
             named("vramplan.cli.runs.emit:first_of")(tried, emission.of(given, folders, asked), folders)
             break
-        except InputError as error:  # of all plans near the fastest
-            nearest = getattr(error, "nearest", {})
+        except named("vramplan.configs.writing:Unsaid") as error:  # of all plans near the fastest
+            nearest = error.nearest
             fewer = _without_unsaid(axes, found.plans[0].cell.options, nearest)
             own = {key: value for key, value in nearest.items() if table.find(key).option[2:] not in axes}
             more = named("vramplan.cli.runs.emit:left_open")(own, pinned) if asked is None else {}
-            if fewer == axes and not more:
+            if not found.complete or (fewer == axes and not more):
                 raise
             axes = fewer
             pinned |= more
