@@ -27,7 +27,7 @@ class Job(JobFields):
     without looking anything up is checked here, so that a misspelt key or word is found where it is written: raises
     InputError with every problem. `dataclasses.replace(job, gpu="h100-80gb")` gives another job.
 
-    (`vramplan.spec.Job` is what the program makes of it: profiles read, defaults taken.)
+    (`vramplan.values.job.ResolvedJob` is what the program makes of it: profiles read, defaults taken.)
     """
 
     def __init__(self, **keys: Unpack[JobKeys]) -> None:

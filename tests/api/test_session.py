@@ -192,7 +192,7 @@ def test_a_file_of_another_folder_is_another(
 @pytest.mark.sweep(24)
 @pytest.mark.parametrize("path", sorted((SHIPPED / "gpus").glob("*.yaml"))[::12], ids=lambda path: path.stem)
 def test_what_is_kept_is_what_the_file_says_after_it_was_used(path: Path) -> None:
-    with reading.opened(reading.Files()):
+    with reading.opened(reading.FileMemo()):
         kept = load_gpu_profile(path)
         fit(**KEYS, gpu=str(path))
         assert load_gpu_profile(path) is kept
@@ -200,7 +200,7 @@ def test_what_is_kept_is_what_the_file_says_after_it_was_used(path: Path) -> Non
 
 
 def test_the_least_recently_used_files_go() -> None:
-    files, made = reading.Files(most_files=2), []
+    files, made = reading.FileMemo(most_files=2), []
 
     def load(path: Path | str) -> str:
         made.append(Path(path).stem)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "vramplan"
 
 CORE = (
-    *("options", "planner", "replay", "results", "textbook", "time", "values"),
+    *("options", "planner", "replay", "results", "values"),
     *("exit_codes.py", "errors.py", "tuples.py", "version.py"),
 )
 CORE_FILES = sorted(

@@ -70,7 +70,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_name_reads_one_file(tree: Path, opened: list[str]) -> None:
     for spelling in ("card", "CARD", " Card "):
         opened.clear()
-        with reading.opened(reading.Files(most_files=0)):
+        with reading.opened(reading.FileMemo(most_files=0)):
             assert gpus.find_gpu(spelling).name == "card"
         assert [Path(file).name for file in opened if file.endswith(".yaml")] == ["card.yaml"]
 

@@ -27,7 +27,7 @@ from vramplan.planner.budget import RESERVED_PERCENT
 from vramplan.planner.plain import least_bytes, plain_setup
 from vramplan.report.json import schema
 from vramplan.results.compared import Cell
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 pytestmark = pytest.mark.contract
 
@@ -137,8 +137,8 @@ def test_what_is_passed_over_would_have_changed_nothing(
     monkeypatch.setattr(Bounds, "least", lambda self, job, *, shared=True: 0.0)
     monkeypatch.setattr(Bounds, "closer", lambda self, job, number: 0.0)
     monkeypatch.setattr(Bounds, "has_room", lambda self, job, *, cut=True: True)
-    monkeypatch.setattr(asked.Asked, "is_too_large", lambda self, one, job: False)
-    monkeypatch.setattr(asked.Asked, "_learn", lambda self, one, problems: None)
+    monkeypatch.setattr(asked.AskedCombinations, "is_too_large", lambda self, one, job: False)
+    monkeypatch.setattr(asked.AskedCombinations, "_learn", lambda self, one, problems: None)
     monkeypatch.setattr(asked, "floor_of", lambda job, replays, small_first=False: None)
     every = planned(*words)
     assert every["refused"] >= document["refused"]
@@ -176,10 +176,12 @@ def test_no_run_is_faster_than_its_bounds_or_needs_less(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each bound of each run that is answered when nothing is too slow to be looked for."""
-    answered = asked.Asked._answered
+    answered = asked.AskedCombinations._answered
     looked = []
 
-    def checked(self: asked.Asked, one: dict[str, str], job: Job, *, closer_from: int | None = None) -> Cell:
+    def checked(
+        self: asked.AskedCombinations, one: dict[str, str], job: ResolvedJob, *, closer_from: int | None = None
+    ) -> Cell:
         cell = answered(self, one, job, closer_from=closer_from)
         is_estimate = closer_from is None  # a simulated allocator may have room for a larger micro-batch
         if is_estimate and cell.samples_per_second is not None:
@@ -198,7 +200,7 @@ def test_no_run_is_faster_than_its_bounds_or_needs_less(
             looked.append(cell)
         return cell
 
-    monkeypatch.setattr(asked.Asked, "_answered", checked)
+    monkeypatch.setattr(asked.AskedCombinations, "_answered", checked)
     document = planned(*words, "--within", "100")
     assert document["slower"] == 0
     assert document["within"] == 1
@@ -327,12 +329,12 @@ def test_a_batch_is_named_once() -> None:
 def test_an_interrupted_search_loses_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever interrupts while a plan is answered as `fit` does gets it with its estimate."""
 
-    def interrupted(self: asked.Asked, cell: Cell, *, pinned: bool) -> Cell:
+    def interrupted(self: asked.AskedCombinations, cell: Cell, *, pinned: bool) -> Cell:
         raise KeyboardInterrupt
 
     words = (*WORDS, "--checkpointing", "none", "--exclude", "compile=true", *PINNED)
     found = planned(*words)
-    monkeypatch.setattr(asked.Asked, "settled", interrupted)
+    monkeypatch.setattr(asked.AskedCombinations, "settled", interrupted)
     ran = run("plan", *words, "--format", "json")
     assert (ran.code, ran.document["complete"]) == (130, False)
     assert ran.document["plans"][0]["options"] == found["plans"][0]["options"]
@@ -342,10 +344,10 @@ def test_an_interrupted_search_loses_no_plan(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_search_that_is_interrupted_before_a_plan_fits_does_not_say_that_none_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def interrupted(self: asked.Asked, one: dict[str, str], job: Job, *, small_first: bool) -> Cell:
+    def interrupted(self: asked.AskedCombinations, one: dict[str, str], job: ResolvedJob, *, small_first: bool) -> Cell:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(asked.Asked, "cell", interrupted)
+    monkeypatch.setattr(asked.AskedCombinations, "cell", interrupted)
     ran = run("plan", *WORDS)
     assert ran.code == 130
     assert "no plan was found up to then" in ran.out

@@ -15,7 +15,7 @@ from tests.configs.written import IDS, JOBS, LLAMA, SOME
 from vramplan.cli.app import app
 from vramplan.cli.completion import complete
 from vramplan.configs import forms, registry
-from vramplan.configs.page import JSON, TOML, YAML, Line, Page
+from vramplan.configs.page import JSON, TOML, YAML, Page, SettingLine
 from vramplan.configs.writers import MODULES, writer_of
 from vramplan.options.words import RUNTIMES
 
@@ -227,7 +227,7 @@ def test_a_setting_that_is_put_twice_has_the_last_value_and_all_keys() -> None:
     page = Page("any")
     page.put("a", 1, "one")
     page.put("a", 2, "two")
-    assert page.lines["a"] == Line("a", 2, ("one", "two"))
+    assert page.lines["a"] == SettingLine("a", 2, ("one", "two"))
 
 
 @pytest.mark.parametrize("options", ["--qlora --checkpointing none", "--loss dpo --checkpointing none"])

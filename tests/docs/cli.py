@@ -15,7 +15,7 @@ from vramplan.cli.app import app
 from vramplan.cli.commands import COMMANDS, build
 from vramplan.options import table
 from vramplan.options.shortcuts import SHORTCUTS
-from vramplan.options.spellings import Meaning
+from vramplan.options.spellings import SpellingMeaning
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -178,9 +178,9 @@ def _other_names() -> str:
     return "\n".join(lines)
 
 
-def _by_word(spellings: Mapping[str, Meaning]) -> list[tuple[str, list[tuple[str, Meaning]]]]:
+def _by_word(spellings: Mapping[str, SpellingMeaning]) -> list[tuple[str, list[tuple[str, SpellingMeaning]]]]:
     """The spellings of each word of a key, with what else it sets."""
-    found: dict[str, list[tuple[str, Meaning]]] = {}
+    found: dict[str, list[tuple[str, SpellingMeaning]]] = {}
     for spelling, meant in spellings.items():
         beside = "".join(f", {table.find(key).option} {value}" for key, value in meant.also)
         found.setdefault(meant.word + beside, []).append((spelling, meant))

@@ -18,7 +18,7 @@ from tests.answers import answer
 from tests.textbook.peers import Figures, Run, Transformer, calculon, cookbook, interleaving, megatron
 from vramplan import FitResult, fit
 from vramplan.job import build_job
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "peers.md"
 TABLE = re.compile(r"(?<=<!-- table: )(?P<name>[\w.-]+)(?: -->\n)(?P<rows>(?:\|[^\n]*\n)*)")
@@ -257,13 +257,13 @@ def llama() -> Case:
 # ----------------------------------------------------------------------- GPT-3 175B, tensor 8 x pipeline 8, 64 GPUs
 
 
-def gpt3_job() -> Job:
+def gpt3_job() -> ResolvedJob:
     """The job file that the page shows."""
     body = FILE.search(PAGE.read_text("utf-8"))
     assert body
     defaults, entry = (yaml.safe_load(body["body"])[key] for key in ("defaults", "jobs"))
     job = build_job({**defaults, **entry[0]})
-    assert isinstance(job, Job)
+    assert isinstance(job, ResolvedJob)
     return job
 
 

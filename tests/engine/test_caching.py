@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.engine.draws import setups
 from vramplan.planner.reserving import records_of
-from vramplan.replay.caching.allocator import CachingAllocator, Exceeded, OutOfMemory
+from vramplan.replay.caching.allocator import CachingAllocator, Exceeded, NoSegment
 from vramplan.replay.caching.blocks import Block
-from vramplan.replay.caching.run import Run, reserve
+from vramplan.replay.caching.run import SimulatedRun, reserve
 from vramplan.replay.setup import Setup
 from vramplan.values.allocator import Settings
 
@@ -139,7 +139,7 @@ def test_a_run_dies_of_fragmentation_although_its_tensors_would_fit() -> None:
         mallocs(one, 40)
 
     one = allocator(100)
-    with pytest.raises(OutOfMemory) as error:
+    with pytest.raises(NoSegment) as error:
         run(one)
     found = error.value
     assert (found.wanted_bytes, found.allocated_bytes) == (40 * MIB, 40 * MIB)
@@ -210,7 +210,7 @@ def test_the_threshold_of_garbage_collection_needs_a_fraction() -> None:
 def test_a_fraction_of_the_device_is_a_limit() -> None:
     one = allocator(100, Settings(memory_fraction=0.5))
     mallocs(one, 40)
-    with pytest.raises(OutOfMemory):
+    with pytest.raises(NoSegment):
         mallocs(one, 20)
 
 
@@ -231,7 +231,7 @@ def test_whatever_is_asked_for(
     for size, stream, deaths in sequence:
         try:
             block = one.malloc(size, stream)
-        except OutOfMemory:
+        except NoSegment:
             assert limited
             break
         assert block.size >= size
@@ -264,7 +264,7 @@ def test_a_run_that_waits_ends_as_one_that_does_not(
     rules = Settings(expandable_segments=expandable)
     whole = reserve(record, batch, rules, None, first)
     for room in (None, whole.reserved_bytes * 9 // 10):
-        run = Run(record, batch, rules, room, first, ())
+        run = SimulatedRun(record, batch, rules, room, first, ())
         for share in sorted(shares):
             most = whole.reserved_bytes * share // 100
             try:

@@ -18,7 +18,7 @@ from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.replay.techniques.evidence import projectable
 from vramplan.replay.tensors import FP32
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 DRAWS = settings(max_examples=15, deadline=None)
 RANKS = st.integers(1, 200)
@@ -47,7 +47,7 @@ def test_a_step_that_keeps_its_projections_is_traced_too() -> None:
 
 @pytest.mark.sweep
 def test_the_rows_cover_what_is_modelled() -> None:
-    jobs: list[Job] = [row.job for row in rows("galore")]
+    jobs: list[ResolvedJob] = [row.job for row in rows("galore")]
     types = Counter(job.model.transformers_model_type for job in jobs)
     others = (row.job for file in ("linear", "block_kinds", "decoders") for row in rows(file))
     beside = {job.model.transformers_model_type for job in others if job.optimizer.startswith(WORD)}

@@ -16,7 +16,7 @@ from vramplan import FitResult, InputError
 from vramplan.cli.runs.emit import files_of
 from vramplan.configs.writers import MODULES as WRITERS
 from vramplan.configs.writers import writer_of
-from vramplan.configs.writing import Made
+from vramplan.configs.writing import WrittenFiles
 from vramplan.job.cells import own_cells
 from vramplan.job.length import OF_A_RUN
 from vramplan.options import table, words
@@ -286,7 +286,7 @@ def written(ask: Asker, keys: Keys, result: FitResult) -> str | None:
     return None
 
 
-def read_again(files: Made) -> str | Any:
+def read_again(files: WrittenFiles) -> str | Any:
     """The answer about files, with the command that they name; the error where it is none."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in files.texts.items():

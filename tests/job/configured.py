@@ -11,13 +11,13 @@ import pytest
 from vramplan.catalog.hf_config import read_hf_config
 from vramplan.errors import InputError
 from vramplan.job import build_job
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 
-def job_of(model: Any, **keys: Any) -> Job:
+def job_of(model: Any, **keys: Any) -> ResolvedJob:
     """A job of a model on one GPU."""
     built = build_job({"gpu": "a100-80gb", "sequence_length": 64, "model": model, **keys})
-    assert isinstance(built, Job)
+    assert isinstance(built, ResolvedJob)
     return built
 
 

@@ -12,10 +12,10 @@ from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.job.allocator import settings_of, text_of
 from vramplan.planner.replays import Replays
-from vramplan.replay.caching.run import Run
+from vramplan.replay.caching.run import SimulatedRun
 from vramplan.results import FitResult
 from vramplan.values.allocator import DEFAULT, UNLIMITED, Settings
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 MIB = 2**20
 SMALL = {
@@ -33,9 +33,9 @@ SMALL = {
 }
 
 
-def job_of(**keys: Any) -> Job:
+def job_of(**keys: Any) -> ResolvedJob:
     job = build_job(SMALL | keys)
-    assert isinstance(job, Job)
+    assert isinstance(job, ResolvedJob)
     return job
 
 
@@ -216,7 +216,7 @@ def test_a_choice_is_not_tight_where_a_smaller_micro_batch_surely_fits() -> None
 def test_a_run_that_meets_no_limit_is_the_same_on_a_larger_device() -> None:
     pinned = {"micro_batch_size": 2, "activation_checkpointing": "none", "allocator": "simulate"}
     replays = Replays()
-    with patch("vramplan.planner.reserving.Run", side_effect=Run) as played:
+    with patch("vramplan.planner.reserving.SimulatedRun", side_effect=SimulatedRun) as played:
         one = answer(job_of(**pinned, gpu="16 GiB"), replays=replays)
         other = answer(job_of(**pinned, gpu="24 GiB"), replays=replays)
     assert [call.args[1] for call in played.call_args_list].count(2) == 1  # beside those that look for the largest

@@ -12,7 +12,7 @@ from vramplan.planner.setups import setup_of
 from vramplan.replay.techniques.bitsandbytes import NEWEST
 from vramplan.replay.techniques.quantized import four_bits
 from vramplan.replay.tensors import BF16, FP16
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 QLORA: dict[str, Any] = {
     "model": "llama-2-7b",
@@ -23,9 +23,9 @@ QLORA: dict[str, Any] = {
 }
 
 
-def job(**keys: Any) -> Job:
+def job(**keys: Any) -> ResolvedJob:
     built = build_job({**QLORA, **keys})
-    assert isinstance(built, Job)
+    assert isinstance(built, ResolvedJob)
     return built
 
 
@@ -39,7 +39,7 @@ def test_nothing_said_is_the_newest_and_echoed_as_nothing() -> None:
 def test_a_release_is_echoed_and_fed_back() -> None:
     one = job(bitsandbytes="0.43.0")
     again = build_job(job_to_dict(one))
-    assert isinstance(again, Job)
+    assert isinstance(again, ResolvedJob)
     assert (one.bitsandbytes, again.bitsandbytes) == ("0.43.0", "0.43.0")
     assert setup_of(one, "none", accumulates=False).bitsandbytes == "0.43.0"
 
@@ -70,7 +70,7 @@ def test_litgpt_has_a_release_of_its_own_and_quantizes_fp16() -> None:
     assert setup_of(one, "none", accumulates=False).quantized_from == "fp16"
     assert job(runtime="litgpt", bitsandbytes="0.41.1").bitsandbytes == "0.41.1"
     plain = build_job({"model": "llama-2-7b", "gpu": "a100", "runtime": "litgpt"})
-    assert isinstance(plain, Job)
+    assert isinstance(plain, ResolvedJob)
     assert plain.bitsandbytes is None
 
 

@@ -13,7 +13,7 @@ from vramplan.planner.setups import setup_of
 from vramplan.replay.evaluation import generation_bytes
 from vramplan.replay.models.gemma4 import is_full, sharing_of
 from vramplan.replay.step import replay
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 SMALL = {
     "family": "gemma4",
@@ -33,7 +33,7 @@ SMALL = {
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 
-def job(model: Any = SMALL, **keys: Any) -> Job:
+def job(model: Any = SMALL, **keys: Any) -> ResolvedJob:
     return job_of(model, **keys)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from vramplan.errors import InputError
 from vramplan.job import build_job
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 MODERN = {"name": "m", "memory": "80 GiB", "bf16": True, "flash_attention": True}
 OLD = {"name": "v", "memory": "32 GiB", "bf16": False, "flash_attention": False, "compute_capability": "7.0"}
@@ -17,7 +17,7 @@ LLAMA = {"family": "llama", "layers": 4, "hidden_size": 256, "attention_heads": 
 BERT = {"family": "bert"}
 
 
-def job(**keys: Any) -> Job:
+def job(**keys: Any) -> ResolvedJob:
     return build_job({"model": GPT2, "gpu": MODERN, **keys})
 
 
@@ -27,7 +27,7 @@ def refused(**keys: Any) -> str:
     return str(caught.value)
 
 
-def told(one: Job) -> dict[str, Any]:
+def told(one: ResolvedJob) -> dict[str, Any]:
     return {assumption.key: assumption.value for assumption in one.assumptions}
 
 

@@ -12,7 +12,7 @@ from vramplan.planner.decision import decide
 from vramplan.planner.judge import Judge
 from vramplan.replay.techniques.evidence import missing, rows_of, untraced
 from vramplan.replay.techniques.vocabulary import key_of, techniques_of
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 ALONE: dict[str, dict[str, Any]] = {
     "compile": {"compile": True},
@@ -47,13 +47,13 @@ PAIRS = [(one, other) for one, others in COMPOSED.items() for other in others]
 PAIRS += [(one, other) for one in ("compile", "precision", "packing") for other in BESIDE]
 
 
-def job(**keys: Any) -> Job:
+def job(**keys: Any) -> ResolvedJob:
     found = build_job({"model": "llama-3.2-1b", "gpu": "h100", "sequence_length": 512, **keys})
-    assert isinstance(found, Job)
+    assert isinstance(found, ResolvedJob)
     return found
 
 
-def keys_of(job: Job) -> set[str]:
+def keys_of(job: ResolvedJob) -> set[str]:
     return {key_of(one) for one in techniques_of(job)}
 
 

@@ -18,7 +18,7 @@ from vramplan.planner.choose import choose
 from vramplan.planner.decision import ALWAYS, decide
 from vramplan.planner.judge import Judge
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 pytestmark = pytest.mark.contract
 
@@ -28,17 +28,17 @@ FSDP = {"parallel": {"data": 8, "sharding": "fsdp"}}
 UNKNOWN = "bloom-1b7"  # whose profile names no element type
 
 
-def job(model: str, gpu: str = "h100", **keys: Any) -> Job:
+def job(model: str, gpu: str = "h100", **keys: Any) -> ResolvedJob:
     """The job of a few keys."""
     return build_job({"model": model, "gpu": gpu, **keys})
 
 
-def why(made: Job, key: str) -> str:
+def why(made: ResolvedJob, key: str) -> str:
     """What the job says of an assumption."""
     return next(one.why for one in made.assumptions if one.key == key)
 
 
-def weights_of(made: Job) -> str:
+def weights_of(made: ResolvedJob) -> str:
     """The element type that the job has told of."""
     return str(next(one.value for one in made.assumptions if one.key == "weight_dtype"))
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.options import table, words
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 HISTORY = {"assumptions", "global_batch_given", "case", "allocator_offered"}  # how the job came about, not what it is
 
 
-def same(job: Job) -> None:
+def same(job: ResolvedJob) -> None:
     echoed = json.loads(json.dumps(job_to_dict(job), allow_nan=False))
     again = build_job(echoed)
-    for field in Job._fields:
+    for field in ResolvedJob._fields:
         if field not in {*HISTORY, "warnings"}:
             assert getattr(again, field) == getattr(job, field), field
     # what was overruled is said of what was typed, and the echo has what it was answered as

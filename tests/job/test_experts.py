@@ -14,7 +14,7 @@ from vramplan.catalog.models import find_model, find_model_profile, load_model_p
 from vramplan.catalog.skeleton import new_profile
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.model import Experts, LatentAttention, ModelShape
 
 SMALL = {
@@ -27,9 +27,9 @@ SMALL = {
 }
 
 
-def job(model: Any, **keys: Any) -> Job:
+def job(model: Any, **keys: Any) -> ResolvedJob:
     built = build_job({"gpu": "a100-80gb", "sequence_length": 64, "model": model, **keys})
-    assert isinstance(built, Job)
+    assert isinstance(built, ResolvedJob)
     return built
 
 
@@ -248,7 +248,7 @@ def test_a_resolved_job_gives_its_model_again() -> None:
     for name in ("mixtral-8x22b", "qwen1.5-moe-a2.7b", "deepseek-v2-lite", "deepseek-v3"):
         resolved = job(name)
         again = build_job(json.loads(json.dumps(job_to_dict(resolved))))
-        assert isinstance(again, Job)
+        assert isinstance(again, ResolvedJob)
         assert again.model == resolved.model
         assert job_to_dict(again) == job_to_dict(resolved)
 

@@ -15,18 +15,18 @@ from vramplan.job import build_job, job_to_dict
 from vramplan.planner.checkpoints import spelled
 from vramplan.replay.models.capable import no_checkpointing, no_fused_attention
 from vramplan.replay.models.parts import has_equal_blocks
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 UNFUSED = [name for name, kind in MODEL_TYPES.items() if no_fused_attention(kind.family)]
 STORED = [name for name, kind in MODEL_TYPES.items() if no_checkpointing(kind.family)]
 SHARING = ("gemma2", "gemma3_text", "bloom", "mpt", "falcon")  # their blocks share something with some of the others
 
 
-def job(model: Any, **keys: Any) -> Job:
+def job(model: Any, **keys: Any) -> ResolvedJob:
     alone = isinstance(model, dict) and MODEL_TYPES[model["family"]].tasks == ("image",)
     length = {} if alone else {"sequence_length": 64}
     built = build_job({"gpu": "a100-80gb", "model": model, **length, **keys})
-    assert isinstance(built, Job)
+    assert isinstance(built, ResolvedJob)
     return built
 
 

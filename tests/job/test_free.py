@@ -10,7 +10,7 @@ from vramplan.answers.fit import answer
 from vramplan.catalog.gpus import list_gpus
 from vramplan.errors import InputError
 from vramplan.job import build_job
-from vramplan.report.memory import Figures, memory_rows
+from vramplan.report.memory import ShownFigures, memory_rows
 from vramplan.results import FitResult
 
 GIB = 1 << 30
@@ -81,7 +81,7 @@ def test_on_a_no_the_whole_card_is_a_remedy() -> None:
 @pytest.mark.parametrize("reserve", ["0 GiB", "1 GiB"])
 def test_the_report_says_what_is_not_ours(reserve: str) -> None:
     result = run(gpu_free="19 GiB", reserve=reserve)
-    rows = {row.name: row for row in memory_rows(result, Figures(result))}
+    rows = {row.name: row for row in memory_rows(result, ShownFigures(result))}
     assert rows["in use"].bytes == result.capacity_bytes - 19 * GIB
     assert ("reserve" in rows) == (reserve != "0 GiB")
     below = [row.hundredths for name, row in rows.items() if name in ("usable", "in use", "reserve")]

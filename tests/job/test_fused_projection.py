@@ -10,16 +10,16 @@ from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.job.echo import job_to_dict
 from vramplan.planner.decision import decide
-from vramplan.values.job import Adapter, Job
+from vramplan.values.job import Adapter, ResolvedJob
 
 PINNED = {"sequence_length": 256, "micro_batch_size": 1, "gradient_accumulation_steps": 1}
 
 
-def job(model: str, targets: list[str], **more: Any) -> Job:
+def job(model: str, targets: list[str], **more: Any) -> ResolvedJob:
     adapter = {"kind": "lora", "rank": 16, "targets": targets, **more.pop("adapter", {})}
     raw = {"model": model, "gpu": "a100", "adapter": adapter, "activation_checkpointing": "full", **PINNED, **more}
     found = build_job(raw)
-    assert isinstance(found, Job)
+    assert isinstance(found, ResolvedJob)
     return found
 
 

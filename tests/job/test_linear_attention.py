@@ -13,7 +13,7 @@ from vramplan.job import build_job, job_to_dict
 from vramplan.planner.setups import setup_of
 from vramplan.replay.evaluation import generation_bytes
 from vramplan.replay.step import replay
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 SMALL = {
     "family": "qwen3_next",
@@ -28,7 +28,7 @@ SMALL = {
 }
 
 
-def job(model: Any = SMALL, **keys: Any) -> Job:
+def job(model: Any = SMALL, **keys: Any) -> ResolvedJob:
     return job_of(model, **keys)
 
 

@@ -13,13 +13,13 @@ from vramplan.job.echo import job_to_dict
 from vramplan.planner.decision import decide
 from vramplan.planner.setups import loss_of, setup_of
 from vramplan.replay.step import replay
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 QLORA: dict[str, Any] = {"adapter": {"kind": "lora"}, "quantization": "nf4", "precision": "pure-bf16"}
 GPU = {"name": "m", "memory": "80 GiB", "bf16": True, "flash_attention": True, "compute_capability": "8.0"}
 
 
-def job(**keys: Any) -> Job:
+def job(**keys: Any) -> ResolvedJob:
     return build_job({"model": "gpt2", "gpu": GPU, **keys})
 
 
@@ -29,7 +29,7 @@ def refused(**keys: Any) -> str:
     return str(caught.value)
 
 
-def told(one: Job) -> dict[str, Any]:
+def told(one: ResolvedJob) -> dict[str, Any]:
     return {assumption.key: assumption.value for assumption in one.assumptions}
 
 

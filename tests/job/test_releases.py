@@ -11,7 +11,7 @@ import pytest
 from tests.answers import answer
 from vramplan.job import build_job, read_job_file
 from vramplan.results import FitResult
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 LAYERS, HEADS, SEQUENCE, MICRO = 4, 8, 256, 2
 MODEL = {
@@ -41,15 +41,15 @@ def run(**keys: Any) -> FitResult:
     return answer(build_job({**RUN, **keys}))
 
 
-def read(folder: Path, **keys: Any) -> Job:
+def read(folder: Path, **keys: Any) -> ResolvedJob:
     file = folder / "cases.json"
     file.write_text(json.dumps({"version": 1, "jobs": [{"name": "one", **RUN, **keys}]}), "utf-8")
     (entry,) = read_job_file(file)
-    assert isinstance(entry.job, Job), entry.problems
+    assert isinstance(entry.job, ResolvedJob), entry.problems
     return entry.job
 
 
-def case(folder: Path, notes: str, **keys: Any) -> Job:
+def case(folder: Path, notes: str, **keys: Any) -> ResolvedJob:
     return read(folder, measured={"peak_bytes": 1, "metric": "device"}, notes=notes, **keys)
 
 

@@ -12,7 +12,7 @@ from vramplan.job import build_job, job_to_dict
 from vramplan.options import table, words
 from vramplan.options.option import WORD
 from vramplan.replay.models import family
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 LLAMA = {"model": "llama-3.2-1b", "gpu": "a100"}
 GPT2 = {"model": "gpt2", "gpu": "a100"}
@@ -34,13 +34,13 @@ HAS = {
 }
 
 
-def job(raw: dict[str, Any], **keys: Any) -> Job:
+def job(raw: dict[str, Any], **keys: Any) -> ResolvedJob:
     built = build_job({**raw, **keys})
-    assert isinstance(built, Job)
+    assert isinstance(built, ResolvedJob)
     return built
 
 
-def assumed(one: Job) -> dict[str, str]:
+def assumed(one: ResolvedJob) -> dict[str, str]:
     return {assumption.key: assumption.why for assumption in one.assumptions}
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from vramplan.errors import InputError
 from vramplan.job import build_job
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 
-def job(model: str, strategy: str, **keys: object) -> Job:
+def job(model: str, strategy: str, **keys: object) -> ResolvedJob:
     return build_job({"model": model, "gpu": "a100-80gb", "activation_checkpointing": strategy, **keys})
 
 

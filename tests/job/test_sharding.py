@@ -10,7 +10,7 @@ from vramplan.answers.fit import answer
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.job.echo import job_to_dict
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 BASE: dict[str, Any] = {
     "model": "llama-3-8b",
@@ -24,9 +24,9 @@ FSDP1 = {"data": 8, "sharding": "fsdp", "fsdp_version": 1}
 HOST = ["parameters", "gradients", "optimizer"]
 
 
-def job(**keys: Any) -> Job:
+def job(**keys: Any) -> ResolvedJob:
     found = build_job({**BASE, **keys})
-    assert isinstance(found, Job)
+    assert isinstance(found, ResolvedJob)
     return found
 
 
@@ -65,7 +65,7 @@ def job(**keys: Any) -> Job:
 def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, Any]) -> None:
     found = answer(job(**keys))
     again = build_job(job_to_dict(job(**keys)))
-    assert isinstance(again, Job)
+    assert isinstance(again, ResolvedJob)
     assert answer(again).verdict == found.verdict
 
 

@@ -13,7 +13,7 @@ from vramplan.job import build_job, job_to_dict
 from vramplan.planner.setups import setup_of
 from vramplan.replay.evaluation import generation_bytes
 from vramplan.replay.step import replay
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 WIDTH, INNER, KERNEL = 64, 96, 3
 SMALL: dict[str, Any] = {
@@ -36,7 +36,7 @@ PINNED: dict[str, Any] = {
 }
 
 
-def job(model: Any = SMALL, **keys: Any) -> Job:
+def job(model: Any = SMALL, **keys: Any) -> ResolvedJob:
     return job_of(model, **keys)
 
 

@@ -14,7 +14,7 @@ from vramplan.job import build_job, job_to_dict
 from vramplan.planner.setups import setup_of
 from vramplan.replay.evaluation import generation_bytes
 from vramplan.replay.step import replay
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.model import StateSpace
 
 SMALL = {
@@ -38,7 +38,7 @@ PINNED: dict[str, Any] = {
 }
 
 
-def job(model: Any = SMALL, **keys: Any) -> Job:
+def job(model: Any = SMALL, **keys: Any) -> ResolvedJob:
     return job_of(model, **keys)
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.answers import answer
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 SIZES = {"layers": 3, "decoder_layers": 2, "hidden_size": 64, "intermediate_size": 64, "attention_heads": 4}
 T5 = {"family": "t5", **SIZES}
@@ -17,9 +17,9 @@ BART = {"family": "bart", **SIZES, "max_positions": 128}
 FIXED = {"gpu": "a100-80gb", "sequence_length": 64, "micro_batch_size": 16, "gradient_accumulation_steps": 1}
 
 
-def job(model: Any, **keys: Any) -> Job:
+def job(model: Any, **keys: Any) -> ResolvedJob:
     built = build_job({**FIXED, "model": model, **keys})
-    assert isinstance(built, Job)
+    assert isinstance(built, ResolvedJob)
     return built
 
 

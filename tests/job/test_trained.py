@@ -15,7 +15,7 @@ from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import names_of
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 UNTIED = {"family": "llama", "layers": 4, "hidden_size": 64, "attention_heads": 4, "intermediate_size": 128}
 LORA = {"kind": "lora"}
@@ -23,7 +23,7 @@ GPTQ = {"quantization": "gptq-int4", "adapter": LORA, "precision": "pure-bf16"}
 LLAVA_REST = ("projector", "language_model", "head")
 
 
-def job(**keys: Any) -> Job:
+def job(**keys: Any) -> ResolvedJob:
     return build_job({"model": "gpt2", "gpu": "a100", **keys})
 
 
@@ -33,7 +33,7 @@ def refused(**keys: Any) -> str:
     return str(error.value)
 
 
-def assumed(found: Job) -> dict[str, Any]:
+def assumed(found: ResolvedJob) -> dict[str, Any]:
     return {one.key: one.value for one in found.assumptions}
 
 

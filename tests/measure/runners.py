@@ -7,7 +7,7 @@ from typing import Any
 
 from vramplan.measure.apart import Reply, Request
 from vramplan.measure.processes import Run
-from vramplan.results.measure import Figures
+from vramplan.results.measure import CountedFigures
 
 ENVIRONMENT = {
     "python": "3.12.1",
@@ -20,14 +20,14 @@ ENVIRONMENT = {
     "total_bytes": 2**35,
     "cuda": "13.0",
 }
-MEASURED = Figures("fits", 2**30, 2**30 - 5, 2**30 + 2**21, 2**31, step_seconds=0.25, micro_steps=2)
-OOM = Figures("oom", 2**34, 2**34, 2**34, 2**34, oom_phase="backward")
+MEASURED = CountedFigures("fits", 2**30, 2**30 - 5, 2**30 + 2**21, 2**31, step_seconds=0.25, micro_steps=2)
+OOM = CountedFigures("oom", 2**34, 2**34, 2**34, 2**34, oom_phase="backward")
 
 
 class Runner:
     """Answers with the same figures, or with what `then` makes of the request; remembers what it was asked."""
 
-    def __init__(self, figures: Figures = MEASURED, then: Callable[[Request], Any] | None = None) -> None:
+    def __init__(self, figures: CountedFigures = MEASURED, then: Callable[[Request], Any] | None = None) -> None:
         self.figures, self.then = figures, then
         self.asked: list[Request] = []
 

@@ -12,7 +12,7 @@ import pytest
 from vramplan.errors import InputError
 from vramplan.measure import apart, processes
 from vramplan.measure.apart import Request, run_apart
-from vramplan.results.measure import Figures
+from vramplan.results.measure import CountedFigures
 
 REQUEST = Request({"name": "a"}, "trace", 3, ("profiles",))
 
@@ -35,7 +35,7 @@ def test_a_reply_becomes_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     figures = {"outcome": "fits", "allocated_bytes": 7, "phases": {"forward_bytes": 7, "step_bytes": 5}}
     asked = ends(monkeypatch, 0, reply={"figures": figures, "environment": {"torch": "2"}})
     reply = run_apart(REQUEST)
-    assert reply.figures == Figures("fits", 7, forward_bytes=7, step_bytes=5)
+    assert reply.figures == CountedFigures("fits", 7, forward_bytes=7, step_bytes=5)
     assert reply.environment == {"torch": "2"}
     assert asked == [{"job": {"name": "a"}, "how": "trace", "steps": 3, "profiles": ["profiles"]}]
 

@@ -13,7 +13,7 @@ from vramplan.answers.fit import describe
 from vramplan.job import build_job, job_to_dict
 from vramplan.measure.apart import Request, run_apart
 from vramplan.planner.decision import decide
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 INSTALLED = find_spec("torch") is not None and find_spec("transformers") is not None
 pytestmark = pytest.mark.skipif(not INSTALLED, reason="needs the extra measure")
@@ -29,7 +29,7 @@ adapts = pytest.mark.skipif(find_spec("peft") is None, reason="needs the extra m
 compiles = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a compiler")
 
 
-def allocated_on_cpu(judged: Job) -> int:
+def allocated_on_cpu(judged: ResolvedJob) -> int:
     """The peak of the storages of one iteration of the GPU's loop on the CPU, after one before it."""
     from vramplan.measure.steps import one_step, prepare
     from vramplan.measure.storages import Storages

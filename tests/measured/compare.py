@@ -11,7 +11,7 @@ from vramplan.job import read_job_file
 from vramplan.planner.decision import decide
 from vramplan.results.listings import ValidateRow, ValidateSummary
 from vramplan.values.allocator import DEFAULT
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 HERE = Path(__file__).parent
 PEAKS = ("one_device", "several_devices")
@@ -29,7 +29,7 @@ def _rows(file: str, simulated: bool) -> tuple[ValidateRow, ...]:
     found = []
     for entry in read_job_file(HERE / f"{file}.yaml"):
         job = entry.job
-        assert isinstance(job, Job), entry.problems
+        assert isinstance(job, ResolvedJob), entry.problems
         if simulated and job.allocator is None:
             job = job._replace(allocator=DEFAULT)
         if not simulated:
@@ -50,8 +50,8 @@ def unseen_rows() -> tuple[ValidateRow, ...]:
     found = []
     for entry in read_job_file(HERE / "rates.yaml"):
         job = entry.job
-        measured = (job.case.get("measured") or {}) if isinstance(job, Job) else {}
-        if not isinstance(job, Job) or "peak_bytes" not in measured or "paddle" in job.name:
+        measured = (job.case.get("measured") or {}) if isinstance(job, ResolvedJob) else {}
+        if not isinstance(job, ResolvedJob) or "peak_bytes" not in measured or "paddle" in job.name:
             continue
         case = {key: value for key, value in job.case.items() if key != "use"}
         job = job._replace(allocator=DEFAULT, case=case)

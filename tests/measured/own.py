@@ -16,7 +16,7 @@ from vramplan.planner.time import fitted
 from vramplan.results import DOES_NOT_FIT, FITS, FitResult
 from vramplan.results.listings import ErrorStats
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 CASES = 122
 CONVOLVED = ("h100 resnet-50 256 images amp-bf16", "h100 vit-large-patch16-224 64 images amp-bf16 flash")
@@ -27,7 +27,7 @@ LOOP, TIME = "loop", "time of a step"
 class Own(NamedTuple):
     """A job that was run, and the answer about it."""
 
-    job: Job
+    job: ResolvedJob
     result: FitResult
     measured: dict[str, Any]
     trace: dict[str, Any]
@@ -60,7 +60,7 @@ def all_cases() -> tuple[Own, ...]:
     found = []
     for entry in read_job_file(HERE / "h100.yaml"):
         job = entry.job
-        assert isinstance(job, Job), entry.problems
+        assert isinstance(job, ResolvedJob), entry.problems
         result = describe(decide(job, whole_ladder=False), with_remedies=False)
         found.append(Own(job, result, job.case["measured"], job.case["trace"]))
     assert len(found) == CASES

@@ -16,7 +16,7 @@ from vramplan.planner.time.step import CALIBRATED_BAND, EXTRAPOLATED_BAND
 from vramplan.results.listings import ErrorStats, ValidateRow
 from vramplan.results.listings.rates import RateStats, RateSummary
 from vramplan.results.time import CALIBRATED, EXTRAPOLATED
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 HERE = Path(__file__).parent
 FILES = ("utilisation", "rates")
@@ -31,7 +31,7 @@ def rates(file: str) -> tuple[ValidateRow, ...]:
     found = []
     for entry in read_job_file(HERE / f"{file}.yaml"):
         job = entry.job
-        assert isinstance(job, Job), entry.problems
+        assert isinstance(job, ResolvedJob), entry.problems
         found.append(compare(describe(decide(job, whole_ladder=False), with_remedies=False), job))
     assert len(found) == COUNTS[file]
     return tuple(found)

@@ -14,7 +14,7 @@ from vramplan.job import read_job_file
 from vramplan.measure.refusals import check
 from vramplan.planner.decision import decide
 from vramplan.results.measure import GPU
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 GRID = Path(__file__).parent / "grid.yaml"
 AT_THE_END = 8  # jobs that an H200 is predicted not to hold
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.contract
 
 
 @cache
-def jobs() -> tuple[Job, ...]:
+def jobs() -> tuple[ResolvedJob, ...]:
     """The jobs on an H200 in place of the card at hand."""
     text = GRID.read_text("utf-8")
     assert text.count("gpu: ") == text.count("gpu: local") == 1
@@ -31,7 +31,7 @@ def jobs() -> tuple[Job, ...]:
         path.write_text(text.replace("gpu: local", "gpu: h200"), "utf-8")
         entries = read_job_file(str(path))
     assert [entry.problems for entry in entries if entry.problems] == []
-    return tuple(entry.job for entry in entries if isinstance(entry.job, Job))
+    return tuple(entry.job for entry in entries if isinstance(entry.job, ResolvedJob))
 
 
 def test_there_are_enough_jobs_and_each_has_a_name_of_its_own() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.measured.own import all_cases, ran
 from vramplan.answers.validation import counted_bytes
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 pytestmark = pytest.mark.truth
 
@@ -25,7 +25,7 @@ CUDNN_RESERVES = 0.06  # of ResNet what the number of parts decides that cuDNN s
 FRAGMENTED = 0.11  # of one job, whose blocks fall otherwise
 
 
-def convolves(job: Job) -> bool:
+def convolves(job: ResolvedJob) -> bool:
     return job.model.name.startswith(CONVOLVED)
 
 

@@ -23,7 +23,7 @@ from vramplan.options.words import CASE_KEYS
 from vramplan.planner.decision import decide
 from vramplan.report.json import fit_document
 from vramplan.results import FitResult
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 FILES = (*PEAKS, DIED)
 JOB, MODEL = "another-job-of-no-meaning", "another-model-of-no-meaning"  # no word of an answer is like them
@@ -42,7 +42,7 @@ GIB = 2**30
 CARDS = (1 * GIB, 12 * GIB, 79 * GIB, 80 * GIB, 500 * GIB)
 
 
-def answered(job: Job, *, fast: bool = True) -> FitResult:
+def answered(job: ResolvedJob, *, fast: bool = True) -> FitResult:
     """An answer with the allocator as the job says; `fast`: without what it would take to fit."""
     return describe(decide(job, whole_ladder=not fast), with_remedies=not fast)
 
@@ -64,20 +64,20 @@ def shown(result: FitResult, *names: str | None) -> str:
     return text
 
 
-def read(folder: Path, cases: Iterable[dict[str, Any]], defaults: dict[str, Any]) -> Iterator[Job]:
+def read(folder: Path, cases: Iterable[dict[str, Any]], defaults: dict[str, Any]) -> Iterator[ResolvedJob]:
     file = folder / "cases.yaml"
     file.write_text(yaml.safe_dump({"version": 1, "defaults": defaults, "jobs": list(cases)}), "utf-8")
     for entry in read_job_file(file):
-        assert isinstance(entry.job, Job), entry.problems
+        assert isinstance(entry.job, ResolvedJob), entry.problems
         yield entry.job
 
 
 @cache
-def published(file: str) -> tuple[Job, ...]:
+def published(file: str) -> tuple[ResolvedJob, ...]:
     """The cases of a file, estimated."""
     found = []
     for entry in read_job_file(HERE / f"{file}.yaml"):
-        assert isinstance(entry.job, Job), entry.problems
+        assert isinstance(entry.job, ResolvedJob), entry.problems
         found.append(entry.job._replace(allocator=None))
     return tuple(found)
 
@@ -109,7 +109,7 @@ def test_a_drawn_job_is_answered_from_no_word_beside_it(raw: dict[str, Any], ren
         file.write_text(json.dumps({"version": 1, "jobs": [without_words(raw), told]}), "utf-8")
         bare, beside = read_job_file(file)
     plain, other = bare.job, beside.job
-    if not isinstance(plain, Job) or not isinstance(other, Job):
+    if not isinstance(plain, ResolvedJob) or not isinstance(other, ResolvedJob):
         refused = ([(one.key or "").split(".", 2)[2:] for one in entry.problems] for entry in (bare, beside))
         assert next(refused) == next(refused) != []
         return
@@ -119,13 +119,13 @@ def test_a_drawn_job_is_answered_from_no_word_beside_it(raw: dict[str, Any], ren
     assert shown(first, JOB, MODEL) == shown(second, f"{renamed} with PyTorch 1.6", renamed)
 
 
-def figures(job: Job) -> tuple[Any, ...]:
+def figures(job: ResolvedJob) -> tuple[Any, ...]:
     """All that an answer says of the memory of a job whose schedule and checkpoints are pinned."""
     result = answered(job)
     return result.peak, result.components, result.overheads, result.stages
 
 
-def on(job: Job, capacity_bytes: int) -> Job:
+def on(job: ResolvedJob, capacity_bytes: int) -> ResolvedJob:
     return job._replace(gpu=job.gpu._replace(capacity_bytes=capacity_bytes), gpu_free_bytes=None)
 
 
@@ -163,6 +163,6 @@ def test_a_drawn_job_needs_as_much_on_a_card_of_any_size(
         except InputError as error:
             found.append(tuple(one.key for one in error.problems))
             continue
-        assert isinstance(job, Job)
+        assert isinstance(job, ResolvedJob)
         found.append(figures(job))
     assert found == found[:1] * len(CARDS)

@@ -27,7 +27,7 @@ from vramplan.job.runtime import take_defaults
 from vramplan.options import option, table
 from vramplan.options.flags import arguments_of
 from vramplan.options.table import sections
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 PAGE = made.DOCS / "extending.md"
 (ROW,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
@@ -107,7 +107,7 @@ def test_the_textbook_refuses_what_is_not_the_default() -> None:
 
 
 def test_the_echo_has_it_once_the_job_has() -> None:
-    class Extended(Job):
+    class Extended(ResolvedJob):
         router_dtype = "bf16"
 
     resolved = build_job({**JOB, KEY: "bf16"})

@@ -11,7 +11,7 @@ from vramplan.job import read_job_file
 from vramplan.planner import setups
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import MOST_GRADIENTS
 
 HERE = Path(__file__).parent
@@ -134,7 +134,7 @@ def path_of(file: str) -> Path:
 class Row:
     """One traced row: predicted and traced bytes of each figure."""
 
-    def __init__(self, job: Job, *, direct: bool = False) -> None:
+    def __init__(self, job: ResolvedJob, *, direct: bool = False) -> None:
         assert job.micro_batch_size is not None
         self.job, self.batch, self.direct = job, job.micro_batch_size, direct
         trace = job.case["trace"]
@@ -173,7 +173,7 @@ class Row:
         return [f"{figure}: {self.error(figure):.6%}" for figure in self.traced if self.error(figure) > EXACT]
 
 
-def setup_of(job: Job) -> Setup:
+def setup_of(job: ResolvedJob) -> Setup:
     """The iteration of a fully pinned job."""
     assert job.activation_checkpointing is not None
     assert job.gradient_accumulation_steps is not None
@@ -182,7 +182,7 @@ def setup_of(job: Job) -> Setup:
     return setup._replace(rank=MOST_GRADIENTS, outlives=False)
 
 
-def phases_of(job: Job) -> dict[str, int]:
+def phases_of(job: ResolvedJob) -> dict[str, int]:
     """The peak of each phase of a fully pinned job, as the quick replay answers it."""
     assert job.micro_batch_size is not None
     return dict(replay(setup_of(job), batch=min(job.micro_batch_size, 2)).peaks(job.micro_batch_size))
@@ -195,7 +195,7 @@ def rows(file: str) -> tuple[Row, ...]:
 
 
 @cache
-def jobs(file: str) -> tuple[Job, ...]:
+def jobs(file: str) -> tuple[ResolvedJob, ...]:
     """The jobs of a file."""
     found = []
     for entry in read_job_file(path_of(file)):
@@ -217,7 +217,7 @@ def rows_of_every_block(file: str) -> list[Row]:
 
 
 @cache
-def _cover(files: tuple[str, ...]) -> dict[str, list[Job]]:
+def _cover(files: tuple[str, ...]) -> dict[str, list[ResolvedJob]]:
     """Jobs of each file that have all techniques of all of them, taken one by one: the fewest blocks for each new one.
 
     What a job adds never grows while others are taken, so the first of the heap that is up to date is the best.
@@ -226,7 +226,7 @@ def _cover(files: tuple[str, ...]) -> dict[str, list[Job]]:
     heap = [(sum(job.model.stacks) / len(new), at) for at, (_, job, new) in enumerate(every)]
     heapify(heap)
     seen: set[tuple[object, ...]] = set()
-    found: dict[str, list[Job]] = {file: [] for file in files}
+    found: dict[str, list[ResolvedJob]] = {file: [] for file in files}
     while heap:
         price, at = heappop(heap)
         file, job, techniques = every[at]
@@ -242,7 +242,7 @@ def _cover(files: tuple[str, ...]) -> dict[str, list[Job]]:
     return found
 
 
-def _techniques(file: str, job: Job) -> set[tuple[object, ...]]:
+def _techniques(file: str, job: ResolvedJob) -> set[tuple[object, ...]]:
     setup = setup_of(job)
     values = {name: value for name, value in setup._asdict().items() if name not in SIZES}
     values |= {

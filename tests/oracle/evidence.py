@@ -16,7 +16,7 @@ from unittest.mock import patch
 from tests.oracle.compare import ENGINES, HERE, jobs
 from vramplan.job import trained
 from vramplan.replay.techniques.vocabulary import techniques_of, traced_code
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "vramplan" / "replay" / "techniques" / "traced_rows.py"
@@ -61,9 +61,9 @@ def row_files() -> list[Path]:
 
 
 @cache
-def counted() -> dict[tuple[str, ...], list[tuple[str, Job]]]:
+def counted() -> dict[tuple[str, ...], list[tuple[str, ResolvedJob]]]:
     """The rows of each technique and each pair of techniques, with their files."""
-    found: dict[tuple[str, ...], list[tuple[str, Job]]] = defaultdict(list)
+    found: dict[tuple[str, ...], list[tuple[str, ResolvedJob]]] = defaultdict(list)
     for path in row_files():
         for job in jobs(path.stem):
             has = techniques_of(job)

@@ -13,7 +13,7 @@ from vramplan.job.losses import SMOOTHED_TASKS
 from vramplan.replay.evaluation import evaluation, generation_bytes
 from vramplan.replay.models.capable import evaluates, generates
 from vramplan.replay.step import replay
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 pytestmark = pytest.mark.truth
 
@@ -24,11 +24,11 @@ out, and among the second ones are many of both. DoRA, which makes several matri
 is held to the bound alone."""
 
 
-def jobs(file: str) -> list[Job]:
+def jobs(file: str) -> list[ResolvedJob]:
     return [job for job in every_job(file) if job.eval_batch_size is not None]
 
 
-def generations(file: str) -> list[Job]:
+def generations(file: str) -> list[ResolvedJob]:
     return [job for job in every_job(file) if job.generation_batch_size is not None]
 
 

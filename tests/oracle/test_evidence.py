@@ -8,7 +8,7 @@ import pytest
 
 from tests.oracle.compare import ROWS, jobs
 from tests.oracle.evidence import DATA, PAGE, counted, data, page, row_files
-from vramplan.replay.techniques.evidence import RELIES_ON, TOUCHES, Gap, missing, rows_of, untraced
+from vramplan.replay.techniques.evidence import RELIES_ON, TOUCHES, EvidenceGap, missing, rows_of, untraced
 from vramplan.replay.techniques.vocabulary import techniques_of
 
 pytestmark = pytest.mark.contract
@@ -43,4 +43,4 @@ def test_no_traced_row_has_a_gap_or_is_refused(path: Path) -> None:
         assert untraced(job) == ()
         assert missing(job) == (), (job.name, techniques_of(job))
         for one in techniques_of(job):
-            assert "None" not in Gap(one, None).sentence(job)
+            assert "None" not in EvidenceGap(one, None).sentence(job)

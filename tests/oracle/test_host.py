@@ -9,14 +9,14 @@ from tests.oracle.compare import OFFLOADED, jobs, setup_of
 from vramplan.replay.host import host_of
 from vramplan.replay.offload import pinned_bytes
 from vramplan.replay.step import replay
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 pytestmark = pytest.mark.truth
 
 SCALARS_BYTES = 64
 
 
-def offloaded(file: str) -> list[Job]:
+def offloaded(file: str) -> list[ResolvedJob]:
     return [job for job in jobs(file) if job.offload_activations]
 
 

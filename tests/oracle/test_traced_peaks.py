@@ -11,7 +11,7 @@ from vramplan.catalog.config_classes import FAMILY_OF, MODEL_TYPES, OF_RUNTIMES
 from vramplan.replay.models.capable import head_losses, no_all_linear, no_checkpointing, takes_only_lora
 from vramplan.replay.step import replay
 from vramplan.replay.techniques.evidence import FP8, rows_of
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 pytestmark = pytest.mark.truth
 
@@ -324,7 +324,7 @@ def test_the_rows_of_classifiers_and_packed_sequences_cover_what_is_modelled() -
     }
 
 
-def _kind_of_loss(job: Job) -> str:
+def _kind_of_loss(job: ResolvedJob) -> str:
     if job.padding != "none":
         return "padded"
     return "smoothed" if job.label_smoothing else job.loss.partition(":")[0]

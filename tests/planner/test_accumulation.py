@@ -14,7 +14,7 @@ from tests.answers import answer
 from tests.cli.draws import jobs
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job
-from vramplan.planner.accumulation import Accumulation, divisors
+from vramplan.planner.accumulation import OpenSchedules, divisors
 from vramplan.results import FitResult
 
 TINY = {"family": "gpt2", "layers": 1, "hidden_size": 32, "attention_heads": 1, "vocabulary_size": 100}
@@ -65,11 +65,11 @@ def test_an_unreachable_global_batch_names_the_nearest_ones(
 ) -> None:
     unit = micro * data * (steps or 1)
     if wanted % unit == 0 and (steps is None or wanted == unit):
-        solved = Accumulation(micro=micro, steps=steps, global_batch=wanted, given=True, data=data)
+        solved = OpenSchedules(micro=micro, steps=steps, global_batch=wanted, given=True, data=data)
         assert [one.micro_batch_size * one.gradient_accumulation_steps * data for one in solved.schedules()] == [wanted]
         return
     with pytest.raises(UsageError) as caught:
-        Accumulation(micro=micro, steps=steps, global_batch=wanted, given=True, data=data)
+        OpenSchedules(micro=micro, steps=steps, global_batch=wanted, given=True, data=data)
     neighbours = reachable(str(caught.value))
     if steps is not None:
         assert neighbours == [unit]

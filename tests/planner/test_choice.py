@@ -17,7 +17,7 @@ from vramplan.planner.setups import setup_of
 from vramplan.replay.record import Record
 from vramplan.replay.step import replay
 from vramplan.results import FitResult
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 LADDER = ("none", "sqrt", "full")
 
@@ -34,7 +34,7 @@ class Try(NamedTuple):
 class Trials:
     """Every strategy and micro-batch, each from a record of its own: no envelope, no search, no limits."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: ResolvedJob) -> None:
         self.job, self.records = job, dict[tuple[str, bool, bool], Record]()
         self.usable = job.gpu.capacity_bytes - job.reserve_bytes
         self.context = job.runtime.context_on(job.gpu.architecture)

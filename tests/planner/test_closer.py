@@ -12,7 +12,7 @@ from vramplan import fit
 from vramplan.job import build_job
 from vramplan.planner.decision import decide
 from vramplan.planner.reserving import records_of
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 pytestmark = pytest.mark.contract
 
@@ -111,7 +111,7 @@ def test_events_are_counted_without_playing_them(name: str, strategy: str) -> No
     """All but those of the optimizer step, which is played parameter by parameter there: a tenth of all."""
     keys = {"model": name, "gpu": "a100", "micro_batch_size": 2, "gradient_accumulation_steps": 1}
     job = build_job(keys | {"activation_checkpointing": strategy})
-    assert isinstance(job, Job)
+    assert isinstance(job, ResolvedJob)
     decision = decide(job)
     played = len(records_of(decision.setup, 2)[0].events)
     assert 0.88 * played <= decision.record.events_of_every_copy <= played

@@ -18,7 +18,7 @@ from vramplan.planner.checkpoints import spelled
 from vramplan.planner.composed import ComposedSizes
 from vramplan.planner.judge import Judge
 from vramplan.planner.optimal import Placement, peak_bytes, recomputed_flops
-from vramplan.planner.placements import Search
+from vramplan.planner.placements import PlacementSearch
 from vramplan.planner.stacks import segments_in
 from vramplan.planner.subjects import shortened, subjects_of
 from vramplan.replay.optimizers import gradients_wait
@@ -176,7 +176,7 @@ def test_the_answer_names_segments_that_can_be_fed_back(name: str) -> None:
 def test_where_blocks_share_keys_each_figure_is_that_of_its_replay() -> None:
     """One that hands them on keeps what its whole checkpoint saves again, so that pieces do not add up."""
     judge = Judge(build_job({"model": "gemma-4-e2b", "gpu": "h200", "sequence_length": 64, "micro_batch_size": 1}))
-    search = Search(judge, 1, accumulates=False)
+    search = PlacementSearch(judge, 1, accumulates=False)
     placement = ((8, 15), (20, 30))
     record = judge.record_at(spelled(placement), 1, False)
     assert search.peak_bytes(placement) == record.peak_bytes(1)

@@ -20,11 +20,11 @@ from vramplan.job import build_job
 from vramplan.planner.checkpoints import checkpoint_ranges, segments_of, spelled
 from vramplan.planner.decision import decide
 from vramplan.planner.optimal import (
-    Frame,
     Piece,
     Placement,
+    PlacementSizes,
     Shared,
-    Sizes,
+    Surroundings,
     is_possible,
     least_recomputation,
     peak_bytes,
@@ -137,7 +137,7 @@ def test_the_search_equals_trying_everything_up_to_ten_blocks(data: st.DataObjec
     holds(sizes, [(recomputed_flops(sizes, p), peak_bytes(sizes, p)) for p in placements(blocks)], data)
 
 
-def holds(sizes: Sizes, tried: list[tuple[int, int]], data: st.DataObject) -> None:
+def holds(sizes: PlacementSizes, tried: list[tuple[int, int]], data: st.DataObject) -> None:
     """The search finds the best of what was tried, as (operations, peak), for limits that matter."""
     peaks = sorted({peak for _, peak in tried})
     least = smallest_peak(sizes)
@@ -211,7 +211,7 @@ class Block(NamedTuple):
 
 
 class Unequal:
-    """`optimal.Sizes` of such blocks: what is shared is a set of kinds, each with whether a checkpoint holds it."""
+    """`optimal.PlacementSizes` of such blocks: a set of kinds is shared, each with whether a checkpoint holds it."""
 
     def __init__(self, made: list[Block], shared: int, returned: int) -> None:
         self.made, self.shared, self.most_returned_bytes = made, shared, returned
@@ -233,10 +233,10 @@ class Unequal:
         kinds = {block.kind for block in self.made[first : last + 1]}
         return frozenset((kind, how) for kind in kinds for how in {False, checkpoint})
 
-    def least_frame(self) -> Frame:
-        return Frame(head_top_bytes=300, loss_net_bytes=-100, loss_top_bytes=200)
+    def least_frame(self) -> Surroundings:
+        return Surroundings(head_top_bytes=300, loss_net_bytes=-100, loss_top_bytes=200)
 
-    def frame(self, shared: Shared) -> Frame:
+    def frame(self, shared: Shared) -> Surroundings:
         assert isinstance(shared, tuple)
         return self.least_frame()._replace(head_top_bytes=300 + len(shared[0]))
 

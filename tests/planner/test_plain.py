@@ -14,7 +14,7 @@ from vramplan.planner.time.kernels import micro_of
 from vramplan.planner.time.rates import rates_of
 from vramplan.planner.time.step import is_causal
 from vramplan.replay.step import replay
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 pytestmark = pytest.mark.contract
 
@@ -72,7 +72,7 @@ def test_simpler_checkpoints_compute_no_more(model: str) -> None:
     compared = 0
     for program in ("transformers", "megatron", "torchtitan", "litgpt"):
         seconds: dict[str, float] = {}
-        jobs: dict[str, Job] = {}
+        jobs: dict[str, ResolvedJob] = {}
         for strategy in STRATEGIES:
             keys = {"model": model, "gpu": "h100", "runtime": program, "activation_checkpointing": strategy}
             try:

@@ -41,7 +41,7 @@ from vramplan.report.walkthrough import document as walkthrough_document
 from vramplan.results import FitResult
 from vramplan.results.compared import Cell, Comparison
 from vramplan.results.listings import RuntimeRow
-from vramplan.results.measure import Calibration, Figures, MeasuredRow, Measurement, Predicted
+from vramplan.results.measure import Calibration, CountedFigures, MeasuredRow, Measurement, Predicted
 from vramplan.results.plans import Bought, Plan, Search
 from vramplan.results.reading import ReadJob, ReadValue, Source
 
@@ -100,7 +100,7 @@ RUNTIME = RuntimeRow(
 
 MEASUREMENT = Measurement(
     (
-        MeasuredRow("ran", "measured", Predicted("fits", 100, 104, 700), Figures("fits", allocated_bytes=101)),
+        MeasuredRow("ran", "measured", Predicted("fits", 100, 104, 700), CountedFigures("fits", allocated_bytes=101)),
         MeasuredRow("broken", "error", problems=(Problem("no such model", key="model"),)),
     ),
     "measured.yaml",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import vramplan
 from tests.cli.draws import jobs
 from vramplan.answers.session import opened
-from vramplan.answers.settings import DEFAULT, Plan, SettingsBehaviour
+from vramplan.answers.settings import DEFAULT, SettingsBehaviour, SettingsPlan
 from vramplan.engines import FOLDERS, behaviour_of
 from vramplan.errors import InputError
 from vramplan.job import build_job
@@ -306,7 +306,7 @@ def test_words_and_planner_agree_on_what_is_a_switch(runtime: str, strategy: str
     result = session.compared(job_)  # the other strategies say nothing of this one
     words: SettingsBehaviour = behaviour_of(job_.runtime.engine, "settings", DEFAULT)
     stacks = job_.model.stacks
-    plan = Plan(job_, 1, 1, strategy, result.checkpoints, stacks)
+    plan = SettingsPlan(job_, 1, 1, strategy, result.checkpoints, stacks)
     assert (words.checkpointing(plan) is None) == result.settings_need_code
 
 

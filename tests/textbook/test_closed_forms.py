@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramplan.planner.textbook import accumulation, activations, checkpointing, learning_rate
-from vramplan.planner.textbook.activations import Sizes
+from vramplan.planner.textbook.activations import ActivationSizes
 from vramplan.planner.textbook.states import MOMENTS, Elements, model_states
 
 GB = 10**9
 FP32, MIXED = Elements(4, 4, 0, 4), Elements(2, 2, 4, 4)
-XL = Sizes(batch=32, sequence_length=1024, hidden_size=1600, layers=48, attention_heads=25)
+XL = ActivationSizes(batch=32, sequence_length=1024, hidden_size=1600, layers=48, attention_heads=25)
 
 pytestmark = pytest.mark.closed_form
 

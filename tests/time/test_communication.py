@@ -16,7 +16,7 @@ from vramplan.planner.time.communication import (
     all_to_all_seconds,
     link_of,
 )
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 pytestmark = pytest.mark.closed_form
 
@@ -92,7 +92,7 @@ def test_what_torchtitan_gathers(split: dict[str, int], weights: int, gathers: i
     keys = {"model": "llama-3.1-8b", "gpu": "h100", "runtime": "torchtitan", "micro_batch_size": 1}
     shared = {"data": 8, "sharding": "fsdp-grad-op" if "pipeline" in split else "fsdp", **split}
     job = build_any_job({**keys, "gradient_accumulation_steps": 4, "parallel": shared})
-    assert isinstance(job, Job)
+    assert isinstance(job, ResolvedJob)
     found = [one for one in roofline(job).collectives if (one.kind, one.when) == ("all-gather", "forward")]
     moved = sum(one.size_bytes * one.times for one in found)
     assert moved == pytest.approx(gathers * 2 * 8_030_261_248 / weights, rel=0.1)
@@ -103,7 +103,7 @@ def test_weights_in_four_bits_are_gathered_as_they_are_packed() -> None:
     keys = {"model": "llama-2-7b", "gpu": "rtx-3090", "micro_batch_size": 1, "sequence_length": 512}
     keys |= {"precision": "pure-bf16", "weight_dtype": "bf16", "parallel": {"data": 2, "sharding": "fsdp"}}
     job = build_any_job({**keys, "quantization": "nf4", "adapter": {"kind": "lora", "rank": 16}})
-    assert isinstance(job, Job)
+    assert isinstance(job, ResolvedJob)
     moved = sum(one.size_bytes * one.times for one in roofline(job).collectives if one.kind == "all-gather")
     quantized = 32 * (4 * 4096 * 4096 + 3 * 4096 * 11008)
     adapter = 32 * 16 * (2 * (4096 + 4096))  # on queries and values
@@ -118,7 +118,7 @@ def test_a_pipeline_waits_for_what_it_sends(sharding: str, transfers: int) -> No
 
     def exposed(steps: int) -> float:
         job = build_any_job({**keys, "gradient_accumulation_steps": steps, "parallel": {**split, "sharding": sharding}})
-        assert isinstance(job, Job)
+        assert isinstance(job, ResolvedJob)
         found = roofline(job)
         assert found.time is not None
         return found.time.step_seconds * found.time.shares["communication"]

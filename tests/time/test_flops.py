@@ -13,7 +13,7 @@ from vramplan.planner.time.kernels import micro_of
 from vramplan.planner.time.rates import rates_of
 from vramplan.planner.time.step import is_causal
 from vramplan.replay.kernels import KINDS, Kernel, at
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 pytestmark = pytest.mark.closed_form
 
@@ -22,7 +22,7 @@ GPT = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")
 
 def decided(**keys: object) -> Decision:
     job = build_any_job({"gpu": "a100-80gb", "activation_checkpointing": "none", **keys})
-    assert isinstance(job, Job)
+    assert isinstance(job, ResolvedJob)
     return decide(job, whole_ladder=False)
 
 

@@ -14,7 +14,7 @@ from vramplan.planner.decision import decide
 from vramplan.planner.time.optimizer import step_bytes
 from vramplan.planner.time.rates import best_product, rates_of
 from vramplan.replay.kernels import NOTHING, PRODUCT, Kernel
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 LORA = {
     "model": "llama-3.2-1b",
@@ -26,9 +26,9 @@ LORA = {
 }
 
 
-def job(**keys: object) -> Job:
+def job(**keys: object) -> ResolvedJob:
     found = build_any_job({"model": "gpt2", **keys})
-    assert isinstance(found, Job)
+    assert isinstance(found, ResolvedJob)
     return found
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.timeline.examples import GIB, small, timeline
-from vramplan.report.timeline_scale import Axis, axis, columns, ticks
+from vramplan.report.timeline_scale import VerticalAxis, axis, columns, ticks
 from vramplan.results.timeline import Timeline
 
 
@@ -56,7 +56,7 @@ def test_widths_are_in_proportion_where_no_phase_is_short(made: Timeline, count:
 
 @given(st.integers(0, 10**13), st.integers(0, 10**13), st.integers(2, 20))
 def test_ticks_are_round_and_inside(low: int, size: int, most: int) -> None:
-    found = ticks(Axis(low, low + size, None), most)
+    found = ticks(VerticalAxis(low, low + size, None), most)
     assert len(found) <= most
     for value, words in found:
         assert low - 1 <= value <= low + size + 1
@@ -70,9 +70,9 @@ def test_the_axis_begins_at_zero_or_at_what_always_lives() -> None:
     made = small()
     peak = max(sample.allocated_bytes for sample in made.history.samples)
     start = made.history.phases[0].start_bytes
-    assert axis(made, zoom=False) == Axis(0, 18 * GIB, 18 * GIB)
-    assert axis(made, zoom=True) == Axis(start, 18 * GIB, 18 * GIB)
-    assert axis(small(limit=GIB), zoom=True) == Axis(start, peak, None)
-    assert axis(small(limit=GIB), zoom=False) == Axis(0, peak, GIB)
-    assert axis(small(limit=3 * peak), zoom=False) == Axis(0, peak, None)
-    assert axis(small(limit=0), zoom=False) == Axis(0, peak, None)
+    assert axis(made, zoom=False) == VerticalAxis(0, 18 * GIB, 18 * GIB)
+    assert axis(made, zoom=True) == VerticalAxis(start, 18 * GIB, 18 * GIB)
+    assert axis(small(limit=GIB), zoom=True) == VerticalAxis(start, peak, None)
+    assert axis(small(limit=GIB), zoom=False) == VerticalAxis(0, peak, GIB)
+    assert axis(small(limit=3 * peak), zoom=False) == VerticalAxis(0, peak, None)
+    assert axis(small(limit=0), zoom=False) == VerticalAxis(0, peak, None)

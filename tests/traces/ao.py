@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 OWN_KEYS = ("precision",)
 """What the loop on one device refuses and this rig has."""
@@ -17,11 +17,11 @@ OWN_KEYS = ("precision",)
 MULTIPLE = 16  # of both sizes of a layer, for torch._scaled_mm
 
 
-def check(_: Job) -> None:
+def check(_: ResolvedJob) -> None:
     """What precision fp8 does not go with is refused before."""
 
 
-def traced(job: Job) -> dict[str, int]:
+def traced(job: ResolvedJob) -> dict[str, int]:
     """Peaks of the phases of one step, in bytes."""
     from torchao.float8.float8_training_tensor import Float8TrainingTensor
 

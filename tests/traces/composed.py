@@ -29,7 +29,7 @@ from vramplan.planner import setups
 from vramplan.replay.step import replay
 from vramplan.replay.techniques.vocabulary import techniques_of
 from vramplan.results.measure import TRACE
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import DDP, ZERO_STAGES
 
 PACKAGES = ("torch", "transformers", "deepspeed", "peft", "bitsandbytes", "liger-kernel", "galore-torch", "lomo-optim")
@@ -125,7 +125,7 @@ def begin() -> Any:
     return fused_on_cuda()
 
 
-def predicted(one: Job) -> dict[str, int]:
+def predicted(one: ResolvedJob) -> dict[str, int]:
     """Peaks of the phases that the replay answers."""
     assert one.micro_batch_size is not None
     assert one.activation_checkpointing is not None
@@ -145,7 +145,7 @@ def thin(keys: Keys) -> Keys:
     return {key: one for key, one in keys.items() if one is not None or key == "max_gradient_norm"}
 
 
-def traced(one: Job) -> dict[str, int]:
+def traced(one: ResolvedJob) -> dict[str, int]:
     """Peaks of the phases of one step of the real libraries."""
     from vramplan.measure import steps
 
@@ -160,13 +160,13 @@ def traced(one: Job) -> dict[str, int]:
     return {name.removesuffix("_bytes"): level for name, level in phases.items()}
 
 
-def traced_row(one: Job) -> dict[str, int]:
+def traced_row(one: ResolvedJob) -> dict[str, int]:
     """The same of the device that a row is of, where devices differ."""
     found = None if programs.program_of(one) is not None else getattr(rig_of(one), "traced_row", None)
     return traced(one) if found is None else found(one)
 
 
-def check(one: Job) -> None:
+def check(one: ResolvedJob) -> None:
     """Raise InputError for what no rig has a loop for."""
     program = programs.program_of(one)
     if program is not None:
@@ -184,7 +184,7 @@ def check(one: Job) -> None:
         rig.check(one)
 
 
-def rig_of(one: Job) -> Any:
+def rig_of(one: ResolvedJob) -> Any:
     """The module that runs the sharding of a job, or its products in 8 bits; None of the loop on one device."""
     if one.sharding is None:
         return ao if one.precision == "fp8" else None

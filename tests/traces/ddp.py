@@ -13,7 +13,7 @@ from unittest.mock import MagicMock, patch
 
 from tests.traces.fsdp2 import CUDA, LOSSES
 from vramplan.errors import UsageError
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import DDP
 
 BUCKET_BYTES = 25 * 2**20  # bucket_cap_mb of DistributedDataParallel
@@ -23,7 +23,7 @@ OWN_KEYS = ("parallel",)
 """What the loop on one device refuses and this rig has."""
 
 
-def check(job: Job) -> None:
+def check(job: ResolvedJob) -> None:
     """Raise UsageError for what this rig has no loop for."""
     assert job.sharding is not None
     if job.sharding.kind != DDP:
@@ -32,7 +32,7 @@ def check(job: Job) -> None:
         raise UsageError("it is computed on the model inside, which DDP does not see", key="loss")
 
 
-def traced(job: Job) -> dict[str, int]:
+def traced(job: ResolvedJob) -> dict[str, int]:
     """Peaks of the phases of one step of the first device, in bytes."""
     import torch
     from torch import distributed
@@ -70,7 +70,7 @@ def _order(loop: Any) -> list[Any]:
     return found + [one for one in trained if all(one is not other for other in found)]
 
 
-def _replicated(job: Job, model: Any, order: list[Any]) -> Any:
+def _replicated(job: ResolvedJob, model: Any, order: list[Any]) -> Any:
     """The model in DDP, where the last micro-step alone reduces, as accelerate has it."""
     from torch import distributed as c10d
     from torch.nn.parallel import DistributedDataParallel, distributed

@@ -14,14 +14,14 @@ from unittest.mock import patch
 
 from tests.traces.fsdp2 import CUDA, DTYPES, LOSSES, blocks, local, widen
 from vramplan.errors import UsageError
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP
 
 OWN_KEYS = ("parallel", "precision")
 """What the loop on one device refuses and this rig has."""
 
 
-def check(job: Job) -> None:
+def check(job: ResolvedJob) -> None:
     """Raise UsageError for what this rig has no loop for."""
     assert job.sharding is not None
     if job.sharding.version != 1 or job.sharding.kind not in (FSDP, FSDP_GRAD_OP):
@@ -38,7 +38,7 @@ def check(job: Job) -> None:
         raise UsageError("it is computed on the model inside, which FSDP's hooks do not see", key="loss")
 
 
-def joined(job: Job, stack: contextlib.ExitStack) -> Any:
+def joined(job: ResolvedJob, stack: contextlib.ExitStack) -> Any:
     """A process group that sends nothing; what counts storages beside what FSDP1 frees and makes again."""
     import torch
     from torch import distributed
@@ -85,7 +85,7 @@ def joined(job: Job, stack: contextlib.ExitStack) -> Any:
     return Local
 
 
-def traced(job: Job) -> dict[str, int]:
+def traced(job: ResolvedJob) -> dict[str, int]:
     """Peaks of the phases of one step of the first device, in bytes."""
     import torch
 
@@ -94,7 +94,7 @@ def traced(job: Job) -> dict[str, int]:
     whole, freeze = steps._on_device, steps.freeze
     stack = contextlib.ExitStack()
 
-    def shared(one: Job, skeleton: Any) -> Any:
+    def shared(one: ResolvedJob, skeleton: Any) -> Any:
         freeze(one, skeleton)  # by names that the whole model has
         model = whole(one, skeleton)
         stack.enter_context(patch.multiple(torch.cuda, **CUDA))
@@ -111,7 +111,7 @@ def traced(job: Job) -> dict[str, int]:
     return {name.removesuffix("_bytes"): level for name, level in phases.items()}
 
 
-def _sharded(job: Job, model: Any, stack: contextlib.ExitStack) -> Any:
+def _sharded(job: ResolvedJob, model: Any, stack: contextlib.ExitStack) -> Any:
     """The model with a unit for each block and for the whole; with `no_sync` the last micro-step reduces."""
     import torch
     from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy

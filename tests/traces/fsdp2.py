@@ -17,7 +17,7 @@ from unittest.mock import patch
 from vramplan.errors import UsageError
 from vramplan.options.words import BITSANDBYTES_OPTIMIZERS
 from vramplan.replay.recorder import rounded
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -94,7 +94,7 @@ OWN_KEYS = ("parallel", "precision")
 """What the loop on one device refuses and this rig has."""
 
 
-def check(job: Job) -> None:
+def check(job: ResolvedJob) -> None:
     """Raise UsageError for what this rig has no loop for."""
     assert job.sharding is not None
     if job.sharding.version != 2 or job.sharding.kind not in (FSDP, FSDP_GRAD_OP):
@@ -109,7 +109,7 @@ def check(job: Job) -> None:
         raise UsageError("it is computed on the model inside, which FSDP2's hooks do not see", key="loss")
 
 
-def traced(job: Job) -> dict[str, int]:
+def traced(job: ResolvedJob) -> dict[str, int]:
     """Peaks of the phases of one step of the first device, in bytes."""
     import torch
 
@@ -120,7 +120,7 @@ def traced(job: Job) -> dict[str, int]:
     with contextlib.ExitStack() as stack:
         mesh, counter = group(job, stack)
 
-        def shared(one: Job, skeleton: Any) -> Any:
+        def shared(one: ResolvedJob, skeleton: Any) -> Any:
             """On the device, with CUDA from here on: libraries imported with it would look for their kernels."""
             freeze(one, skeleton)  # by names that the whole model has; what is sharded keeps it
             stack.enter_context(patch.multiple(torch.cuda, **CUDA))
@@ -136,7 +136,7 @@ def traced(job: Job) -> dict[str, int]:
     return {name.removesuffix("_bytes"): level for name, level in phases.items()}
 
 
-def group(job: Job, stack: contextlib.ExitStack) -> tuple[Any, Any]:
+def group(job: ResolvedJob, stack: contextlib.ExitStack) -> tuple[Any, Any]:
     """The mesh of a group that sends nothing, and what counts its storages."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh
@@ -247,7 +247,7 @@ def local(base: Any) -> Any:
     return Parts
 
 
-def _sharded(job: Job, model: Any, mesh: Any) -> Any:
+def _sharded(job: ResolvedJob, model: Any, mesh: Any) -> Any:
     """The model with `fully_shard` on each block and on the whole; with `no_sync` the last micro-step reduces."""
     import torch
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from tests.traces.fsdp2 import CUDA
 from tests.traces.fsdp2 import group as fsdp2_group
 from vramplan.errors import UsageError
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 MODULES = {"torchtune": "tune", "litgpt": "lit", "torchtitan": "titan", "nanogpt": "nano"}
 """Which module of this folder runs each engine."""
@@ -30,7 +30,7 @@ class Program:
     PRECISIONS: ClassVar[tuple[str, ...]] = ()
     TYPES: ClassVar[tuple[str, ...]] = ()  # of models, as Transformers calls them
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: ResolvedJob) -> None:
         self.job = job
         self.mesh: Any = None  # of devices; None: one
 
@@ -131,7 +131,7 @@ class Program:
         return min(self.job.gradient_accumulation_steps or 1, TRACED_MICRO_STEPS)
 
 
-def program_of(job: Job) -> Program | None:
+def program_of(job: ResolvedJob) -> Program | None:
     """The program of a job; None of jobs that are run by the models of Transformers."""
     name = MODULES.get(job.runtime.engine)
     if name is None:

@@ -14,7 +14,7 @@ from tests.traces.composed import check
 from tests.traces.programs import MODULES, Program, program_of
 from tests.traces.rigs import RIGS
 from vramplan.errors import InputError
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 NOT_RUN = {"litgpt": {"quantization": 21}, "torchtitan": {"every_second_matmul": 3}}
 """Rows that a rig leaves out, by the key that it names."""
@@ -77,7 +77,7 @@ def test_a_source_is_not_ignored(capsys: pytest.CaptureFixture[str]) -> None:
 class Noted(Program):
     """A program that notes in which order its parts are called."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: ResolvedJob) -> None:
         super().__init__(job)
         self.said: list[str] = []
 

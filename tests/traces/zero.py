@@ -18,7 +18,7 @@ from unittest.mock import patch
 from tests.traces.fsdp2 import CUDA, LOSSES
 from vramplan.engines.deepspeed.layout import Layout
 from vramplan.errors import UsageError
-from vramplan.values.job import NEXT_FORWARD, Job
+from vramplan.values.job import NEXT_FORWARD, ResolvedJob
 from vramplan.values.parallel import ZERO1, ZERO3, ZERO_STAGES
 
 ENVIRONMENT = {"LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "CUDA_HOME": "/"}
@@ -31,7 +31,7 @@ OWN_KEYS = ("parallel", "runtime", "offload")
 """What the loop on one device refuses and this rig has."""
 
 
-def check(job: Job) -> None:
+def check(job: ResolvedJob) -> None:
     """Raise UsageError for what this rig has no loop for."""
     assert job.sharding is not None
     if job.sharding.kind not in ZERO_STAGES:
@@ -45,7 +45,7 @@ def check(job: Job) -> None:
         raise UsageError("DeepSpeed scales by itself, and averages no weights", key="ema" if job.ema else "grad_scaler")
 
 
-def traced(job: Job) -> dict[str, int]:
+def traced(job: ResolvedJob) -> dict[str, int]:
     """Peaks of the phases of one step, in bytes: of each phase the highest of all devices.
 
     Under stage 3 all devices are alike.
@@ -56,12 +56,12 @@ def traced(job: Job) -> dict[str, int]:
     return {phase: max(one[phase] for one in each) for phase in each[0]}
 
 
-def traced_row(job: Job) -> dict[str, int]:
+def traced_row(job: ResolvedJob) -> dict[str, int]:
     """The same of the device that rows are of: the one whose part has something of most parameters."""
     return traced_on(job, None)
 
 
-def traced_on(job: Job, rank: int | None) -> dict[str, int]:
+def traced_on(job: ResolvedJob, rank: int | None) -> dict[str, int]:
     """Peaks of the phases of one step on a device, in bytes."""
     import torch
     from torch import distributed
@@ -103,17 +103,17 @@ def traced_on(job: Job, rank: int | None) -> dict[str, int]:
     return {name.removesuffix("_bytes"): level for name, level in phases.items()}
 
 
-def _optimizer_of(plain: Callable[[Job, Any], Any]) -> Callable[[Job, Any], Any]:
+def _optimizer_of(plain: Callable[[ResolvedJob, Any], Any]) -> Callable[[ResolvedJob, Any], Any]:
     """DeepSpeed makes its own Adam; another optimizer is the program's, over the weights that DeepSpeed cuts."""
 
-    def made(job: Job, model: Any) -> Any:
+    def made(job: ResolvedJob, model: Any) -> Any:
         half = job.precision.rpartition("-")[2]
         return None if _is_own(job) else plain(job._replace(precision=f"pure-{half}"), model)
 
     return made
 
 
-def _is_own(job: Job) -> bool:
+def _is_own(job: ResolvedJob) -> bool:
     return job.optimizer in FUSED and job.optimizer_implementation in (None, "fused")
 
 
@@ -141,7 +141,7 @@ def _one_step(truth: Any, loop: Any, enter: Callable[[str], None] = lambda _: No
         truth.value = True
 
 
-def _engine(job: Job, loop: Any, stack: contextlib.ExitStack) -> Any:
+def _engine(job: ResolvedJob, loop: Any, stack: contextlib.ExitStack) -> Any:
     """The engine around the model, and what it asks of CUDA."""
     import deepspeed
     from deepspeed import accelerator
@@ -209,7 +209,7 @@ def _device() -> Any:
     return Device()
 
 
-def _configuration(job: Job, micro_steps: int) -> dict[str, Any]:
+def _configuration(job: ResolvedJob, micro_steps: int) -> dict[str, Any]:
     """DeepSpeed's configuration of the job."""
     assert job.sharding is not None
     zero = job.sharding.zero

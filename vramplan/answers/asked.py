@@ -17,7 +17,7 @@ from vramplan.planner.decision import ALWAYS
 from vramplan.planner.floor import Floor, floor_of
 from vramplan.planner.plain import parts_of
 from vramplan.results.compared import Cell
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.textbook import TextbookJob
 
 NO_STATES = ("checkpointing", "loss")  # choices that change nothing of what is alive during the whole iteration
@@ -26,7 +26,7 @@ Problems = tuple[str, ...]  # for which there is no job
 NO_TIME: Problems = ("equations have no time to compare",)
 
 
-class Asked:
+class AskedCombinations:
     """Answers about combinations, and what was learned of refusals.
 
     Most combinations of a large search are refused, each for a few of its choices: whatever else is chosen beside
@@ -45,27 +45,29 @@ class Asked:
         self.too_large: set[tuple[str, ...]] = set()  # the choices that decide the states, where these do not fit
         self.refusals: dict[tuple[str, ...], set[tuple[str, ...]]] = {}  # by the choices that they hang on
         self.hung: dict[str, tuple[str, ...]] = {}  # the choices on which a reason hangs at least
-        self.simulated: dict[tuple[str, ...], Job] = {}  # by all choices: whose allocator was estimated up to now
+        self.simulated: dict[
+            tuple[str, ...], ResolvedJob
+        ] = {}  # by all choices: whose allocator was estimated up to now
         self.looked_at: set[tuple[object, ...]] = set()  # the runs that are answered as `fit` does
-        self.known: dict[tuple[str, ...], Job | Problems] = {}  # by all choices: the job, or why there is none
+        self.known: dict[tuple[str, ...], ResolvedJob | Problems] = {}  # by all choices: the job, or why there is none
         self.bounds = Bounds()
 
     # ------------------------------------------------------------------------------------------------- what can be run
-    def job(self, one: Mapping[str, str]) -> Job | None:
+    def job(self, one: Mapping[str, str]) -> ResolvedJob | None:
         """The job of a combination; None: it is refused."""
         for options, values in self.refusals.items():
             if tuple([one[option] for option in options]) in values:
                 return None
         job = self._job(one)
-        if not isinstance(job, Job):
+        if not isinstance(job, ResolvedJob):
             self._learn(one, job)
             return None
         return job
 
-    def found_job(self, cell: Cell) -> Job:
+    def found_job(self, cell: Cell) -> ResolvedJob:
         """The job of a run that was answered."""
         job = self._job(cell.options)
-        assert isinstance(job, Job)
+        assert isinstance(job, ResolvedJob)
         return job
 
     def batches(self, family: Family) -> int:
@@ -73,7 +75,7 @@ class Asked:
 
         It is that of the job's first combination, on the devices of the family.
         """
-        jobs = ((values, job) for values, job in self.known.items() if isinstance(job, Job))
+        jobs = ((values, job) for values, job in self.known.items() if isinstance(job, ResolvedJob))
         values, job = next(jobs, ((), None))
         if job is None:
             return 1
@@ -85,7 +87,7 @@ class Asked:
             return 1
         return 1 if accumulation.free else len(list(accumulation.schedules()))
 
-    def _job(self, one: Mapping[str, str]) -> Job | Problems:
+    def _job(self, one: Mapping[str, str]) -> ResolvedJob | Problems:
         """The job, or why there is none."""
         values = tuple(one.values())
         found = self.known.get(values)
@@ -93,7 +95,7 @@ class Asked:
             found = self.known[values] = self._resolved(one)
         return found
 
-    def _resolved(self, one: Mapping[str, str]) -> Job | Problems:
+    def _resolved(self, one: Mapping[str, str]) -> ResolvedJob | Problems:
         try:
             job = build_any_job(self.keys_of(one), catalog=self.catalog)
         except InputError as error:
@@ -126,13 +128,13 @@ class Asked:
 
     def _is_refused_for(self, why: str, one: Mapping[str, str]) -> bool:
         found = self._job(one)
-        return not isinstance(found, Job) and why in found
+        return not isinstance(found, ResolvedJob) and why in found
 
-    def first_job(self, family: Family) -> Job | None:
+    def first_job(self, family: Family) -> ResolvedJob | None:
         """The job of the first combination of a family that the program can run; None: it can run none."""
         return next((job for one in family if (job := self.job(one)) is not None), None)
 
-    def is_too_large(self, one: Mapping[str, str], job: Job) -> bool:
+    def is_too_large(self, one: Mapping[str, str], job: ResolvedJob) -> bool:
         """Whether what is alive all the time certainly is more than the device has, whatever is checkpointed."""
         states = self._states(one)
         if states not in self.too_large:
@@ -145,7 +147,7 @@ class Asked:
         return tuple([value for option, value in one.items() if option not in NO_STATES])
 
     # --------------------------------------------------------------------------------------------------------- answers
-    def cell(self, one: Mapping[str, str], job: Job, *, small_first: bool = False) -> Cell | None:
+    def cell(self, one: Mapping[str, str], job: ResolvedJob, *, small_first: bool = False) -> Cell | None:
         """The run of a combination; None: it does not fit for certain. Raises InputError where it cannot be answered.
 
         `small_first` is that of `floor_of`.
@@ -162,7 +164,7 @@ class Asked:
             self.simulated[tuple(one.values())] = job
         return self._answered(one, job._replace(allocator=None))
 
-    def schedules_of_pipeline(self, job: Job) -> list[Job]:
+    def schedules_of_pipeline(self, job: ResolvedJob) -> list[ResolvedJob]:
         """A job at every micro-batch that makes its batch of a step; none if it has no pipeline, or no choice.
 
         Where the allocator is simulated the one that `fit` chooses is looked at alone.
@@ -173,7 +175,7 @@ class Asked:
         accumulation = accumulation_of(job)
         return [] if accumulation.free else [at(job, schedule) for schedule in accumulation.schedules()]
 
-    def smaller(self, job: Job, usual: Cell) -> Iterator[Job]:
+    def smaller(self, job: ResolvedJob, usual: Cell) -> Iterator[ResolvedJob]:
         """A job at smaller micro-batches than the usual one, the largest first; none where they are pinned.
 
         Where the steps are given and any micro-batch is exact, they are eighths of the usual one.
@@ -189,11 +191,11 @@ class Asked:
             schedules = [schedule for schedule in accumulation.schedules() if schedule.micro_batch_size < largest]
         yield from (at(job, schedule) for schedule in schedules)
 
-    def run(self, one: Mapping[str, str], job: Job) -> Cell | None:
+    def run(self, one: Mapping[str, str], job: ResolvedJob) -> Cell | None:
         """The run of a job at the one micro-batch that it has; None: it does not fit for certain."""
         return None if self._floor_above(job) else self._answered(one, job)
 
-    def _floor_above(self, job: Job, *, small_first: bool = False) -> Floor | None:
+    def _floor_above(self, job: ResolvedJob, *, small_first: bool = False) -> Floor | None:
         """What a job needs at least, where it does not fit for certain."""
         floor = floor_of(job, self.session.replays, small_first=small_first)
         return None if floor is None or floor.is_met else floor
@@ -228,14 +230,14 @@ class Asked:
     def rung(self, one: Mapping[str, str]) -> Cell | None:
         """The same of some of the choices, with the others as they are without an option."""
         job = self._resolved(one)
-        if not isinstance(job, Job):
+        if not isinstance(job, ResolvedJob):
             return None
         try:
             return self._answered(one, job)
         except InputError:
             return None
 
-    def _answered(self, one: Mapping[str, str], job: Job, *, closer_from: int | None = None) -> Cell:
+    def _answered(self, one: Mapping[str, str], job: ResolvedJob, *, closer_from: int | None = None) -> Cell:
         return cell_of(one, self.session.brief(job, closer_from=closer_from, of_misfits=False), self.prices)
 
 

@@ -14,13 +14,13 @@ from vramplan.planner.plain import Plain, cuts_of, least_bytes, parts_of, plain_
 from vramplan.planner.time.rates import Rates, rates_of
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import Split
 
 MOST_PLAIN = 4096  # plain replays of which figures are kept, of some kilobytes
 
 
-def at(job: Job, schedule: Schedule) -> Job:
+def at(job: ResolvedJob, schedule: Schedule) -> ResolvedJob:
     """A job that pins a schedule."""
     micro, steps = schedule.micro_batch_size, schedule.gradient_accumulation_steps
     return job._replace(micro_batch_size=micro, gradient_accumulation_steps=steps)
@@ -40,18 +40,18 @@ class Bounds:
         ] = {}  # the same of every kernel, by micro-batch, and whether no product leaves any of the device idle
 
     # ---------------------------------------------------------------------------------- those that cost next to nothing
-    def least_in_all(self, job: Job) -> float:
+    def least_in_all(self, job: ResolvedJob) -> float:
         """Those of products and attention, spread over all devices."""
         devices = job.data_parallel_size * parts_of(job)
         alone = job._replace(sharding=None, split=None, planned=None, data_parallel_size=1, offload=())
         alone = alone._replace(global_batch_size=0, gradient_accumulation_steps=1)
         return self.least_without_sharing(alone) / devices
 
-    def least_without_sharing(self, job: Job) -> float:
+    def least_without_sharing(self, job: ResolvedJob) -> float:
         """The same with what the devices of a replica tell each other, whatever shares the states."""
         return self.least(job, shared=False)
 
-    def least(self, job: Job, *, shared: bool = True) -> float:
+    def least(self, job: ResolvedJob, *, shared: bool = True) -> float:
         """The same with what all devices tell each other."""
         rates = self._rates(job)
         if rates is None:
@@ -63,12 +63,12 @@ class Bounds:
             work = self.works[setup, parts, experts] = arithmetic_of(plain, parts, experts)
         return least_seconds(job._replace(planned=None), work, plain, rates, shared=shared)
 
-    def is_too_large(self, job: Job) -> bool:
+    def is_too_large(self, job: ResolvedJob) -> bool:
         """Whether what is alive all the time certainly is more than the device has, whatever is checkpointed."""
         return least_bytes(job, self.plain_at(plain_setup(simpler(job)))) > job.usable_bytes
 
     # ------------------------------------------------------------------------------------------------------ closer ones
-    def closer(self, job: Job, number: int) -> float | None:
+    def closer(self, job: ResolvedJob, number: int) -> float | None:
         """One of `CLOSER` bounds, each closer than the one before it; None: a single sample has no room."""
         if number == 0:
             return self.least_of_simpler(job)
@@ -76,7 +76,7 @@ class Bounds:
             return self.least_of_several(job) if self.has_room(job) else None
         return self.least_of_all_kernels(job)
 
-    def least_of_simpler(self, job: Job) -> float | None:
+    def least_of_simpler(self, job: ResolvedJob) -> float | None:
         """The seconds of every kernel of a job that others share: the model that no plan cuts, and simpler checkpoints.
 
         What is compiled may have fewer kernels where checkpoints are larger, so there they are its own. None as
@@ -91,12 +91,12 @@ class Bounds:
             return None
         return self._of_several(simple, rates, cut=False, has_own=is_own)
 
-    def least_of_several(self, job: Job) -> float:
+    def least_of_several(self, job: ResolvedJob) -> float:
         """The same of the part of the model that a device has, and of products alone at a micro-batch of 1."""
         rates = self._rates(job)
         return 0.0 if rates is None else self._of_several(job, rates)
 
-    def least_of_all_kernels(self, job: Job) -> float:
+    def least_of_all_kernels(self, job: ResolvedJob) -> float:
         """The seconds of every kernel that a device runs at least.
 
         A micro-batch of 1 has a plain replay of its own, as views of it copy less; it is made where it may matter.
@@ -113,16 +113,16 @@ class Bounds:
         several = self._least_at(job, rates, 2)
         return several if self.least(alone) >= several else min(several, self._least_at(alone, rates, 1))
 
-    def has_room(self, job: Job, *, cut: bool = True) -> bool:
+    def has_room(self, job: ResolvedJob, *, cut: bool = True) -> bool:
         """Whether the micro-batch, or a single sample, may have room beside the states: the job may fit for certain."""
         return self.most_samples(job, cut=cut) >= min(job.micro_batch_size or 1, MANY)
 
-    def most_samples(self, job: Job, *, cut: bool = True) -> int:
+    def most_samples(self, job: ResolvedJob, *, cut: bool = True) -> int:
         """The largest micro-batch with which a job may fit for certain."""
         plain = self.plain_at(plain_setup(job, whole=True, cut=cut))
         return most_samples(job, plain, certain_bytes(job), cut=cut)
 
-    def _of_several(self, job: Job, rates: Rates, *, cut: bool = True, has_own: bool = True) -> float:
+    def _of_several(self, job: ResolvedJob, rates: Rates, *, cut: bool = True, has_own: bool = True) -> float:
         smallest = accumulation_of(job).smallest()
         if smallest.micro_batch_size != 1:
             return self._least_at(job, rates, 2, cut=cut, has_own=has_own)
@@ -131,7 +131,7 @@ class Bounds:
             return alone
         return min(alone, self._least_at(job, rates, 2, cut=cut, has_own=has_own))
 
-    def _least_at(self, job: Job, rates: Rates, batch: int, *, cut: bool = True, has_own: bool = True) -> float:
+    def _least_at(self, job: ResolvedJob, rates: Rates, batch: int, *, cut: bool = True, has_own: bool = True) -> float:
         setup, experts = plain_setup(job, whole=True, cut=cut), (job.split or Split()).expert
         parts, plain = cuts_of(job, cut=cut), self.plain_at(setup, batch)
         is_filled = job.sharding is not None and job.sharding.zero is not None
@@ -142,7 +142,7 @@ class Bounds:
         most = max(1, self.most_samples(job, cut=cut)) if has_own else MANY  # other checkpoints leave other room
         return least_seconds(job if cut else job._replace(planned=None), work, plain, rates, most=most)
 
-    def _rates(self, job: Job) -> Rates | None:
+    def _rates(self, job: ResolvedJob) -> Rates | None:
         """The rates of a job's GPU, the same object for all that they are the same for."""
         key = (job.gpu, job.precision, job.tf32, job.attention, job.channels_last, job.runtime.engine)
         if key not in self.rates:

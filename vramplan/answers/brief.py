@@ -13,7 +13,7 @@ from vramplan.results import FITS
 from vramplan.results.run import Run
 from vramplan.results.time import Time
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.length import NO_LENGTH
 from vramplan.values.parallel import Split
 
@@ -21,7 +21,7 @@ from vramplan.values.parallel import Split
 class Brief(NamedTuple):
     """A judged job: every choice made, and the figures that are compared."""
 
-    job: Job
+    job: ResolvedJob
     rung: Rung
     usable_bytes: int
     devices: int
@@ -29,7 +29,7 @@ class Brief(NamedTuple):
     run: Run | None  # None where the job does not say how long it trains
 
 
-def brief(job: Job, replays: Replays, *, closer_from: int | None = None, of_misfits: bool = True) -> Brief:
+def brief(job: ResolvedJob, replays: Replays, *, closer_from: int | None = None, of_misfits: bool = True) -> Brief:
     """The verdict, the time and the length of a job; the same as the whole answer's. Raises UsageError as it does.
 
     The largest micro-batch is that of the chosen strategy; without `of_misfits` it is 0 where the job does not fit for

@@ -19,7 +19,7 @@ from vramplan.job.several import Jobs
 from vramplan.planner.setups import iteration_of
 from vramplan.results import FITS
 from vramplan.results.compared import Cell, Comparison
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.textbook import TextbookJob
 
 MOST_CELLS = 10_000
@@ -88,7 +88,7 @@ def _cells(
     """The cells of combinations, in their order. Those of one iteration are answered one after another."""
     session, prices, built = Session(), Prices(profiles), Jobs(Catalog(profiles))
     cells: dict[int, Cell] = {}
-    jobs: dict[object, list[tuple[int, Job]]] = {}  # by iteration
+    jobs: dict[object, list[tuple[int, ResolvedJob]]] = {}  # by iteration
     with session.open():
         for number, one in enumerate(combinations):
             try:
@@ -104,7 +104,7 @@ def _cells(
     return tuple(cells[number] for number in range(len(combinations)))
 
 
-def _answered(one: Mapping[str, str], job: Job, session: Session, prices: Prices) -> Cell:
+def _answered(one: Mapping[str, str], job: ResolvedJob, session: Session, prices: Prices) -> Cell:
     try:
         return cell_of(one, session.brief(job), prices)
     except InputError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.answers import on_demand
-from vramplan.answers.behaviour import Device, wording_of, wording_of_sharding
+from vramplan.answers.behaviour import WordedDevice, wording_of, wording_of_sharding
 from vramplan.options import words
 from vramplan.planner.budget import MULTIPLYING_THREADS, RESERVED_PERCENT, Footprint
 from vramplan.planner.judge import Judge
@@ -15,7 +15,7 @@ from vramplan.replay.record import Record
 from vramplan.replay.tensors import FP32
 from vramplan.results import Component
 from vramplan.units import format_gib
-from vramplan.values.job import Job, trains_all
+from vramplan.values.job import ResolvedJob, trains_all
 from vramplan.values.parallel import DDP
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ COMPONENTS = (
 
 
 def components_of(
-    record: Record, job: Job, rung: Rung, total: int, stage: Stage | None = None
+    record: Record, job: ResolvedJob, rung: Rung, total: int, stage: Stage | None = None
 ) -> tuple[Component, ...]:
     """What is alive at the peak, by component; they sum exactly to the allocated bytes."""
     micro = rung.schedule.micro_batch_size
@@ -74,7 +74,7 @@ def components_of(
     def shared() -> dict[str, str]:
         return {} if job.sharding is None else _basis_of_shared(record, job, basis, resident)
 
-    basis |= wording_of(job).basis(Device(record, job, stage, total, shared))
+    basis |= wording_of(job).basis(WordedDevice(record, job, stage, total, shared))
     if job.planned is not None:
         known = [basis["communication"]] if "communication" in basis else []
         basis["communication"] = "; ".join((*known, "what the devices of a group send each other"))
@@ -94,7 +94,7 @@ def beside_whole(parts: tuple[Component, ...], judge: Judge, rung: Rung) -> tupl
     )
 
 
-def _sample(job: Job) -> str:
+def _sample(job: ResolvedJob) -> str:
     """`1024 tokens`, `224 x 224 pixels`, or both."""
     length = str(job.sequence_length)
     if job.model.decoder_layers is not None:  # of the encoder and of the decoder
@@ -104,7 +104,7 @@ def _sample(job: Job) -> str:
     return parts[0] if len(parts) == 1 else f"({' and '.join(parts)})"
 
 
-def _given(job: Job) -> str:
+def _given(job: ResolvedJob) -> str:
     """What a micro-batch brings to the device."""
     if job.loss in words.PREFERENCE_LOSSES:
         return "token ids and masks"
@@ -116,7 +116,7 @@ def _given(job: Job) -> str:
     return " and ".join([", ".join(given[:-1]), given[-1]]) if len(given) > 1 else given[0]
 
 
-def _basis_of_less(record: Record, job: Job, width: int, resident: bool) -> dict[str, str]:
+def _basis_of_less(record: Record, job: ResolvedJob, width: int, resident: bool) -> dict[str, str]:
     """What weights and gradients are where not every weight is trained."""
     total, trained, own = record.parameters, record.trainable_parameters, own_parameters(job, record)
     if job.adapter is None:
@@ -138,7 +138,7 @@ def _basis_of_less(record: Record, job: Job, width: int, resident: bool) -> dict
     return basis
 
 
-def _basis_of_shared(record: Record, job: Job, alone: dict[str, str], resident: bool) -> dict[str, str]:
+def _basis_of_shared(record: Record, job: ResolvedJob, alone: dict[str, str], resident: bool) -> dict[str, str]:
     """What each device has of the states, and what it gathers and sends; `alone` says what one device would have."""
     assert job.sharding is not None
     if job.sharding.way is not None:
@@ -170,7 +170,7 @@ def _basis_of_shared(record: Record, job: Job, alone: dict[str, str], resident: 
     return basis
 
 
-def parameters_of_all(job: Job, record: Record) -> tuple[int, int]:
+def parameters_of_all(job: ResolvedJob, record: Record) -> tuple[int, int]:
     """Parameters of the whole model, and those that are trained."""
     if job.split is None:
         return record.parameters, record.trainable_parameters
@@ -179,7 +179,7 @@ def parameters_of_all(job: Job, record: Record) -> tuple[int, int]:
     return total, total
 
 
-def own_parameters(job: Job, record: Record) -> int:
+def own_parameters(job: ResolvedJob, record: Record) -> int:
     """Parameters of the model itself: without an adapter's weights and the copies that are trained with them."""
     return record.parameters - (0 if job.adapter is None else record.trainable_parameters)
 

@@ -40,7 +40,7 @@ from vramplan.results import (
     Remedy,
 )
 from vramplan.results.frozen import frozen
-from vramplan.values.job import Assumption, Job
+from vramplan.values.job import Assumption, ResolvedJob
 from vramplan.values.length import NO_LENGTH
 from vramplan.values.machine import Gpu
 from vramplan.values.model import ModelShape
@@ -219,7 +219,7 @@ def describe(
     return _sealed(result if prints is None else result._replace(allocated_by=prints))
 
 
-def _weight_dtype(job: Job) -> str:
+def _weight_dtype(job: ResolvedJob) -> str:
     """The element type of most weights on the GPU: of what is frozen where an adapter is trained beside it."""
     if job.quantization is not None:
         return job.quantization
@@ -228,7 +228,7 @@ def _weight_dtype(job: Job) -> str:
     return SHORT[(frozen or precision.stored or precision.weights).name]
 
 
-def _without_time(job: Job) -> tuple[Assumption, ...]:
+def _without_time(job: ResolvedJob) -> tuple[Assumption, ...]:
     key = "gpu.memory_bandwidth" if job.gpu.memory_bandwidth_bytes_per_s is None else f"gpu.{rate_key(job)}"
     return (Assumption(key, None, f"unknown for {job.gpu.name}: no step time is given"),)
 
@@ -329,7 +329,7 @@ def _peak(record: Record, rung: Rung) -> Peak:
     )
 
 
-def _recommended(rung: Rung, job: Job, accumulation_bytes: int | None) -> Recommendation:
+def _recommended(rung: Rung, job: ResolvedJob, accumulation_bytes: int | None) -> Recommendation:
     if not has_room(rung, job.usable_bytes):
         return Recommendation(
             micro_batch_size=None,
@@ -376,7 +376,7 @@ def _alternative(rung: Rung, judge: Judge) -> Alternative:
     )
 
 
-def _active(job: Job, total: int) -> int | None:
+def _active(job: ResolvedJob, total: int) -> int | None:
     if job.model.experts is None:
         return None
     return on_demand.active_parameters(job.model, total, job.adapter)

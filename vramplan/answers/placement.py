@@ -22,7 +22,7 @@ from vramplan.planner.optimal import (
     Placement,
     last_kept_bytes,
 )
-from vramplan.planner.placements import Search
+from vramplan.planner.placements import PlacementSearch
 from vramplan.planner.setups import loss_of
 from vramplan.planner.stacks import checkpoint_ranges_in
 from vramplan.replay.models.capable import no_checkpointing
@@ -30,10 +30,10 @@ from vramplan.replay.models.modules import OUTSIDE_LOSSES
 from vramplan.replay.models.parts import block_lists, block_returns, carried_between_blocks, tells_parts
 from vramplan.results import DOES_NOT_FIT, FITS
 from vramplan.results.placement import CurvePoint, PlacementCode, PlacementResult, Strategy
-from vramplan.values.job import Assumption, Job, trains_all
+from vramplan.values.job import Assumption, ResolvedJob, trains_all
 
 
-def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
+def placements_of(job: ResolvedJob, budget_bytes: int | None = None) -> PlacementResult:
     """Compare the placements of a job's checkpoints.
 
     `budget_bytes` bounds the peak of allocated memory; None is what fits the job's GPU for certain. The micro-batch is
@@ -59,7 +59,7 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
     decision = decide(job)
     judge, schedule = decision.judge, decision.choice.rung.schedule
     basis = f"what fits {job.gpu.name} for certain" if budget_bytes is None else "given"
-    search = Search(judge, schedule.micro_batch_size, schedule.accumulates)
+    search = PlacementSearch(judge, schedule.micro_batch_size, schedule.accumulates)
     sizes = search.sizes
     budget = search.certain_bytes if budget_bytes is None else budget_bytes
     flops = judge.record("none", schedule.accumulates, schedule.micro_batch_size == 1).flops
@@ -120,7 +120,7 @@ def placements_of(job: Job, budget_bytes: int | None = None) -> PlacementResult:
     )
 
 
-def placement_code(job: Job, budget_bytes: int | None = None) -> PlacementCode:
+def placement_code(job: ResolvedJob, budget_bytes: int | None = None) -> PlacementCode:
     """What the code of the job's checkpoints is made from: those that it pins, else the optimal placement.
 
     Raises UsageError where there is no placement of whole blocks, or no code that could make it.

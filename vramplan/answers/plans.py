@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from vramplan.answers.asked import Asked
+from vramplan.answers.asked import AskedCombinations
 from vramplan.answers.candidates import COMPLEXITY, DEGREES, PLAIN, families_of
 from vramplan.answers.compared import Keys
 from vramplan.answers.walk import Walk, is_plan, rate_of
@@ -38,7 +38,7 @@ def searched(
     `within`: the part of the rate of the fastest plan by which others may be slower, at least a tenth; what is slower
     is not looked for. Whoever interrupts it gets what was found so far. Raises UsageError for too many combinations.
     """
-    asked = Asked(axes, devices, keys_of, profiles)
+    asked = AskedCombinations(axes, devices, keys_of, profiles)
     families = list(families_of(axes, devices))
     walk = Walk(asked, families, max(within, WITHIN), watch)
     if walk.combinations > MOST_COMBINATIONS:
@@ -87,7 +87,7 @@ def searched(
     )
 
 
-def _walk_through(walk: Walk, asked: Asked, flags_of: Callable[[Mapping[str, str]], str]) -> None:
+def _walk_through(walk: Walk, asked: AskedCombinations, flags_of: Callable[[Mapping[str, str]], str]) -> None:
     """Look at all combinations that may be looked for, and answer those that a person looks at as `fit` does."""
     walk.begin()
     before = None
@@ -116,7 +116,7 @@ def _shown(found: Sequence[Plan]) -> tuple[int, ...]:
     return (*range(min(SETTLED, len(found))), _simplest(found), *_front(found)[-SETTLED:])
 
 
-def _settle(found: list[Plan], asked: Asked, shown: Callable[[Sequence[Plan]], tuple[int, ...]]) -> int:
+def _settle(found: list[Plan], asked: AskedCombinations, shown: Callable[[Sequence[Plan]], tuple[int, ...]]) -> int:
     """Answer what is shown as `fit` does, which may simulate the allocator, and put it where it belongs then.
 
     The others keep their estimates. The result is how many do not fit after all.
@@ -157,7 +157,7 @@ def _front(plans: Sequence[Plan]) -> tuple[int, ...]:
     return tuple(reversed(front))
 
 
-def _ladder(winner: Plan, asked: Asked) -> tuple[Bought, ...]:
+def _ladder(winner: Plan, asked: AskedCombinations) -> tuple[Bought, ...]:
     """What mixed precision, accumulation and each choice of the fastest plan buys, one after another.
 
     The first three steps are those that texts take on one machine: mixed precision, accumulation, checkpointing.

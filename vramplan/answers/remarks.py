@@ -14,7 +14,7 @@ from vramplan.planner.ladder import Choice, Rung, has_room
 from vramplan.replay.record import Record
 from vramplan.results import FITS, TIGHT, Host
 from vramplan.units import format_gib, format_needed_gib
-from vramplan.values.job import Assumption, Job
+from vramplan.values.job import Assumption, ResolvedJob
 
 WIDE = 0.2  # of the likely figure: from here on a range is said to be wide
 
@@ -67,7 +67,7 @@ def remarks(decision: Decision, host: Host | None, own_parameters: int) -> tuple
     )
 
 
-def _taken(job: Job, choice: Choice) -> list[Assumption]:
+def _taken(job: ResolvedJob, choice: Choice) -> list[Assumption]:
     """The defaults of the job; the batch of a recipe may have moved to one that can be reached."""
     if choice.accumulation.moved_from is None:
         return list(job.assumptions)
@@ -79,7 +79,7 @@ def _taken(job: Job, choice: Choice) -> list[Assumption]:
     return [moved if assumption.key == moved.key else assumption for assumption in job.assumptions]
 
 
-def _choices(job: Job, choice: Choice) -> list[Assumption]:
+def _choices(job: ResolvedJob, choice: Choice) -> list[Assumption]:
     """What the planner chose, and why."""
     made = []
     rung = choice.rung
@@ -107,7 +107,7 @@ def _choices(job: Job, choice: Choice) -> list[Assumption]:
     return made
 
 
-def _of_the_host(record: Record, host: Host | None, job: Job) -> tuple[str, ...]:
+def _of_the_host(record: Record, host: Host | None, job: ResolvedJob) -> tuple[str, ...]:
     """Why a run that its devices can hold does not fit after all; where nobody says what a node has, what it must."""
     given = job.host_memory_bytes
     kept = record.host_states
@@ -121,7 +121,7 @@ def _of_the_host(record: Record, host: Host | None, job: Job) -> tuple[str, ...]
     return (*said, f"does not fit on the host: its node needs {need}, and host_memory is {format_gib(given)}")
 
 
-def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) -> list[str]:
+def _warnings(job: ResolvedJob, rung: Rung, usable_bytes: int, total_parameters: int) -> list[str]:
     said = []
     declared = job.model.declared_parameters
     if declared is not None and declared != total_parameters and not _has_a_part(job):
@@ -149,7 +149,7 @@ def _warnings(job: Job, rung: Rung, usable_bytes: int, total_parameters: int) ->
     return said
 
 
-def _has_a_part(job: Job) -> bool:
+def _has_a_part(job: ResolvedJob) -> bool:
     """Whether the parameters that are counted are those of a part of the model."""
     return (
         wording_of(job).counts_a_part or job.planned is not None or (job.split is not None and job.split.pipeline > 1)

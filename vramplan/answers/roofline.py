@@ -15,10 +15,10 @@ from vramplan.replay.kernels import BYTES
 from vramplan.replay.record import Record
 from vramplan.results.roofline import LAUNCH, BlockRow, CollectiveRow, KernelRow, Roofline
 from vramplan.results.time import COMPUTE, MEMORY
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 
-def roofline(job: Job) -> Roofline:
+def roofline(job: ResolvedJob) -> Roofline:
     """The step of `fit`'s answer, taken apart. Raises UsageError where no peak rate of the GPU is known."""
     decision = decide(job)
     fit, judged, rung = describe(decision, with_remedies=False), decision.judged, decision.choice.rung

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from vramplan.answers.brief import Brief, brief
 from vramplan.answers.fit import answer, answered, describe, no_gpus
 from vramplan.catalog import reading
-from vramplan.catalog.reading import MOST_FILES, Files
+from vramplan.catalog.reading import MOST_FILES, FileMemo
 from vramplan.planner import replays
 from vramplan.planner.decision import ALWAYS, IN_DOUBT, decide
 from vramplan.planner.replays import MOST_RECORDS, Replays
 from vramplan.planner.verdict import verdict_of
 from vramplan.results import FitResult
 from vramplan.results.figures import Figures, PeakFigures
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.machine import Gpu
 from vramplan.values.textbook import AnyJob, TextbookJob
 
@@ -43,7 +43,7 @@ class Session:
 
     def __init__(self, most_records: int = MOST_RECORDS, most_files: int = MOST_FILES) -> None:
         self.replays = Replays(most_records)
-        self.files = Files(most_files)
+        self.files = FileMemo(most_files)
         self._lock = RLock()
 
     @contextmanager
@@ -86,7 +86,7 @@ class Session:
                 return answer(job, no_gpus, self.replays)
             return describe(decide(job, self.replays, whole_ladder=False, closer_from=IN_DOUBT), with_remedies=False)
 
-    def brief(self, job: Job, *, closer_from: int | None = None, of_misfits: bool = True) -> Brief:
+    def brief(self, job: ResolvedJob, *, closer_from: int | None = None, of_misfits: bool = True) -> Brief:
         """What a comparison shows of a job; the others as in `answers.brief`. Raises UsageError as `answer` does."""
         with self._lock, self.open():
             return brief(job, self.replays, closer_from=closer_from, of_misfits=of_misfits)

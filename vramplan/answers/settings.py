@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from vramplan.engines import behaviour_of
 from vramplan.results import Setting
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 ROOM = "settings"
 
 
-class Plan(NamedTuple):
+class SettingsPlan(NamedTuple):
     """What is to be set: a batch, and the checkpoints of the blocks."""
 
-    job: Job
+    job: ResolvedJob
     micro_batch_size: int
     gradient_accumulation_steps: int
     activation_checkpointing: str
@@ -53,14 +53,14 @@ class Plan(NamedTuple):
 class SettingsBehaviour:
     """The words of no program in particular; the folder of a program has its own."""
 
-    def batch(self, plan: Plan) -> tuple[Setting, ...]:
+    def batch(self, plan: SettingsPlan) -> tuple[Setting, ...]:
         """The batch on each GPU, and how often it is accumulated."""
         return (
             Setting("batch size per GPU", str(plan.micro_batch_size)),
             Setting("gradient accumulation", str(plan.gradient_accumulation_steps)),
         )
 
-    def checkpointing(self, plan: Plan) -> tuple[Setting, ...] | None:
+    def checkpointing(self, plan: SettingsPlan) -> tuple[Setting, ...] | None:
         """The switches for the checkpoints; None where the program has none for these, and code has to place them."""
         return (Setting("activation checkpointing", plan.activation_checkpointing),)
 
@@ -69,12 +69,17 @@ DEFAULT = SettingsBehaviour()
 
 
 def settings_of(
-    job: Job, micro: int, steps: int, strategy: str, checkpoints: Sequence[tuple[int, int]], stacks: Sequence[int]
+    job: ResolvedJob,
+    micro: int,
+    steps: int,
+    strategy: str,
+    checkpoints: Sequence[tuple[int, int]],
+    stacks: Sequence[int],
 ) -> tuple[Setting, ...]:
     """The settings of a plan in the words of the job's program; none for checkpoints that it has no switch for.
 
     `checkpoints` are the first and the last block of each, numbered through the `stacks` of so many blocks each.
     """
     words: SettingsBehaviour = behaviour_of(job.runtime.engine, ROOM, DEFAULT)
-    plan = Plan(job, micro, steps, strategy, tuple(checkpoints), tuple(stacks))
+    plan = SettingsPlan(job, micro, steps, strategy, tuple(checkpoints), tuple(stacks))
     return (*words.batch(plan), *(words.checkpointing(plan) or ()))

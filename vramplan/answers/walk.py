@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from vramplan.answers.asked import Asked
+from vramplan.answers.asked import AskedCombinations
 from vramplan.answers.bounds import CLOSER
 from vramplan.answers.candidates import DEGREES, Family, complexity
 from vramplan.errors import InputError
@@ -18,18 +18,18 @@ from vramplan.results import FITS
 from vramplan.results.compared import Cell
 from vramplan.results.plans import Plan
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 MOST_FOLLOWED = 3  # combinations that are answered before all others, until one fits
 
 
-class Waiting(NamedTuple):
+class WaitingPlans(NamedTuple):
     """What is to be looked at, the one that may be fastest first."""
 
     seconds: float  # that a sample takes at least
     number: int  # in which it came
     one: Mapping[str, str] | Family | tuple[Family, ...]
-    job: Job | None  # None: of a family, or of several
+    job: ResolvedJob | None  # None: of a family, or of several
     closer: int  # how many closer bounds it has had
 
 
@@ -43,7 +43,7 @@ def is_plan(cell: Cell) -> bool:
     return cell.is_possible and cell.samples_per_second is not None
 
 
-def pinned(flags: str, job: Job, cell: Cell) -> str:
+def pinned(flags: str, job: ResolvedJob, cell: Cell) -> str:
     """The options of a plan with another micro-batch than `fit` chooses."""
     words = [flags]
     if job.micro_batch_size is None:
@@ -57,7 +57,11 @@ class Walk:
     """One search: what waits, and what was found."""
 
     def __init__(
-        self, asked: Asked, families: Sequence[Family], within: float, watch: Callable[[int, int, int], None]
+        self,
+        asked: AskedCombinations,
+        families: Sequence[Family],
+        within: float,
+        watch: Callable[[int, int, int], None],
     ) -> None:
         self.asked, self.bounds, self.within, self.watch = asked, asked.bounds, within, watch
         self.combinations = sum(map(len, families))
@@ -65,7 +69,7 @@ class Walk:
         self.found: list[Plan] = []  # of each combination the fastest
         self.smaller: list[Plan] = []  # at smaller micro-batches
         self.refused = self.too_large = self.over_limits = 0
-        self.waiting: list[Waiting] = []
+        self.waiting: list[WaitingPlans] = []
         self._came = 0
 
     def begin(self) -> None:
@@ -78,7 +82,9 @@ class Walk:
         for families in kin.values():
             self._put(*self._bounded(families, self.bounds.least_in_all))
 
-    def _bounded(self, families: Sequence[Family], least: Callable[[Job], float]) -> tuple[float, tuple[Family, ...]]:
+    def _bounded(
+        self, families: Sequence[Family], least: Callable[[ResolvedJob], float]
+    ) -> tuple[float, tuple[Family, ...]]:
         """The bound of the first of some families that the program can run, and the families from there on."""
         for number, family in enumerate(families):
             self.told()
@@ -101,7 +107,7 @@ class Walk:
 
         In the order of their bounds the first answer comes when most of the bounds are there.
         """
-        beside: list[Waiting] = []
+        beside: list[WaitingPlans] = []
         while self.waiting:
             first = heappop(self.waiting)
             beside += self.waiting
@@ -110,7 +116,7 @@ class Walk:
         heapify(beside)
         self.waiting = beside
 
-    def _look_at(self, waiting: Waiting, flags_of: Callable[[Mapping[str, str]], str]) -> None:
+    def _look_at(self, waiting: WaitingPlans, flags_of: Callable[[Mapping[str, str]], str]) -> None:
         """Answer one, or put what comes of it where closer bounds say."""
         self.told()
         if isinstance(waiting.one, Family):
@@ -129,7 +135,7 @@ class Walk:
             else:
                 self._put(max(closer, waiting.seconds), waiting.one, waiting.job, waiting.closer + 1)
 
-    def _answer(self, one: Mapping[str, str], job: Job, flags: str) -> None:
+    def _answer(self, one: Mapping[str, str], job: ResolvedJob, flags: str) -> None:
         """Ask for the run of a combination, and for those at smaller micro-batches that may be looked for.
 
         These need less memory, and are no faster; but in a pipeline they leave a smaller bubble, so there each is asked
@@ -162,7 +168,7 @@ class Walk:
                 break
             self.smaller.append(plan(cell))
 
-    def _of_pipeline(self, one: Mapping[str, str], schedules: Sequence[Job]) -> list[Cell]:
+    def _of_pipeline(self, one: Mapping[str, str], schedules: Sequence[ResolvedJob]) -> list[Cell]:
         """The runs of a pipeline that fit, at each micro-batch that may be fast enough, the fastest bound first."""
         roomy = [at for at in schedules if self.bounds.has_room(at)]
         bounds = sorted((self.bounds.least_of_all_kernels(at), number) for number, at in enumerate(roomy))
@@ -218,9 +224,9 @@ class Walk:
         self,
         seconds: float,
         one: Mapping[str, str] | Family | tuple[Family, ...],
-        job: Job | None = None,
+        job: ResolvedJob | None = None,
         closer: int = 0,
     ) -> None:
         if one:
-            heappush(self.waiting, Waiting(seconds, self._came, one, job, closer))
+            heappush(self.waiting, WaitingPlans(seconds, self._came, one, job, closer))
             self._came += 1

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vramplan.catalog import generations, local, locate, smi
 from vramplan.catalog.gpu_profile import GpuProfile, load_gpu_profile
-from vramplan.catalog.profile import Source, Sourced
+from vramplan.catalog.profile import PublishedSource, Sourced
 from vramplan.catalog.smi import LocalGpu
 from vramplan.errors import InputError, Problem
 from vramplan.units import format_gib
@@ -59,7 +59,7 @@ def load(name: str, dirs: Sequence[Path] = ()) -> LocalProfile:
     known = _profile_of(gpu, dirs)
     today = _today()
     driver = f", driver {gpu.driver}" if gpu.driver else ""
-    sources = {gpu.tool: Source(f"{gpu.tool} on this machine{driver}", f"file:{gpu.tool}", today)}
+    sources = {gpu.tool: PublishedSource(f"{gpu.tool} on this machine{driver}", f"file:{gpu.tool}", today)}
     fields = _derived(gpu) if known is None else {**known.fields}
     if known is not None:
         sources.update(known.sources)

@@ -35,7 +35,7 @@ def run(path: str, *words: str) -> str:
     except OSError as error:
         raise Failed(f"cannot be started: {error.strerror or error}") from None
     with process:
-        out, err = (_Reader(stream) for stream in (process.stdout, process.stderr))
+        out, err = (_PipeReader(stream) for stream in (process.stdout, process.stderr))
         try:
             text, said = out.until(end), err.until(end)
             process.wait(max(0.0, end - monotonic()))
@@ -49,7 +49,7 @@ def run(path: str, *words: str) -> str:
     return text
 
 
-class _Reader:
+class _PipeReader:
     """Reads a pipe beside the main thread: neither silence nor a flood holds the program up."""
 
     def __init__(self, stream: Any) -> None:

@@ -20,7 +20,7 @@ Read = Callable[[Fields, str], Any]
 """Reads one value, notes what is wrong with it, and gives None then."""
 
 
-class Source(NamedTuple):
+class PublishedSource(NamedTuple):
     """Where values were published."""
 
     title: str
@@ -49,7 +49,7 @@ class Profile(NamedTuple):
     title: str | None
     aliases: tuple[str, ...]
     note: str | None
-    sources: dict[str, Source]
+    sources: dict[str, PublishedSource]
     fields: dict[str, Sourced]
     file: str
     stack: str | None = None  # of a runtime: the profile that has what its own leaves out
@@ -91,7 +91,7 @@ def open_profile(path: Path) -> Fields:
     return Fields(loaded.root, Sink(loaded.file, loaded.problems))
 
 
-def _sources(fields: Fields) -> dict[str, Source]:
+def _sources(fields: Fields) -> dict[str, PublishedSource]:
     table = fields.fields("sources")
     if table is None:
         fields.problem("sources", "required key is missing", hint="every value names a source by its id here")
@@ -105,11 +105,11 @@ def _sources(fields: Fields) -> dict[str, Source]:
             continue
         entry.reject_unknown(("title", "url", "accessed", "note"))
         parts = [_required(entry, key) for key in ("title", "url", "accessed")]
-        sources[name] = Source(*parts)
+        sources[name] = PublishedSource(*parts)
     return sources
 
 
-def _fields(fields: Fields, sources: dict[str, Source], readers: dict[str, Read]) -> dict[str, Sourced]:
+def _fields(fields: Fields, sources: dict[str, PublishedSource], readers: dict[str, Read]) -> dict[str, Sourced]:
     table = fields.fields("fields")
     if table is None:
         fields.problem("fields", "required key is missing")
@@ -128,7 +128,7 @@ def _fields(fields: Fields, sources: dict[str, Source], readers: dict[str, Read]
     return result
 
 
-def _sourced(field: Fields, sources: dict[str, Source], read_value: Read) -> Sourced:
+def _sourced(field: Fields, sources: dict[str, PublishedSource], read_value: Read) -> Sourced:
     field.reject_unknown(_FIELD)
     known = field.given("value")
     value = read_value(field, "value") if known else None

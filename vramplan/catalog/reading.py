@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 MOST_FILES = 1024  # twice the shipped profiles as text and as values, about 10 MB
 
-_open: ContextVar[Files | None] = ContextVar("files", default=None)
+_open: ContextVar[FileMemo | None] = ContextVar("files", default=None)
 
 
-class Files:
+class FileMemo:
     """What was made of files, by the function that made it and the path. It keeps the most recently used.
 
     A file is read again when its time of modification, its size or the file behind the path is another. What could not
@@ -69,7 +69,7 @@ def _state(path: str) -> tuple[int, ...] | None:
 
 
 @contextmanager
-def opened(files: Files) -> Iterator[None]:
+def opened(files: FileMemo) -> Iterator[None]:
     """Within, in this thread, functions that are read `once` ask `files` first."""
     token = _open.set(files)
     try:

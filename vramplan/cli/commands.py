@@ -15,7 +15,7 @@ from vramplan.errors import near_matches
 from vramplan.tuples import NamedTuple
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """Where a command is, and what `vramplan --help` says of it."""
 
     module: str
@@ -24,31 +24,37 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "fit": Entry("vramplan.cli.fit", "fit", "Does a training run fit, what fills the memory, how to run it?"),
-    "checkpoints": Entry(
+    "fit": CommandEntry("vramplan.cli.fit", "fit", "Does a training run fit, what fills the memory, how to run it?"),
+    "checkpoints": CommandEntry(
         "vramplan.cli.checkpoints", "checkpoints", "Where to put checkpoints under a budget, every way side by side."
     ),
-    "timeline": Entry("vramplan.cli.timeline", "timeline", "Draw live memory over one training step."),
-    "explain": Entry(
+    "timeline": CommandEntry("vramplan.cli.timeline", "timeline", "Draw live memory over one training step."),
+    "explain": CommandEntry(
         "vramplan.cli.explain", "explain", "Derive the peak: every operator, what it saves and why, what is alive."
     ),
-    "plan": Entry("vramplan.cli.plan", "plan", "Search for the fastest way to run a job, and for a simple one."),
-    "compare": Entry("vramplan.cli.compare", "compare", "Runs side by side: which fits, is fastest, is cheapest?"),
-    "scale": Entry("vramplan.cli.compare", "scale", "The same run on more and more GPUs, and where to stop."),
-    "walkthrough": Entry(
+    "plan": CommandEntry("vramplan.cli.plan", "plan", "Search for the fastest way to run a job, and for a simple one."),
+    "compare": CommandEntry(
+        "vramplan.cli.compare", "compare", "Runs side by side: which fits, is fastest, is cheapest?"
+    ),
+    "scale": CommandEntry("vramplan.cli.compare", "scale", "The same run on more and more GPUs, and where to stop."),
+    "walkthrough": CommandEntry(
         "vramplan.cli.walkthrough", "walkthrough", "The textbook's four steps to fit a model, each beside its replay."
     ),
-    "read": Entry("vramplan.cli.read", "read", "What job does a configuration file of a training program mean?"),
-    "convert": Entry("vramplan.cli.convert", "convert", "Write the file of one training program as that of another."),
-    "check": Entry("vramplan.cli.files", "check", "A gate for CI: does every job have the verdict it expects?"),
-    "validate": Entry("vramplan.cli.files", "validate", "Compare predictions with measured cases."),
-    "measure": Entry("vramplan.cli.measure", "measure", "Run real steps of a job beside its prediction."),
-    "calibrate": Entry("vramplan.cli.calibrate", "calibrate", "Measure the software stack of this machine, once."),
-    "gpus": Entry("vramplan.cli.catalogue", "gpus", "List the known GPUs, or show one."),
-    "models": Entry("vramplan.cli.catalogue", "models", "List the known models, or show one."),
-    "runtimes": Entry("vramplan.cli.runtimes", "runtimes", "List the known runtimes, or show one."),
-    "profiles": Entry("vramplan.cli.profiles", "profiles", "Check profiles, begin a new one, compare two."),
-    "schema": Entry("vramplan.cli.schema", "schema", "The JSON Schema of job files and of answers."),
+    "read": CommandEntry("vramplan.cli.read", "read", "What job does a configuration file of a training program mean?"),
+    "convert": CommandEntry(
+        "vramplan.cli.convert", "convert", "Write the file of one training program as that of another."
+    ),
+    "check": CommandEntry("vramplan.cli.files", "check", "A gate for CI: does every job have the verdict it expects?"),
+    "validate": CommandEntry("vramplan.cli.files", "validate", "Compare predictions with measured cases."),
+    "measure": CommandEntry("vramplan.cli.measure", "measure", "Run real steps of a job beside its prediction."),
+    "calibrate": CommandEntry(
+        "vramplan.cli.calibrate", "calibrate", "Measure the software stack of this machine, once."
+    ),
+    "gpus": CommandEntry("vramplan.cli.catalogue", "gpus", "List the known GPUs, or show one."),
+    "models": CommandEntry("vramplan.cli.catalogue", "models", "List the known models, or show one."),
+    "runtimes": CommandEntry("vramplan.cli.runtimes", "runtimes", "List the known runtimes, or show one."),
+    "profiles": CommandEntry("vramplan.cli.profiles", "profiles", "Check profiles, begin a new one, compare two."),
+    "schema": CommandEntry("vramplan.cli.schema", "schema", "The JSON Schema of job files and of answers."),
 }
 
 OTHER_NAMES = {"textbook": "walkthrough", "recompute": "checkpoints", "accuracy": "validate"}

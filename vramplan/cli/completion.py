@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from vramplan.cli.commands import COMMANDS, HELP
-from vramplan.cli.completion_values import Line, Word, values
+from vramplan.cli.completion_values import OfferedWord, TypedLine, values
 from vramplan.cli.typed import other_names, shortcuts
 
 BREAKS = frozenset("=:")  # bash takes a word apart at these, and wants only what stands behind the last
@@ -36,7 +36,7 @@ def answer(shell: str, words: Sequence[str], root: Any) -> str:
     return "".join(f"{line}\n" for line in dict.fromkeys(lines))
 
 
-def complete(root: Any, words: Sequence[str]) -> list[Word]:
+def complete(root: Any, words: Sequence[str]) -> list[OfferedWord]:
     """What may stand in the place of the last of `words`, which begin after the name of the program."""
     *before, current = words
     line = _read(root, before)
@@ -100,9 +100,9 @@ def _unquoted(word: str) -> str:
     return re.sub(r"\\(.)", r"\1", word)
 
 
-def _read(root: Any, words: Sequence[str]) -> Line | None:
+def _read(root: Any, words: Sequence[str]) -> TypedLine | None:
     """The finished words; None if a command is misspelt."""
-    line = Line((), root, {}, (), None)
+    line = TypedLine((), root, {}, (), None)
     for word in words:
         if line.pending is not None:
             line.options.setdefault(line.pending.name, []).append(word)
@@ -120,7 +120,7 @@ def _read(root: Any, words: Sequence[str]) -> Line | None:
             command = line.command.get_command(None, word)
             if command is None:
                 return None
-            line = Line((*line.path, word), command, {}, (), None)
+            line = TypedLine((*line.path, word), command, {}, (), None)
         else:
             line = line._replace(arguments=(*line.arguments, word))
     return line
@@ -148,17 +148,17 @@ def _takes_value(option: Any) -> bool:
 # What may stand there
 
 
-def _commands(line: Line, current: str) -> Iterator[Word]:
+def _commands(line: TypedLine, current: str) -> Iterator[OfferedWord]:
     for name in line.command.list_commands(None):
         if not name.startswith(current):
             continue
         if not line.path:  # the short help is in the table: no command is built for it
-            yield Word(name, COMMANDS[name].short_help)
+            yield OfferedWord(name, COMMANDS[name].short_help)
         else:
-            yield Word(name, line.command.get_command(None, name).get_short_help_str(80))
+            yield OfferedWord(name, line.command.get_command(None, name).get_short_help_str(80))
 
 
-def _options(line: Line, current: str) -> Iterator[Word]:
+def _options(line: TypedLine, current: str) -> Iterator[OfferedWord]:
     """Names of options that can still be given: until somebody types on, the first long one of each."""
     for parameter in line.command.params:
         if parameter.param_type_name != "option" or parameter.hidden or "--help" in parameter.opts:
@@ -170,12 +170,12 @@ def _options(line: Line, current: str) -> Iterator[Word]:
             names = [name for name in names if name.startswith("--")][:1]
         for name in names:
             if name.startswith(current):
-                yield Word(name, " ".join((parameter.help or "").split()))
+                yield OfferedWord(name, " ".join((parameter.help or "").split()))
     if current not in ("", "--") and not _is_group(line.command):
         others = {**other_names(line.command), **{name: one.help for name, one in shortcuts(line.command).items()}}
         for name, told in others.items():
             if name.startswith(current):
-                yield Word(name, f"The same as {told}." if told.startswith("--") else told)
+                yield OfferedWord(name, f"The same as {told}." if told.startswith("--") else told)
     for name in HELP if current not in ("", "--") else HELP[:1]:
         if name.startswith(current):
-            yield Word(name, "Show what the command does, and its options.")
+            yield OfferedWord(name, "Show what the command does, and its options.")

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from vramplan.catalog.counting import in_code
 from vramplan.catalog.models import find_model
-from vramplan.cli.completion_values import Line
+from vramplan.cli.completion_values import TypedLine
 from vramplan.errors import InputError
 from vramplan.job.adapter_targets import known_targets
 from vramplan.replay.techniques.adapters import ALL_LINEAR, leaf
 from vramplan.replay.techniques.trained import names_of
 
 
-def targets(line: Line) -> tuple[str, ...]:
+def targets(line: TypedLine) -> tuple[str, ...]:
     """What an adapter of the kind may sit on; without a model what every model has."""
     known: tuple[str, ...] = (ALL_LINEAR,)
     folders = [Path(folder).expanduser() for folder in line.options.get("profiles", ())]

@@ -32,14 +32,14 @@ _KINDS = ("gpu", "model", "runtime", "stack")
 FILES, DIRECTORIES = "\tfiles", "\tdirectories"
 
 
-class Word(NamedTuple):
+class OfferedWord(NamedTuple):
     """One word to offer."""
 
     text: str
     help: str = ""
 
 
-class Line(NamedTuple):
+class TypedLine(NamedTuple):
     """What stands before the cursor."""
 
     path: tuple[str, ...]  # the names of the commands
@@ -49,7 +49,7 @@ class Line(NamedTuple):
     pending: Any | None  # the option whose value is next
 
 
-def values(line: Line, parameter: Any, current: str) -> Iterator[Word]:
+def values(line: TypedLine, parameter: Any, current: str) -> Iterator[OfferedWord]:
     """Values of an option or of an argument; behind a comma the next of several."""
     before, comma, last = current.rpartition(",")
     if comma and line.path[0] in _TAKE_LISTS and parameter.param_type_name == "option":
@@ -60,26 +60,26 @@ def values(line: Line, parameter: Any, current: str) -> Iterator[Word]:
         yield from _values(line, parameter, current)
 
 
-def _values(line: Line, parameter: Any, current: str) -> Iterator[Word]:
+def _values(line: TypedLine, parameter: Any, current: str) -> Iterator[OfferedWord]:
     name = parameter.name
     if name in ("model", "gpu"):
         yield from _offered("profiles", f"{name}s", line, current)
         if name == "gpu":
-            yield from _matching([Word("local", "the GPU of this machine")], current)
-        yield Word(FILES)
+            yield from _matching([OfferedWord("local", "the GPU of this machine")], current)
+        yield OfferedWord(FILES)
     elif name == "name" and line.path[0] in ("gpus", "models", "runtimes"):
         yield from _offered("profiles", line.path[0], line, current)
         if parameter.param_type_name == "argument":
-            yield Word(FILES)
+            yield OfferedWord(FILES)
     elif line.path == ("profiles", "show") and name == "name":
         for kind in _KINDS:
             yield from _offered("profiles", f"{kind}s", line, current)
-        yield Word(FILES)
+        yield OfferedWord(FILES)
     elif name in ("a", "b", "source") and line.path[0] == "profiles":
         kinds = [f"{kind}s" for kind in line.arguments[:1] if kind in _KINDS] if name == "source" else []
         for kind in kinds or [f"{kind}s" for kind in _KINDS]:
             yield from _offered("profiles", kind, line, current)
-        yield Word(FILES)
+        yield OfferedWord(FILES)
     elif name == "kind" and line.path[0] == "profiles":
         yield from _matching(_KINDS, current)
     elif name == "architecture":
@@ -99,11 +99,11 @@ def _values(line: Line, parameter: Any, current: str) -> Iterator[Word]:
     elif name == "output_format":
         yield from _matching(GATE_FORMATS if line.path == ("check",) else FORMATS, current)
     elif _shown(parameter) == "DIR":
-        yield Word(DIRECTORIES)
+        yield OfferedWord(DIRECTORIES)
     elif line.path == ("schema",) and name == "name":
         yield from _matching(_offered("schemas"), current)
     elif _shown(parameter) in ("FILE", "PATH", "PATHS", "FILE[#NAME"):
-        yield Word(FILES)
+        yield OfferedWord(FILES)
     else:
         yield from _words(line, parameter, current)
 
@@ -123,7 +123,7 @@ def _shown(parameter: Any) -> str:
     return (parameter.metavar or parameter.name or "").strip("[].").upper()
 
 
-def _words(line: Line, parameter: Any, current: str) -> Iterator[Word]:
+def _words(line: TypedLine, parameter: Any, current: str) -> Iterator[OfferedWord]:
     """The words of a key of the job format; none for a number or a size. In a list also after a comma."""
     option: Option | None = _offered("options").get(parameter.name)
     if option is None:
@@ -137,15 +137,15 @@ def _words(line: Line, parameter: Any, current: str) -> Iterator[Word]:
     yield from _listed(offered, current) if option.kind == TEXTS else _matching(offered, current)
 
 
-def _listed(words: Iterable[str], current: str) -> Iterator[Word]:
+def _listed(words: Iterable[str], current: str) -> Iterator[OfferedWord]:
     """Words of a list that is separated by commas: those that it does not have yet."""
     before, comma, _ = current.rpartition(",")
     yield from _matching((before + comma + word for word in words if word not in before.split(",")), current)
 
 
-def _matching(words: Iterable[Word | str], current: str) -> Iterator[Word]:
+def _matching(words: Iterable[OfferedWord | str], current: str) -> Iterator[OfferedWord]:
     for word in words:
-        offered = word if isinstance(word, Word) else Word(word)
+        offered = word if isinstance(word, OfferedWord) else OfferedWord(word)
         if offered.text.startswith(current):
             yield offered
 

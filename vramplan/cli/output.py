@@ -17,7 +17,7 @@ GATE_FORMATS = (*FORMATS, "junit", "github")  # of `check`
 DOCUMENTS = ("json", "yaml")  # errors are documents in these
 
 
-class Output(NamedTuple):
+class OutputChoice(NamedTuple):
     """How the caller wants the answer."""
 
     format: str
@@ -25,7 +25,7 @@ class Output(NamedTuple):
     quiet: bool
 
 
-def output(format: str, key: str | None, quiet: bool, formats: Sequence[str] = FORMATS) -> Output:
+def output(format: str, key: str | None, quiet: bool, formats: Sequence[str] = FORMATS) -> OutputChoice:
     """The three options together; formats that a command does not have and `--quiet` with `--print` are refused."""
     if format not in formats:
         known = f"{', '.join(formats[:-1])} or {formats[-1]}"
@@ -36,7 +36,7 @@ def output(format: str, key: str | None, quiet: bool, formats: Sequence[str] = F
         raise UsageError(message, key="--format", hint=f"{near} {known}" if near else known)
     if quiet and key is not None:
         raise UsageError("--quiet says nothing, --print says one thing: use one of them", key="--quiet")
-    return Output(format, key, quiet)
+    return OutputChoice(format, key, quiet)
 
 
 # what makes the JSON document of an answer, and what makes its text: imported when asked for
@@ -84,7 +84,7 @@ _RENDERERS = {
 }
 
 
-def emit(kind: str, answer: Any, to: Output, *, details: bool = False, **extra: Any) -> None:
+def emit(kind: str, answer: Any, to: OutputChoice, *, details: bool = False, **extra: Any) -> None:
     """Write an answer of a kind: one value, or in the format. `extra` goes to the maker of the document.
 
     `details` asks for the long text, of kinds that have a short one; the other formats always say everything.

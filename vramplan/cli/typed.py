@@ -20,7 +20,7 @@ HELP_ALL = "--help-all"
 TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
-class Typed(NamedTuple):
+class TypedOption(NamedTuple):
     """One option as it was typed, or a word beside the options."""
 
     parameter: Any | None  # None: a word, or nothing that the command knows
@@ -38,7 +38,7 @@ class Typed(NamedTuple):
 
 def own_words(command: Any, context: Any, words: Sequence[str]) -> list[str]:
     """The words with the names of the command's own options, each option once. Raises UsageError."""
-    found = _Reader(command, context, words).read()
+    found = _WordsReader(command, context, words).read()
     found = _nodes(found, command)
     found = _decided(found + _implied(found, command))
     found = _once(found)
@@ -92,7 +92,7 @@ OTHERS = {"measure": {"--num-steps": "--iterations", "--max-steps": "--iteration
 NOT_IN = {"measure": ("--steps",)}  # which would be read as measured steps, and is accumulation in every other command
 
 
-class _Reader:
+class _WordsReader:
     def __init__(self, command: Any, context: Any, words: Sequence[str]) -> None:
         self.command, self.context, self.words = command, context, list(words)
         self.declared = names_of(command)
@@ -100,12 +100,12 @@ class _Reader:
             one.param_type_name == "argument" for one in command.params
         )
 
-    def read(self) -> list[Typed]:
-        found: list[Typed] = []
+    def read(self) -> list[TypedOption]:
+        found: list[TypedOption] = []
         while self.words:
             word = self.words.pop(0)
             if word == "--":
-                found += [Typed(None, rest, None) for rest in self.words]
+                found += [TypedOption(None, rest, None) for rest in self.words]
                 break
             if word.startswith("-") and word != "-":
                 found += self._option(word)
@@ -114,25 +114,25 @@ class _Reader:
             elif self.takes_model:
                 given = {one.parameter.name for one in found if one.parameter is not None}
                 if self._is_gpu(word, found, behind=bool(given & {"model", "config", "job"})):
-                    found.append(Typed(self.declared["--gpu"], "--gpu", word))
+                    found.append(TypedOption(self.declared["--gpu"], "--gpu", word))
                     continue
                 if "model" in given:
                     named_first = next(one.value for one in found if one.parameter and one.parameter.name == "model")
                     raise UsageError(f"what is {word!r}?", hint=self._meant(str(named_first), word))
-                found.append(Typed(self.declared["--model"], "--model", word))
+                found.append(TypedOption(self.declared["--model"], "--model", word))
             else:
-                found.append(Typed(None, word, None))
+                found.append(TypedOption(None, word, None))
         return found
 
-    def _file(self, word: str) -> Typed | None:
+    def _file(self, word: str) -> TypedOption | None:
         """A file that stands for a job, in the option that takes it."""
         if "--config" not in self.declared or not (_FILE.search(word) and os.path.isfile(_FUNCTION.sub("", word))):
             return None
         kind = named("vramplan.cli.runs.configs:kind_of")(word)
         option = {"config": "--config", "job": "--job"}.get(kind)
-        return None if option is None else Typed(self.declared[option], option, word)
+        return None if option is None else TypedOption(self.declared[option], option, word)
 
-    def _is_gpu(self, word: str, found: list[Typed], *, behind: bool) -> bool:
+    def _is_gpu(self, word: str, found: list[TypedOption], *, behind: bool) -> bool:
         """Whether a word without an option is the GPU, behind the model or a file or before: `fit gpt2-xl 8xa100`."""
         gpu = self.declared.get("--gpu")
         if gpu is None or any(one.parameter is gpu for one in found):
@@ -158,18 +158,18 @@ class _Reader:
             return f"it is a value of {other.option}"
         return f"the model is named already; a GPU is given as --gpu {word}"
 
-    def _option(self, word: str) -> list[Typed]:
+    def _option(self, word: str) -> list[TypedOption]:
         spelling, equals, value = word.partition("=")
         given = value if equals else None
         if spelling in (*HELPS, HELP_ALL):
-            return [Typed(None, spelling, None, spelling)]
+            return [TypedOption(None, spelling, None, spelling)]
         parameter = self.declared.get(spelling)
         if parameter is not None:
             return [self._of(parameter, spelling, spelling, given)]
         if not word.startswith("--"):
             parameter = self.declared.get(word[:2])
             if parameter is not None and not parameter.is_flag:
-                return [Typed(parameter, word[:2], word[2:])]
+                return [TypedOption(parameter, word[:2], word[2:])]
             if parameter is not None and all(f"-{letter}" in self.declared for letter in word[1:]):
                 return [piece for letter in word[1:] for piece in self._option(f"-{letter}")]
             if re.fullmatch(r"-[a-z]\w+", word) is None:
@@ -189,24 +189,24 @@ class _Reader:
         self._unknown(spelling)
         raise AssertionError
 
-    def _of(self, parameter: Any, spelling: str, name: str, given: str | None) -> Typed:
+    def _of(self, parameter: Any, spelling: str, name: str, given: str | None) -> TypedOption:
         if not parameter.is_flag:
             if given is None:
                 if not self.words:
                     self._no_value(parameter, spelling)
                 given = self.words.pop(0)
-            return Typed(parameter, spelling, given, name)
+            return TypedOption(parameter, spelling, given, name)
         said = given if given is not None else (self.words[0] if self.words else "")
         truth = TRUTH.get(said.lower()) if given is not None or said.lower() in ("true", "false") else None
         if given is not None and (truth is None or (not truth and not parameter.secondary_opts)):
             self.context.fail(f"Option {spelling!r} does not take a value.")
         if truth is None:
-            return Typed(parameter, spelling, None, name)
+            return TypedOption(parameter, spelling, None, name)
         if given is None:
             self.words.pop(0)
         if not truth:
             name = (parameter.opts if name in parameter.secondary_opts else parameter.secondary_opts or [name])[0]
-        return Typed(parameter, spelling, None, name)
+        return TypedOption(parameter, spelling, None, name)
 
     def _no_value(self, parameter: Any, spelling: str) -> None:
         """The error for an option without its value, with the values that there are."""
@@ -215,7 +215,7 @@ class _Reader:
         hint = f" ({', '.join(known)})" if known else ""
         self.context.fail(f"Option {spelling!r} requires an argument{hint}.")
 
-    def _shortcut(self, shortcut: Any, spelling: str, given: str | None) -> list[Typed]:
+    def _shortcut(self, shortcut: Any, spelling: str, given: str | None) -> list[TypedOption]:
         value = given
         if shortcut.metavar and value is None:
             if not self.words:
@@ -233,13 +233,13 @@ class _Reader:
                 self.context.fail(f"Option {spelling!r} does not take the value {value!r}.")
             value = said
         if not shortcut.means:
-            return [Typed(_Nodes, spelling, value)]
+            return [TypedOption(_Nodes, spelling, value)]
         return self._meaning(shortcut.means, spelling, (value or spelling.lstrip("-")).lower())
 
-    def _meaning(self, means: Sequence[str], spelling: str, value: str, *, is_weak: bool = False) -> list[Typed]:
+    def _meaning(self, means: Sequence[str], spelling: str, value: str, *, is_weak: bool = False) -> list[TypedOption]:
         """The options that a shortcut stands for."""
         return [
-            Typed(self.declared[option], spelling, meaning.replace("{}", value), option, True, is_weak)
+            TypedOption(self.declared[option], spelling, meaning.replace("{}", value), option, True, is_weak)
             for option, meaning in zip(means[::2], means[1::2], strict=True)
         ]
 
@@ -282,7 +282,7 @@ class _Nodes:
     secondary_opts: tuple[str, ...] = ()
 
 
-def _nodes(found: list[Typed], command: Any) -> list[Typed]:
+def _nodes(found: list[TypedOption], command: Any) -> list[TypedOption]:
     """The devices of all nodes for those of one, where nodes are counted."""
     counted = [one for one in found if one.parameter is _Nodes]
     if not counted:
@@ -318,8 +318,8 @@ def _nodes(found: list[Typed], command: Any) -> list[Typed]:
     if of_gpu is not None and gpu is not None:
         rest = [one._replace(value=of_gpu[1]) if one is gpu else one for one in rest]
     option = declared["--gpus"]
-    rest.append(Typed(option, "--nodes", str(nodes * each // split), "--gpus"))
-    rest.append(Typed(declared["--devices-per-node"], "--nodes", str(each), "--devices-per-node"))
+    rest.append(TypedOption(option, "--nodes", str(nodes * each // split), "--gpus"))
+    rest.append(TypedOption(declared["--devices-per-node"], "--nodes", str(each), "--devices-per-node"))
     return rest
 
 
@@ -329,7 +329,7 @@ def _whole(text: str | None, option: str) -> int:
     return int(text)
 
 
-def _implied(found: list[Typed], command: Any) -> list[Typed]:
+def _implied(found: list[TypedOption], command: Any) -> list[TypedOption]:
     """LoRA, where one of its settings is given and no adapter: no other adapter has a rank of its own name.
 
     Quantized weights cannot be trained, so that they mean it too. A file has adapters of its own, whose settings may be
@@ -344,11 +344,11 @@ def _implied(found: list[Typed], command: Any) -> list[Typed]:
                 is_setting = one.parameter.name != QUANTIZATION
                 said = "is read as a setting of" if is_setting else "needs an adapter, and is read with"
                 named("vramplan.cli.output:say")(f"note: {one.spelling} {said} LoRA (--adapter lora)")
-            return [Typed(names_of(command)["--adapter"], one.spelling, "lora", "--adapter", True, True)]
+            return [TypedOption(names_of(command)["--adapter"], one.spelling, "lora", "--adapter", True, True)]
     return []
 
 
-def _is_nothing(one: Typed) -> bool:
+def _is_nothing(one: TypedOption) -> bool:
     """`--quantization none`."""
     nothing = (named("vramplan.options.spellings:NULL"), *named("vramplan.options.spellings:NOTHING"))
     return one.value is not None and named("vramplan.options.spellings:bare")(one.value) in nothing
@@ -358,15 +358,15 @@ QUANTIZATION = "quantization"
 LORA_SETTINGS = ("rank", "alpha", "adapter_dropout", "targets", QUANTIZATION)
 
 
-def is_quiet(found: list[Typed]) -> bool:
+def is_quiet(found: list[TypedOption]) -> bool:
     """Whether nothing is to be said beside the exit code."""
     return any(one.parameter is not None and one.parameter.name == "quiet" for one in found)
 
 
-def _decided(found: list[Typed]) -> list[Typed]:
+def _decided(found: list[TypedOption]) -> list[TypedOption]:
     """What is said, without what says nothing as the same is said otherwise."""
     said = {one.parameter.name for one in found if one.parameter is not None and not one.is_weak}
-    result: list[Typed] = []
+    result: list[TypedOption] = []
     for one in found:
         if one.is_weak and one.parameter is not None:
             if one.parameter.name in said:
@@ -376,13 +376,13 @@ def _decided(found: list[Typed]) -> list[Typed]:
     return result
 
 
-def _once(found: list[Typed]) -> list[Typed]:
+def _once(found: list[TypedOption]) -> list[TypedOption]:
     """Each option once: several values of a list are joined, and anything else twice is refused."""
-    given: dict[str, list[Typed]] = {}
+    given: dict[str, list[TypedOption]] = {}
     for one in found:
         if one.parameter is not None and not one.parameter.multiple:
             given.setdefault(one.parameter.name, []).append(one)
-    joined: dict[str, Typed] = {}
+    joined: dict[str, TypedOption] = {}
     for name, several in given.items():
         if len(several) == 1:
             continue
@@ -409,7 +409,7 @@ def _lists() -> set[str]:
     return {"key", *(name for name, row in rows.items() if row.kind == kind)}
 
 
-def _twice(several: list[Typed]) -> None:
+def _twice(several: list[TypedOption]) -> None:
     first, second = several[0], several[1]
     option = first.name or first.spelling
     if first.spelling == second.spelling:

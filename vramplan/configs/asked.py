@@ -16,7 +16,7 @@ from vramplan.replay.models.parts import block_lists
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import names_of
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 GROUPS = ("parallel", "adapter")
 
@@ -27,7 +27,7 @@ def refused(writer: str, model: Any, known: Iterable[str]) -> InputError:
     return InputError([Problem(f"{writer} has no setting for model={model}", hint=f"nearest: {', '.join(nearest)}")])
 
 
-class Files(NamedTuple):
+class ProgramFiles(NamedTuple):
     """The files of a program, the one that is printed first, and the commands that start it with them.
 
     `is_script`: whether a script of the user's own decides what no setting says.
@@ -126,7 +126,7 @@ class Writer(NamedTuple):
     runtimes: tuple[str, ...]
     """The runtimes whose jobs its files can mean; the first where a job names none."""
 
-    write: Callable[[Asked], Iterator[Files]]
+    write: Callable[[Asked], Iterator[ProgramFiles]]
     """The files, in one way or in several: the first that means the job is taken."""
 
 
@@ -176,7 +176,7 @@ def asked_of(job: Mapping[str, Any], folders: Sequence[Path], checkpoint: str | 
 _ON_THE_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
-def trained_names(job: Job, paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def trained_names(job: ResolvedJob, paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """Of a model whose blocks are `model.layers` the weights that are trained."""
     if not paths or block_lists(job.model) != ("layers",):
         return ()

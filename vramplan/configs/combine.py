@@ -29,7 +29,7 @@ Source: huggingface/transformers 5.23.0, src/transformers/integrations/deepspeed
 Opened = Callable[[str], Mapping[str, Written] | None]
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """The settings of one program in one file."""
 
     program: Program
@@ -46,7 +46,7 @@ class Part(NamedTuple):
 
 def read_files(files: Sequence[str], wanted: Wanted) -> ReadJob:
     """The job that files mean together; `-` is standard input. Raises InputError with every problem of a file."""
-    parts: list[Part] = []
+    parts: list[FilePart] = []
     problems: list[Problem] = []
     for file in files:
         try:
@@ -89,11 +89,11 @@ def groups(files: Sequence[str], wanted: Wanted) -> list[list[str]]:
     return [[*how, file] for file in what] or [how]
 
 
-def _parts(file: str, wanted: Wanted, alone: bool) -> Iterator[Part]:
+def _parts(file: str, wanted: Wanted, alone: bool) -> Iterator[FilePart]:
     yield from _parts_of(read_text(reading.named_in(file)[0], allow_stdin=True), file, opener([file]), wanted, alone)
 
 
-def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -> Iterator[Part]:
+def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -> Iterator[FilePart]:
     command = reading.started_by(text, file)
     if command is not None:
         program, started = command
@@ -101,7 +101,7 @@ def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -
         written = started.over(found)
         yield from _launching(written, file, text, find)
         named = registry.program_of(wanted.program) if wanted.program else program
-        yield Part(named, written, file, text, started.devices)
+        yield FilePart(named, written, file, text, started.devices)
         return
     written = reading.settings(text, file)
     config = written.get("config")
@@ -110,7 +110,7 @@ def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -
         written = {**_named_by("--config", config, find), **written}
     yield from _launching(written, file, text, find)
     program = _program_of(written, file, wanted, alone)
-    yield Part(program, program.prepared(written), file, text)
+    yield FilePart(program, program.prepared(written), file, text)
 
 
 def _program_of(written: Mapping[str, Written], file: str, wanted: Wanted, alone: bool) -> Program:
@@ -127,7 +127,7 @@ def _program_of(written: Mapping[str, Written], file: str, wanted: Wanted, alone
     return program if named is None or program.says_how else named
 
 
-def _launching(written: dict[str, Written], file: str, text: str, find: Opened) -> Iterator[Part]:
+def _launching(written: dict[str, Written], file: str, text: str, find: Opened) -> Iterator[FilePart]:
     """The part of `accelerate launch` among settings: its options, and the file that it or TRL names.
 
     What it takes is no longer among them.
@@ -146,7 +146,7 @@ def _launching(written: dict[str, Written], file: str, text: str, find: Opened) 
     if accelerate.recognise(launch):
         for key in [key for key in written if key.startswith("launcher.")]:
             del written[key]
-        yield Part(registry.program_of("accelerate"), launch, file, text)
+        yield FilePart(registry.program_of("accelerate"), launch, file, text)
 
 
 def _named_by(option: str, item: Written, find: Opened, hint: str | None = None) -> dict[str, Written]:
@@ -157,9 +157,9 @@ def _named_by(option: str, item: Written, find: Opened, hint: str | None = None)
     return dict(found)
 
 
-def _one_of_each(parts: Sequence[Part]) -> None:
+def _one_of_each(parts: Sequence[FilePart]) -> None:
     """Two files of one program would contradict each other."""
-    seen: dict[str, Part] = {}
+    seen: dict[str, FilePart] = {}
     for part in parts:
         kind = part.program.name if part.is_how else "what is trained"
         if kind in seen:
@@ -195,7 +195,7 @@ def _place_of(path: str, files: Sequence[str]) -> str | None:
     return next((one for one in candidates if os.path.isfile(one)), None)
 
 
-def _together(parts: Sequence[Part], files: Sequence[str], wanted: Wanted, find: Opened) -> ReadJob:
+def _together(parts: Sequence[FilePart], files: Sequence[str], wanted: Wanted, find: Opened) -> ReadJob:
     """Read how first, and then what, which looks at how."""
     read: dict[str, ReadJob] = {}
     beside = dict(wanted.beside)
@@ -227,7 +227,7 @@ def _together(parts: Sequence[Part], files: Sequence[str], wanted: Wanted, find:
     return one._replace(files=tuple(dict.fromkeys([*files, *named])))
 
 
-def _is_named(part: Part, parts: Sequence[Part]) -> bool:
+def _is_named(part: FilePart, parts: Sequence[FilePart]) -> bool:
     """Whether the file of a part is read already, as the one that another file names."""
     named = [str(one.written[key].value) for one in parts for key in one.program.file_keys if key in one.written]
     return any(_place_of(name, [part.file]) == part.file for name in named)

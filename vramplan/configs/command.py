@@ -19,7 +19,7 @@ FURTHER = re.compile(r"(?i)\w*(args?|arguments|opts?|options?|flags?)")
 """What a variable is called that stands for further arguments, as `$EXTRA_ARGS`."""
 
 
-class Option(NamedTuple):
+class CommandOption(NamedTuple):
     """`--name` and the words behind it, up to the next option; `joined` where it is `--name=value`."""
 
     name: str
@@ -28,7 +28,7 @@ class Option(NamedTuple):
     line: int
 
 
-def options_of(words: Words) -> Iterator[Option]:
+def options_of(words: Words) -> Iterator[CommandOption]:
     """The options of a command, one after the other."""
     at = 0
     while at < len(words):
@@ -41,7 +41,7 @@ def options_of(words: Words) -> Iterator[Option]:
         while not equals and at < len(words) and not words[at].text.startswith("--"):
             values.append(words[at].text)
             at += 1
-        yield Option(name, values, bool(equals), word.line)
+        yield CommandOption(name, values, bool(equals), word.line)
 
 
 def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:

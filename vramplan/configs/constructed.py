@@ -47,7 +47,7 @@ LARGEST = 1 << 62  # a product of constants above it is left as it is written
 
 
 @dataclass
-class Made:
+class Constructed:
     """What a call makes: the name of what is called, and its arguments as fields."""
 
     name: str
@@ -93,12 +93,12 @@ class Module:
             if isinstance(statement, ast.Assign | ast.AnnAssign):
                 self._statement(statement, self.names, 0)
 
-    def constructs(self, name: str) -> Made | None:
+    def constructs(self, name: str) -> Constructed | None:
         """What the function of a name returns without arguments, if that is an object."""
-        found = self._called(self.functions[name], Made(name, self.functions[name].lineno), {}, 0)
-        return found if isinstance(found, Made) else None
+        found = self._called(self.functions[name], Constructed(name, self.functions[name].lineno), {}, 0)
+        return found if isinstance(found, Constructed) else None
 
-    def _called(self, function: ast.FunctionDef, call: Made, given: dict[str, Any], depth: int) -> Any:
+    def _called(self, function: ast.FunctionDef, call: Constructed, given: dict[str, Any], depth: int) -> Any:
         arguments = [*function.args.posonlyargs, *function.args.args]
         names: dict[str, Any] = {one.arg: NotConstant(one.arg) for one in [*arguments, *function.args.kwonlyargs]}
         late = arguments[len(arguments) - len(function.args.defaults) :]
@@ -133,7 +133,7 @@ class Module:
             self._assign(statement.target, self._value(statement.value, names, depth), names, depth)
         elif isinstance(statement, ast.If):
             test = self._value(statement.test, names, depth)
-            if not isinstance(test, NotConstant | Made):  # what a call returns is not known
+            if not isinstance(test, NotConstant | Constructed):  # what a call returns is not known
                 self._body(statement.body if test else statement.orelse, names, depth)
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             self._value(statement.value, names, depth)
@@ -149,24 +149,24 @@ class Module:
             several = value if isinstance(value, list) else [value] * len(target.elts)
             for part, one in zip(target.elts, several, strict=False):
                 # what a call returns several of: each stands for its name and its arguments
-                copied = replace(one, fields=dict(one.fields)) if isinstance(one, Made) else one
+                copied = replace(one, fields=dict(one.fields)) if isinstance(one, Constructed) else one
                 self._assign(part, copied, names, depth)
 
-    def _owner(self, node: ast.expr, names: dict[str, Any], depth: int) -> Made | None:
+    def _owner(self, node: ast.expr, names: dict[str, Any], depth: int) -> Constructed | None:
         """The object of an attribute that is assigned to; one that a default would make is made here."""
         if isinstance(node, ast.Attribute):
             above = self._owner(node.value, names, depth)
             if above is None:
                 return None
             found = above.fields.get(node.attr, (None, 0))[0]
-            if not isinstance(found, Made):
+            if not isinstance(found, Constructed):
                 if found is not None:
                     return None
-                found = Made("", node.lineno)
+                found = Constructed("", node.lineno)
                 above.fields[node.attr] = (found, node.lineno)
             return found
         found = self._value(node, names, depth)
-        return found if isinstance(found, Made) else None
+        return found if isinstance(found, Constructed) else None
 
     def _value(self, node: ast.expr, names: Mapping[str, Any], depth: int) -> Any:
         if isinstance(node, ast.Constant):
@@ -179,12 +179,12 @@ class Module:
             return self._call(node, names, depth)
         if isinstance(node, ast.Attribute):
             found = self._value(node.value, names, depth)
-            if isinstance(found, Made) and node.attr in found.fields:
+            if isinstance(found, Constructed) and node.attr in found.fields:
                 return found.fields[node.attr][0]
             return NotConstant(ast.unparse(node))
         if isinstance(node, ast.IfExp):
             test = self._value(node.test, names, depth)
-            if isinstance(test, NotConstant | Made):
+            if isinstance(test, NotConstant | Constructed):
                 return NotConstant(ast.unparse(node))
             return self._value(node.body if test else node.orelse, names, depth)
         return self._calculated(node, names, depth)
@@ -198,14 +198,14 @@ class Module:
             value: Any = strange
             for operand in node.values:
                 value = self._value(operand, names, depth)
-                if isinstance(value, NotConstant | Made):
+                if isinstance(value, NotConstant | Constructed):
                     return strange
                 if bool(value) is decides:
                     return value
             return value
         if isinstance(node, ast.UnaryOp):
             value = self._value(node.operand, names, depth)
-            if isinstance(value, NotConstant | Made):
+            if isinstance(value, NotConstant | Constructed):
                 return strange
             if isinstance(node.op, ast.Not):
                 return not value
@@ -227,7 +227,7 @@ class Module:
         strange: NotConstant,
     ) -> Any:
         one, other = self._value(left, names, depth), self._value(right, names, depth)
-        unlike = isinstance(one, Made) or isinstance(other, Made)
+        unlike = isinstance(one, Constructed) or isinstance(other, Constructed)
         if unlike and function not in (COMPARED[ast.Is], COMPARED[ast.IsNot]):
             return strange
         if function is None or isinstance(one, NotConstant) or isinstance(other, NotConstant):
@@ -245,10 +245,10 @@ class Module:
             text = self._value(node.func.value, names, depth)
             if isinstance(text, str):
                 return text.lower() if node.func.attr == "lower" else text.upper()
-        made = Made(name, node.lineno, [self._value(item, names, depth) for item in node.args])
+        made = Constructed(name, node.lineno, [self._value(item, names, depth) for item in node.args])
         if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
             owner = self._value(node.func.value, names, depth)
-            if isinstance(owner, Made):
+            if isinstance(owner, Constructed):
                 made.name = f"{owner.name}.{node.func.attr}"
                 made.fields[OWNER] = (owner, node.lineno)
         if name == "isinstance" and len(made.positional) == 2 and str(made.positional[1]) in TYPES:
@@ -259,7 +259,11 @@ class Module:
                 made.fields[keyword.arg] = (self._value(keyword.value, names, depth), keyword.value.lineno)
         if name.rpartition(".")[2] in ("cast", "deepcopy") and made.positional:
             return made.positional[-1]
-        if name in ("replace", "dataclasses.replace") and made.positional and isinstance(made.positional[0], Made):
+        if (
+            name in ("replace", "dataclasses.replace")
+            and made.positional
+            and isinstance(made.positional[0], Constructed)
+        ):
             whole = made.positional[0]
             return replace(whole, fields={**whole.fields, **made.fields})
         if depth < DEPTH and name not in self.kept:
@@ -287,7 +291,7 @@ class Module:
         return (other, function) if other is not None and function in other.functions else None
 
 
-def chosen(module: Module, wanted: str | None, usual: Callable[[str], bool]) -> tuple[str, Made, list[str]]:
+def chosen(module: Module, wanted: str | None, usual: Callable[[str], bool]) -> tuple[str, Constructed, list[str]]:
     """The configuration of a file: its function, what that constructs, and the names of the others.
 
     `wanted`: the name after the file, `FILE.py:NAME`. `usual`: whether a function is one to take without a name. Raises
@@ -305,7 +309,9 @@ def chosen(module: Module, wanted: str | None, usual: Callable[[str], bool]) -> 
     raise InputError([Problem("constructs no configuration", file=module.file, hint="name one: FILE.py:FUNCTION")])
 
 
-def settings(made: Made, file: str | None, shorter: Callable[[Made], Made] = lambda made: made) -> dict[str, Written]:
+def settings(
+    made: Constructed, file: str | None, shorter: Callable[[Constructed], Constructed] = lambda made: made
+) -> dict[str, Written]:
     """A constructed object as dotted keys, each with its line; `_class` is the name of what was called.
 
     `shorter`: makes one object of an object that only wraps another, as `run.Config(Class, size=1)`.
@@ -313,7 +319,7 @@ def settings(made: Made, file: str | None, shorter: Callable[[Made], Made] = lam
     found: dict[str, Written] = {}
 
     def add(value: Any, key: str, line: int) -> None:
-        if isinstance(value, Made):
+        if isinstance(value, Constructed):
             value = shorter(value)
             found[f"{key}.{CLASS}" if key else CLASS] = Written(value.name, file, line)
             for number, item in enumerate(value.positional):
@@ -321,8 +327,8 @@ def settings(made: Made, file: str | None, shorter: Callable[[Made], Made] = lam
             for name, (item, at) in value.fields.items():
                 add(item, f"{key}.{name}" if key else name, at)
         elif isinstance(value, list):
-            names = [shorter(item).name for item in value if isinstance(item, Made)]
-            plain = [item for item in value if not isinstance(item, Made | NotConstant)]
+            names = [shorter(item).name for item in value if isinstance(item, Constructed)]
+            plain = [item for item in value if not isinstance(item, Constructed | NotConstant)]
             found[key] = Written(names or plain, file, line)
         else:
             found[key] = Written(value, file, line)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from vramplan.configs.page import Line
+from vramplan.configs.page import SettingLine
 from vramplan.report.headline import HEADLINES, name_of
-from vramplan.report.memory import Figures
+from vramplan.report.memory import ShownFigures
 from vramplan.report.numbers import gib_up, text_of
 from vramplan.report.summary import AT_STAKE, EVERYTHING, NAMES, STATES
 from vramplan.results import FitResult
@@ -38,11 +38,11 @@ OF_A_CHOICE: Mapping[str, tuple[str, ...]] = {
 MOST = 3  # parts that a comment names
 
 
-def comments_of(result: FitResult) -> Callable[[Line], str]:
+def comments_of(result: FitResult) -> Callable[[SettingLine], str]:
     """What stands behind a setting: the largest parts of the memory of a GPU that its keys decide, and its note."""
     sizes = {part.name: part.bytes for part in (*result.components, *result.overheads)}
 
-    def comment(line: Line) -> str:
+    def comment(line: SettingLine) -> str:
         parts: dict[str, int] = {}
         for key in line.of:
             for name in OF_A_CHOICE.get(key, AT_STAKE.get(key, ())):
@@ -57,7 +57,7 @@ def comments_of(result: FitResult) -> Callable[[Line], str]:
 
 def header_of(result: FitResult, devices: int, *, judged: bool = True) -> list[str]:
     """What the files were made of: the run, and what it needs. `judged`: whether the GPU is that of the run."""
-    job, figures = result.job, Figures(result)
+    job, figures = result.job, ShownFigures(result)
     model = name_of(job.get("model"))
     if not judged:
         return [f"vramplan {__version__}: {model} on {devices} GPU{'s' * (devices > 1)}"]

@@ -19,7 +19,7 @@ _PLAIN = re.compile(r"[A-Za-z_/.][\w./@+-]*( [\w./@+-]+)*")
 _WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "none", "y", "n", "~", ".", ".inf", ".nan"))
 
 
-class Line(NamedTuple):
+class SettingLine(NamedTuple):
     """One setting. `of`: the keys of the job that it expresses. `note`: what a person should know of it."""
 
     key: str
@@ -34,28 +34,28 @@ class Page:
     def __init__(self, name: str, form: str = YAML, program: str = "") -> None:
         """`program`: of a shell script, what is launched with the settings."""
         self.name, self.form, self.program = name, form, program
-        self.lines: dict[str, Line] = {}
+        self.lines: dict[str, SettingLine] = {}
 
     def put(self, key: str, value: Any, *of: str, note: str = "") -> None:
         """Write a setting; a later one of the same key takes its value and adds what it expresses."""
         before = self.lines.get(key)
         told = of if before is None else tuple(dict.fromkeys((*before.of, *of)))
-        self.lines[key] = Line(key, value, told, note or (before.note if before else ""))
+        self.lines[key] = SettingLine(key, value, told, note or (before.note if before else ""))
 
     def yours(self, key: str, value: Any) -> None:
         """Write a setting that no job has, and that the program wants all the same."""
         self.put(key, value, note="yours to choose")
 
-    def text(self, header: Sequence[str], comment: Callable[[Line], str]) -> str:
+    def text(self, header: Sequence[str], comment: Callable[[SettingLine], str]) -> str:
         """The file. `header`: its first lines, as comments; `comment`: what stands behind a setting."""
         return _FORMS[self.form](self, header, comment)
 
 
-def _yaml(page: Page, header: Sequence[str], comment: Callable[[Line], str]) -> str:
+def _yaml(page: Page, header: Sequence[str], comment: Callable[[SettingLine], str]) -> str:
     return "\n".join([*_comments(header), *_yaml_lines(page.lines.values(), comment)]) + "\n"
 
 
-def _yaml_lines(lines: Iterable[Line], comment: Callable[[Line], str]) -> list[str]:
+def _yaml_lines(lines: Iterable[SettingLine], comment: Callable[[SettingLine], str]) -> list[str]:
     result: list[str] = []
     opened: list[str] = []
     for line in _together(lines):
@@ -70,7 +70,7 @@ def _yaml_lines(lines: Iterable[Line], comment: Callable[[Line], str]) -> list[s
     return result
 
 
-def _together(lines: Iterable[Line]) -> list[Line]:
+def _together(lines: Iterable[SettingLine]) -> list[SettingLine]:
     """The settings with those of one mapping behind each other, in the place of its first."""
     order: dict[str, int] = {}
     for line in lines:
@@ -103,7 +103,7 @@ def scalar(value: Any) -> str:
     return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else json.dumps(text)
 
 
-def _json(page: Page, header: Sequence[str], comment: Callable[[Line], str]) -> str:
+def _json(page: Page, header: Sequence[str], comment: Callable[[SettingLine], str]) -> str:
     result: dict[str, Any] = {}
     for line in page.lines.values():
         *above, last = line.key.split(".")
@@ -114,7 +114,7 @@ def _json(page: Page, header: Sequence[str], comment: Callable[[Line], str]) -> 
     return json.dumps(result, indent=2) + "\n"
 
 
-def _toml(page: Page, header: Sequence[str], comment: Callable[[Line], str]) -> str:
+def _toml(page: Page, header: Sequence[str], comment: Callable[[SettingLine], str]) -> str:
     result = _comments(header)
     table = None
     for line in _together(page.lines.values()):
@@ -126,7 +126,7 @@ def _toml(page: Page, header: Sequence[str], comment: Callable[[Line], str]) -> 
     return "\n".join(result) + "\n"
 
 
-def _shell(page: Page, header: Sequence[str], comment: Callable[[Line], str]) -> str:
+def _shell(page: Page, header: Sequence[str], comment: Callable[[SettingLine], str]) -> str:
     result = ["#!/bin/bash", *_comments(header), "ARGUMENTS=("]
     for line in page.lines.values():
         words = [f"--{line.key.replace('_', '-')}"]
@@ -144,7 +144,7 @@ def _behind(text: str, comment: str) -> str:
     return f"{text}  # {comment}" if comment else text
 
 
-_FORMS: dict[str, Callable[[Page, Sequence[str], Callable[[Line], str]], str]] = {
+_FORMS: dict[str, Callable[[Page, Sequence[str], Callable[[SettingLine], str]], str]] = {
     YAML: _yaml,
     JSON: _json,
     TOML: _toml,

@@ -10,7 +10,7 @@ from typing import Any
 from vramplan.configs.constructed import Beside
 from vramplan.configs.sheet import Launched, Program
 from vramplan.configs.shell import Script
-from vramplan.configs.table import Release
+from vramplan.configs.table import ProgramRelease
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem, UsageError, near_matches
 
@@ -109,7 +109,7 @@ def constructed(text: str, file: str, wanted: str | None, beside: Beside) -> tup
     return None
 
 
-def release_of(program: Program, version: str | None) -> Release:
+def release_of(program: Program, version: str | None) -> ProgramRelease:
     """The release of a version, the newest without one. Raises UsageError for one that is not known."""
     if version is None:
         return program.releases[0]

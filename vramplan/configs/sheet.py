@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from vramplan.configs.shell import Argument, Script, shown
-from vramplan.configs.table import Release, Table
+from vramplan.configs.table import ProgramRelease, Table
 from vramplan.configs.written import Written, interpolated
 from vramplan.errors import Problem, near_matches
 from vramplan.tuples import NamedTuple
@@ -35,7 +35,7 @@ class Sheet:
     def __init__(
         self,
         written: Mapping[str, Written],
-        release: Release,
+        release: ProgramRelease,
         layers_of: Callable[[str], int | None] = lambda name: None,
         linears_of: Callable[[str], list[str] | None] = lambda name: None,
         source: str = "",
@@ -182,7 +182,7 @@ class Sheet:
         return None
 
 
-class Told(NamedTuple):
+class ToldValue(NamedTuple):
     """A value of a job, and the settings of the program that gave it."""
 
     value: Any
@@ -193,7 +193,7 @@ class Told(NamedTuple):
 class Meaning:
     """The job that a file means, in our keys, with what was left open and what has no word here."""
 
-    job: dict[str, Told] = field(default_factory=dict)
+    job: dict[str, ToldValue] = field(default_factory=dict)
     open: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     lacking: dict[str, str] = field(default_factory=dict)
@@ -201,7 +201,7 @@ class Meaning:
 
     def say(self, key: str, value: Any, *of: str) -> None:
         """The job has `value` under `key`, because of the settings `of`."""
-        self.job[key] = Told(value, of)
+        self.job[key] = ToldValue(value, of)
 
     def ask(self, key: str, reason: str) -> None:
         """The file leaves `key` open; `reason` says who gives it."""
@@ -260,7 +260,7 @@ class Program(NamedTuple):
     """One training program whose files are read."""
 
     name: str
-    releases: tuple[Release, ...]
+    releases: tuple[ProgramRelease, ...]
     """Newest first."""
 
     table: Table

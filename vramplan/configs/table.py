@@ -15,7 +15,7 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-class Release(NamedTuple):
+class ProgramRelease(NamedTuple):
     """The defaults of one release of a program.
 
     `defaults`: by the program's own keys; a key that is absent has no default there. `source`: repository, files,

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vramplan.configs.asked import Asked, Files, Writer, flat, matching, nested
+from vramplan.configs.asked import Asked, ProgramFiles, Writer, flat, matching, nested
 from vramplan.configs.combine import read_texts
-from vramplan.configs.page import Line
+from vramplan.configs.page import SettingLine
 from vramplan.configs.reading import Wanted
 from vramplan.configs.table import names
 from vramplan.errors import InputError, Problem
@@ -46,7 +46,7 @@ class Unsaid(InputError):
         self.nearest = dict(nearest)
 
 
-class Made(NamedTuple):
+class WrittenFiles(NamedTuple):
     """Files that mean the job: their texts by name, and how to start them and to ask about them again."""
 
     texts: Mapping[str, str]
@@ -69,11 +69,11 @@ def made(
     writer: Writer,
     folders: Sequence[Path],
     header: Sequence[str],
-    comment: Callable[[Line], str],
+    comment: Callable[[SettingLine], str],
     option: str = "--emit",
     *,
     judged: bool = True,
-) -> Made:
+) -> WrittenFiles:
     """The files that mean the job. Raises InputError with each key that the program has no setting for.
 
     `header`: more comments behind those that say how to start and to read the files. `comment`: of a setting. `option`:
@@ -93,7 +93,7 @@ def made(
         texts = {page.name: page.text(shown, comment) for page in files.pages}
         lacking = _lacking(asked, writer, files, texts, beside, folders)
         if lacking is None:
-            return Made(texts, files.launch, again)
+            return WrittenFiles(texts, files.launch, again)
         if least is None or len(lacking.problems) < len(least.problems):
             least = lacking
     least = least or InputError([Problem(f"{writer.name} has no file for this job")])
@@ -101,7 +101,7 @@ def made(
     raise Unsaid(problems, least.nearest) if isinstance(least, Unsaid) else InputError(problems)
 
 
-def _ways(asked: Asked, writer: Writer, option: str) -> Iterator[Files]:
+def _ways(asked: Asked, writer: Writer, option: str) -> Iterator[ProgramFiles]:
     """The files of a writer; what it refuses itself is said of the option that named it."""
     try:
         yield from writer.write(asked)
@@ -109,15 +109,15 @@ def _ways(asked: Asked, writer: Writer, option: str) -> Iterator[Files]:
         raise InputError([one._replace(key=option) for one in error.problems]) from None
 
 
-def _plain(line: Line) -> str:
+def _plain(line: SettingLine) -> str:
     return ""
 
 
-def _texts(files: Files) -> dict[str, str]:
+def _texts(files: ProgramFiles) -> dict[str, str]:
     return {page.name: page.text(files.launch, _plain) for page in files.pages}
 
 
-def _beside(asked: Asked, files: Files, folders: Sequence[Path]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _beside(asked: Asked, files: ProgramFiles, folders: Sequence[Path]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The keys of the job that are given beside the files, and those that the files say.
 
     Given are those of the machine, and what the files leave open.
@@ -168,7 +168,7 @@ def _read(texts: Mapping[str, str], beside: Mapping[str, Any], folders: Sequence
 def _lacking(
     asked: Asked,
     writer: Writer,
-    files: Files,
+    files: ProgramFiles,
     texts: Mapping[str, str],
     beside: Mapping[str, Any],
     folders: Sequence[Path],
@@ -209,7 +209,7 @@ def _causes(differing: Mapping[str, Any]) -> dict[str, Any]:
 _FOLLOW = {"parallel.sharding": ("parallel.",), "adapter.kind": ("adapter.",), "precision": ("weight_dtype",)}
 
 
-def _untaken(asked: Asked, writer: Writer, problem: Problem, line: Line | None) -> Problem:
+def _untaken(asked: Asked, writer: Writer, problem: Problem, line: SettingLine | None) -> Problem:
     if line is None or not line.of:
         return problem._replace(message=f"{writer.name} cannot say this job: {problem.message}")
     message = f"{writer.name} has no setting for {line.of[0]}={_word(asked[line.of[0]])}"

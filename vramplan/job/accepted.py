@@ -15,7 +15,7 @@ from vramplan.options import table, words
 if TYPE_CHECKING:
     from vramplan.job.read import RawJob
     from vramplan.job.resolver import Resolver
-    from vramplan.values.job import Job
+    from vramplan.values.job import ResolvedJob
     from vramplan.values.machine import Runtime
 
 NOUNS = {
@@ -87,7 +87,7 @@ def refuse_given_words(resolver: Resolver, runtime: Runtime) -> None:
             setattr(raw, key, None)
 
 
-def refuse_words(resolver: Resolver, job: Job) -> None:
+def refuse_words(resolver: Resolver, job: ResolvedJob) -> None:
     """Refuse the words of a resolved job that its program does not know."""
     runtime, fields = job.runtime, resolver.raw.fields
     if runtime.only.get("one_device") and job.data_parallel_size > 1:
@@ -113,7 +113,7 @@ def _refuse_word(resolver: Resolver, runtime: Runtime, key: str, word: str) -> b
     return True
 
 
-def words_of(job: Job) -> dict[str, tuple[str, ...]]:
+def words_of(job: ResolvedJob) -> dict[str, tuple[str, ...]]:
     """The words of a job that a program may not have, by the key."""
     return {
         "family": (job.model.published_family or job.model.family,),

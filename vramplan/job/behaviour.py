@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vramplan.catalog.fields import Fields
     from vramplan.job.cells import Cells
     from vramplan.job.resolver import Resolver
-    from vramplan.values.job import Job
+    from vramplan.values.job import ResolvedJob
     from vramplan.values.machine import Gpu, Runtime
     from vramplan.values.model import ModelShape
     from vramplan.values.parallel import Sharded, Split
@@ -160,11 +160,11 @@ class JobBehaviour:
 
     # The whole job
 
-    def check(self, resolver: Resolver, job: Job) -> Job:
+    def check(self, resolver: Resolver, job: ResolvedJob) -> ResolvedJob:
         """The job with what the program decides last; what it cannot do is refused at its key."""
         return job
 
-    def said_gradient_dtype(self, job: Job) -> str | None:
+    def said_gradient_dtype(self, job: ResolvedJob) -> str | None:
         """The `gradient_dtype` that a job file has to name, as the program's default is another one."""
         return None
 
@@ -179,7 +179,7 @@ class SharingBehaviour:
     def refuse_keys(self, resolver: Resolver) -> None:
         """Refuse the keys where the states are shared in another way."""
 
-    def check(self, parallel: Fields, job: Job) -> None:
+    def check(self, parallel: Fields, job: ResolvedJob) -> None:
         """Refuse what does not go with the keys."""
 
     def to_dict(self, sharding: Sharded, offload: tuple[str, ...]) -> dict[str, Any]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from vramplan.job.never_traced import never_traced
 from vramplan.replay.models.capable import takes_packing
-from vramplan.replay.techniques.evidence import OFFLOAD, Gap, is_traced_with, missing, rows_of, untraced
+from vramplan.replay.techniques.evidence import OFFLOAD, EvidenceGap, is_traced_with, missing, rows_of, untraced
 from vramplan.replay.techniques.vocabulary import key_of
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 PADDING = "padding: right"
 OF_THE_HEAD = ("loss", "label_smoothing", "padding", "eval_batch_size", "generation_batch_size")
 
 
-def composed_of(job: Job) -> tuple[str, ...]:
+def composed_of(job: ResolvedJob) -> tuple[str, ...]:
     """Of each pair of which no row says that the two compose, a sentence: what the band of the answer is wider for."""
     sentences = [f"{key_of(gap.technique)} {gap.sentence(job)}" for gap in untraced(job) if not _is_dropped(job, gap)]
     if job.attention == "flash" and job.padding == "right":
@@ -23,18 +23,18 @@ def composed_of(job: Job) -> tuple[str, ...]:
     return (*sentences, *never_traced(job))
 
 
-def _untraced_code(job: Job) -> list[Gap]:
+def _untraced_code(job: ResolvedJob) -> list[EvidenceGap]:
     """Losses, inputs and activations on the host that were traced, and never with the code of the model's family."""
     if job.model.engine is not None:
         return []
     alone = [gap.technique for gap in missing(job) if gap.beside is None]
     return [
-        Gap(one, None)
+        EvidenceGap(one, None)
         for one in alone
         if (key_of(one) in OF_THE_HEAD or one == OFFLOAD) and rows_of(one).number and not is_traced_with(job.model, one)
     ]
 
 
-def _is_dropped(job: Job, gap: Gap) -> bool:
+def _is_dropped(job: ResolvedJob, gap: EvidenceGap) -> bool:
     """Whether a gap is about the mask of padded sequences, which flash has none of."""
     return job.attention == "flash" and PADDING in (gap.technique, gap.beside)

@@ -10,7 +10,7 @@ from vramplan.job.behaviour import sharing_in, under
 from vramplan.job.precision import over_fp32
 from vramplan.options import table, words
 from vramplan.options.option import SIZE, TEXTS, Option
-from vramplan.values.job import Adapter, Job
+from vramplan.values.job import Adapter, ResolvedJob
 from vramplan.values.machine import Gpu
 from vramplan.values.model import Experts, LinearAttention, ModelShape, ShortConvolution, StateSpace
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded, Split
@@ -45,14 +45,14 @@ def _plain(option: Option, job: AnyJob) -> Any:
     return f"{value} B" if option.kind == SIZE and value is not None else value
 
 
-def allocator_of(job: Job) -> str:
+def allocator_of(job: ResolvedJob) -> str:
     """How the allocator is looked at, as the key of a job says it."""
     if job.allocator is None:
         return "estimate"
     return on_demand.text_of(job.allocator)
 
 
-def _weight_dtype(job: Job) -> str | None:
+def _weight_dtype(job: ResolvedJob) -> str | None:
     """Null where it follows from the precision, and no default of the runtime would take its place."""
     if job.half_weights:
         return job.precision.rpartition("-")[2]
@@ -60,20 +60,20 @@ def _weight_dtype(job: Job) -> str | None:
     return "fp32" if loaded and over_fp32(job.precision) else None
 
 
-def _clipping(job: Job) -> float | None:
+def _clipping(job: ResolvedJob) -> float | None:
     """Null where nothing is clipped; 0 where the runtime's default would be taken in place of null."""
     off = 0.0 if job.runtime.defaults.get("max_gradient_norm") else None
     return off if job.max_gradient_norm is None else job.max_gradient_norm
 
 
-def _every_second(job: Job) -> bool | None:
+def _every_second(job: ResolvedJob) -> bool | None:
     """Whether selective checkpoints keep every second product; null where a runtime says so and none are pinned."""
     if job.every_second_matmul and job.activation_checkpointing is None:
         return None
     return job.every_second_matmul and job.activation_checkpointing == "selective-op"
 
 
-def _parallel(job: Job) -> dict[str, Any]:
+def _parallel(job: ResolvedJob) -> dict[str, Any]:
     values = {
         "data": job.data_parallel_size,
         **split_to_dict(job.split),
@@ -89,7 +89,7 @@ def _whole(rate: float | None) -> int | None:
     return None if rate is None else int(rate)
 
 
-OWN: dict[str, Callable[[Job], Any]] = {
+OWN: dict[str, Callable[[ResolvedJob], Any]] = {
     "tokens": lambda job: job.length.tokens,
     "samples": lambda job: job.length.samples,
     "epochs": lambda job: job.length.epochs if job.length.epochs != 1 else None,

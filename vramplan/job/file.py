@@ -21,7 +21,7 @@ from vramplan.job.resolve import resolve
 from vramplan.job.spelled import with_kind
 from vramplan.options import words
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.textbook import AnyJob, TextbookJob
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def build_job(
     where: str | None = None,
     profile_dirs: SequenceABC[Path] = (),
     base_dir: Path | None = None,
-) -> Job:
+) -> ResolvedJob:
     """The job that the keys of `raw` describe, in the words of the job format.
 
     Values have their Python types or are text as an option has it ("4" is a number where a number is due, and a GPU may

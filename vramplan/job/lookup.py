@@ -12,7 +12,7 @@ from vramplan.catalog.gpu_profile import GpuProfile
 from vramplan.errors import InputError
 from vramplan.options import words
 from vramplan.units import parse_bandwidth_bytes_per_s, parse_power_watts, parse_throughput_flop_per_s
-from vramplan.values.job import Assumption, Job
+from vramplan.values.job import Assumption, ResolvedJob
 from vramplan.values.machine import Gpu, LinkShares, Runtime
 from vramplan.values.model import ModelShape
 
@@ -45,7 +45,7 @@ class Catalog:
         self.platforms: dict[tuple[str, bool], tuple[float | None, float | None, LinkShares | None]] = {}
 
     @classmethod
-    def of(cls, job: Job) -> Catalog:
+    def of(cls, job: ResolvedJob) -> Catalog:
         """A catalog that has the runtime and the GPU of a resolved job by their names, wherever they were found."""
         catalog = cls()
         catalog._runtimes[job.runtime.name] = job.runtime, ()

@@ -35,7 +35,7 @@ MOST_COMPARED = 1_000_000
 LONGEST_LABEL = 60  # characters of a value in the name of a job
 
 
-class Axis(NamedTuple):
+class MatrixAxis(NamedTuple):
     """One key of a matrix, the values that it takes, and what the name of a job says of each."""
 
     group: str  # "parallel" or "adapter", or nothing
@@ -85,9 +85,9 @@ def _groups() -> frozenset[str]:
     return frozenset(option.group for option in table.TABLE if option.group)
 
 
-def _axes(matrix: Fields, own: Mapping, defaults: Mapping | None) -> list[Axis]:
+def _axes(matrix: Fields, own: Mapping, defaults: Mapping | None) -> list[MatrixAxis]:
     """The keys of a matrix with their values; a key of `parallel` or `adapter` nested, or with a dot."""
-    axes: list[Axis] = []
+    axes: list[MatrixAxis] = []
     for name, entry in matrix.node.entries.items():
         if name == EXCLUDE:
             continue
@@ -115,7 +115,7 @@ def _axes(matrix: Fields, own: Mapping, defaults: Mapping | None) -> list[Axis]:
     return axes
 
 
-def _axis(fields: Fields, group: str, name: str, entry: Entry, path: str) -> Iterator[Axis]:
+def _axis(fields: Fields, group: str, name: str, entry: Entry, path: str) -> Iterator[MatrixAxis]:
     """The axis of one key; none if something is wrong with it. `path`: the key as it is written at its place."""
     known = [one for one in table.inside(group) if one != "name"]
     if name not in known:
@@ -134,7 +134,7 @@ def _axis(fields: Fields, group: str, name: str, entry: Entry, path: str) -> Ite
                 fields.problem(path, f"{_label(value)!r} stands in the list twice", at=value)
                 return
             seen.add(_identity(value))
-        yield Axis(group, name, entry.key, values, _labels(values))
+        yield MatrixAxis(group, name, entry.key, values, _labels(values))
 
 
 def _is_no_mapping(node: Node | None) -> bool:
@@ -159,7 +159,7 @@ def _is_null(node: Node) -> bool:
     return isinstance(node, Scalar) and node.is_null
 
 
-def _kept(matrix: Fields, axes: list[Axis], number: int) -> list[tuple[int, ...]]:
+def _kept(matrix: Fields, axes: list[MatrixAxis], number: int) -> list[tuple[int, ...]]:
     """The combinations that are not excluded, as the places of their values."""
     before = len(matrix.sink.problems)
     items = _items(matrix)
@@ -196,7 +196,7 @@ def _items(matrix: Fields) -> list[Node]:
     return []
 
 
-def _exclusion(matrix: Fields, axes: list[Axis], place: int, item: Node) -> dict[int, set[int]]:
+def _exclusion(matrix: Fields, axes: list[MatrixAxis], place: int, item: Node) -> dict[int, set[int]]:
     """The places of the values that an exclusion means, by the place of the axis."""
     if not isinstance(item, Mapping) or not item.entries:
         matrix.problem(f"{EXCLUDE}.{place}", "expected keys of the matrix and a value of each", at=item)
@@ -234,7 +234,7 @@ def _matches(value: Node, wanted: Node) -> bool:
     return _identity(value) == _identity(wanted)
 
 
-def _made(plain: Mapping, axes: list[Axis], places: tuple[int, ...]) -> Mapping:
+def _made(plain: Mapping, axes: list[MatrixAxis], places: tuple[int, ...]) -> Mapping:
     """One job: the plain one with a value for each key, and a name that says them."""
     job = _without(plain)
     said = []

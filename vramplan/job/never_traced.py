@@ -26,14 +26,14 @@ from vramplan.replay.techniques.evidence import (
 )
 from vramplan.replay.techniques.expert_adapters import is_over_experts
 from vramplan.replay.techniques.vocabulary import PLAIN_OPTIMIZER, traced_code
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import Split, is_fsdp
 
 FLOAT8 = ("fp8", FSDP_FP8)
 PROJECTING = ("galore", "apollo")  # the words of optimizers that project gradients
 
 
-def never_traced(job: Job) -> Iterator[str]:
+def never_traced(job: ResolvedJob) -> Iterator[str]:
     """Sentences that name the key first, as those of pairs do."""
     if job.compile and not compiles_blocks(job.model.family):
         yield from _compiled(job)
@@ -65,7 +65,7 @@ def never_traced(job: Job) -> Iterator[str]:
         yield from _planned(job.planned)
 
 
-def _compiled(job: Job) -> Iterator[str]:
+def _compiled(job: ResolvedJob) -> Iterator[str]:
     """The compiler's rules were learned on some families, their own losses and their fused attention."""
     key = "compile true was never traced"
     if traced_code(job.model) not in rows_of(COMPILE).codes and compiled_graphs(job.model.family) is None:
@@ -82,7 +82,7 @@ def _compiled(job: Job) -> Iterator[str]:
         yield f"{key} with an adapter together with activation_checkpointing {job.activation_checkpointing}"
 
 
-def _own_code(job: Job) -> Iterator[str]:
+def _own_code(job: ResolvedJob) -> Iterator[str]:
     """A training program's own code, with what only that of Transformers was traced with."""
     if is_untraced(job.model.family):
         yield f"model {job.model.name} was never traced as {job.model.code}: its blocks are composed of parts that were"
@@ -102,13 +102,13 @@ def _own_code(job: Job) -> Iterator[str]:
         yield f"loss dpo was never traced with {job.model.code}"
 
 
-def _is_over_experts(job: Job) -> bool:
+def _is_over_experts(job: ResolvedJob) -> bool:
     model, adapter = job.model, job.adapter
     assert adapter is not None
     return model.experts is not None and is_over_experts(adapter.kind, model, adapter.targets)
 
 
-def _float8(job: Job) -> Iterator[str]:
+def _float8(job: ResolvedJob) -> Iterator[str]:
     """Conversions were traced on one device, with the loss and the code of some families, and not compiled."""
     key = f"precision {job.precision} was never traced"
     if not is_traced_with(job.model, FP8):

@@ -6,15 +6,18 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 
 from vramplan.catalog.fields import Sink
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 ORDER = ("max_gradient_norm", "weight_dtype", "precision")
 """What is given up first: clipping costs a few bytes, the precision decides most."""
 
 
 def without_preferred(
-    sink: Sink, before: tuple[int, int], preferred: Sequence[str], attempt: Callable[[dict[str, str]], Job | None]
-) -> Job | None:
+    sink: Sink,
+    before: tuple[int, int],
+    preferred: Sequence[str],
+    attempt: Callable[[dict[str, str]], ResolvedJob | None],
+) -> ResolvedJob | None:
     """The job with as few of the preferred defaults as possible given up; None if it is refused without any of them.
 
     `attempt` resolves the job without the defaults of some keys, each with the reason. `before` counts the problems and

@@ -1,4 +1,4 @@
-"""From the values of one job to a `spec.Job`: defaults are taken and told, contradictions refused."""
+"""From the values of one job to a `ResolvedJob`: defaults are taken and told, contradictions refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vramplan.options import words
 from vramplan.replay.models import is_untraced, ladder_of, no_code_for
 from vramplan.replay.models.capable import no_checkpointing
 from vramplan.values.allocator import DEFAULT
-from vramplan.values.job import Adapter, Job
+from vramplan.values.job import Adapter, ResolvedJob
 from vramplan.values.length import NO_LENGTH
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 RECIPE = "the batch that {} was trained with, as its profile says"
 
 
-def resolve(raw: RawJob, catalog: Catalog) -> Job | None:
+def resolve(raw: RawJob, catalog: Catalog) -> ResolvedJob | None:
     """The job of a replay, every default explicit; None when the sink of `raw.fields` holds problems or refusals."""
     sink = raw.fields.sink
     before = len(sink.problems), len(sink.refusals)
@@ -40,7 +40,7 @@ def resolve(raw: RawJob, catalog: Catalog) -> Job | None:
     if job is not None or not resolver.preferred:
         return job
 
-    def attempt(given_up: dict[str, str]) -> Job | None:
+    def attempt(given_up: dict[str, str]) -> ResolvedJob | None:
         again = _ReplayResolver(raw.copy(), catalog)
         again.given_up = given_up
         return again.job()
@@ -51,7 +51,7 @@ def resolve(raw: RawJob, catalog: Catalog) -> Job | None:
 class _ReplayResolver(Resolver):
     """Of a job that is replayed: each method one part of it, in the order in which a report tells them."""
 
-    def job(self) -> Job | None:
+    def job(self) -> ResolvedJob | None:
         """The job; None when something is wrong, which is noted."""
         raw = self.raw
         runtime, model, gpu = self._subject()
@@ -106,7 +106,7 @@ class _ReplayResolver(Resolver):
         if every > 1 or raw.split is not None or raw.offload or raw.offload_activations:
             gpu = on_demand.in_its_machine(self, gpu)
         allocator = self._allocator(runtime)
-        job = Job(
+        job = ResolvedJob(
             name=raw.name or f"{model.name} on {gpu.name}",
             model=model,
             gpu=gpu,
@@ -409,7 +409,7 @@ class _ReplayResolver(Resolver):
             what = "data-parallel devices without sharding"
             self.warnings.append(f"{devices} {what}: communication buffers are not counted")
 
-    def _checked(self, job: Job) -> Job | None:
+    def _checked(self, job: ResolvedJob) -> ResolvedJob | None:
         """The job as its engine runs it; None if something in it cannot be."""
         engine = under(job.runtime)
         if job.runtime.only or engine.accepts:
@@ -429,7 +429,7 @@ class _ReplayResolver(Resolver):
         return job
 
 
-def _is_special(job: Job) -> bool:
+def _is_special(job: ResolvedJob) -> bool:
     """Whether a job has a technique that does not go with all the others (vramplan/replay/techniques/evidence.py)."""
     one = job.compile or job.precision.endswith("fp8") or job.padding != "none" or job.packing
     return (

@@ -10,7 +10,7 @@ from vramplan.job.behaviour import under
 from vramplan.job.file import build_any_job
 from vramplan.job.lookup import Catalog
 from vramplan.options.option import MAX_COUNT
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.textbook import AnyJob
 
 MICRO = "micro_batch_size"
@@ -22,7 +22,7 @@ class Jobs:
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self._known: dict[str, Job | InputError] = {}
+        self._known: dict[str, ResolvedJob | InputError] = {}
 
     def job(self, keys: Mapping[str, Any]) -> AnyJob:
         """`build_any_job` of the keys. Raises InputError as it does."""
@@ -37,7 +37,7 @@ class Jobs:
             except InputError as error:
                 self._known[others] = error
                 raise
-            if not isinstance(job, Job):
+            if not isinstance(job, ResolvedJob):
                 return job
             self._known[others] = job
             return job

@@ -9,7 +9,7 @@ from vramplan.job.cells import FSDP_HALVES, FSDP_PRECISION
 from vramplan.job.fsdp import fsdp_of, refuse_fsdp_keys
 from vramplan.options import words
 from vramplan.replay.sharding.traced import SHARDED_BITS, composed_with_shards, refused_with_shards, stepped_under
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, FSDP, FSDP_GRAD_OP, ZERO_STAGES, Sharded, is_fsdp
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _only(resolver: Resolver, key: str, kind: str) -> None:
         fields.refuse(key, f"true belongs to parallel.sharding {kind}", hint="leave it out")
 
 
-def check_sharding(resolver: Resolver, job: Job) -> tuple[str, ...]:
+def check_sharding(resolver: Resolver, job: ResolvedJob) -> tuple[str, ...]:
     """Refuse what does not go with shards, each where it was given. What goes but was never traced is returned."""
     fields, sharding = resolver.raw.fields, job.sharding
     assert sharding is not None
@@ -167,7 +167,7 @@ def check_sharding(resolver: Resolver, job: Job) -> tuple[str, ...]:
     )
 
 
-def _hint_of_flat_parameters(key: str, job: Job) -> str | None:
+def _hint_of_flat_parameters(key: str, job: ResolvedJob) -> str | None:
     """What to do instead under FSDP1, where that is not the same."""
     if key == "adapter":
         return "use lora, or fsdp_version 2"

@@ -13,7 +13,7 @@ from vramplan.catalog.fields import Fields, shown
 from vramplan.job.keyed import is_size
 from vramplan.options import table
 from vramplan.options.option import COUNT, PARAMETERS, TEXTS, WORD, Option
-from vramplan.options.spellings import NULL, Meaning, meaning
+from vramplan.options.spellings import NULL, SpellingMeaning, meaning
 
 _COUNTED = re.compile(
     r"\s*([1-9]\d{0,6})\s*(?:[xX*\u00d7])\s*(\S.*?)\s*|\s*(\S.*?)\s+[xX*\u00d7]\s*(?!1\s*$)([1-9]\d{0,6})\s*"
@@ -108,7 +108,7 @@ def _scalar(
         return _count(option, value, told)
     if option.kind not in (WORD, TEXTS) or value.is_null or len(text) > 60:
         return None
-    found: Meaning | None = meaning(text, option.words, option.spellings)
+    found: SpellingMeaning | None = meaning(text, option.words, option.spellings)
     if found is None:
         return None
     also += [(key, word, text) for key, word in found.also]

@@ -23,7 +23,7 @@ from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver
 from vramplan.job.sizes import DEFAULT_MAX_SEQUENCE
 from vramplan.options import table, words
 from vramplan.units import format_gib
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.machine import Gpu
 from vramplan.values.textbook import (
     ACTIVATION_MODEL_NEEDS,
@@ -275,7 +275,7 @@ class _TextbookResolver(Resolver):
         elif not inside.given(key) and all(one.key != f"{inside.path}{key}" for one in self.fields.sink.refusals):
             inside.refuse(key, f"required key is missing: {what} needs {key}")
 
-    def _replayable(self, job: TextbookJob) -> Job | None:
+    def _replayable(self, job: TextbookJob) -> ResolvedJob | None:
         """The same run for the replay; None where it has none: other states, sharding, a family or word it lacks."""
         cells = job.cells
         own = own_cells(job.precision)

@@ -16,7 +16,7 @@ from vramplan.job.lookup import Catalog
 from vramplan.job.read import read_job
 from vramplan.job.resolve import resolve
 from vramplan.job.spelled import counted, replica, with_kind
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 GROUPS = ("parallel", "adapter")
 
@@ -40,7 +40,7 @@ class Typed:
         return cls(root_of(keys, Sink(None)), Catalog(profile_dirs))
 
     @classmethod
-    def of_job(cls, job: Job) -> Typed:
+    def of_job(cls, job: ResolvedJob) -> Typed:
         """Of a resolved job of which nobody knows how it was typed: as if all of its echo had been.
 
         What it has looked up is taken from it: its runtime and its GPU may be of a folder that is not known here.
@@ -49,7 +49,7 @@ class Typed:
         assert isinstance(root, document.Mapping)
         return cls(root, Catalog.of(job))
 
-    def __call__(self, change: Mapping[str, Any]) -> Job | None:
+    def __call__(self, change: Mapping[str, Any]) -> ResolvedJob | None:
         """The job with a change; None where it is refused."""
         job, problems = self._resolved(change)
         return None if problems else job
@@ -81,7 +81,7 @@ class Typed:
         """What was typed, with a change that stays."""
         return Typed(_changed(self._root, self.worded(change)), self._catalog, in_file=self._in_file)
 
-    def _resolved(self, change: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
+    def _resolved(self, change: Mapping[str, Any]) -> tuple[ResolvedJob | None, list[Problem]]:
         sink = Sink(None)
         try:
             job = resolve(

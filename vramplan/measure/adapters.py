@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.replay.techniques.adapters import ALL_LINEAR
-from vramplan.values.job import Adapter, Job
+from vramplan.values.job import Adapter, ResolvedJob
 
 FP32 = "fp32"
 HALVES = {"fp16": "float16", "bf16": "bfloat16"}
 
 
-def adapted(job: Job, model: Any) -> Any:
+def adapted(job: ResolvedJob, model: Any) -> Any:
     """The model with the job's adapter: frozen, but for the adapter and the modules to save.
 
     The model is in its own dtype already: PEFT gives an adapter that of the layer beside it, or makes it fp32.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from vramplan.errors import UsageError
 from vramplan.job.allocator import ESTIMATE, SIMULATE, BadSetting, settings_of
 from vramplan.values.allocator import DEFAULT, Settings
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 """Where PyTorch reads settings; the first one wins (c10/core/AllocatorConfig.h of PyTorch 2.13)."""
@@ -19,7 +19,7 @@ def said(environment: Mapping[str, str]) -> tuple[str, str] | None:
     return next(((name, environment[name]) for name in VARIABLES if environment.get(name)), None)
 
 
-def simulated(job: Job) -> Job:
+def simulated(job: ResolvedJob) -> ResolvedJob:
     """The job with its allocator simulated; where it leaves that to an estimate, with the settings of the environment.
 
     Raises UsageError for settings that are not modelled.

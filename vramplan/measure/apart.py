@@ -15,7 +15,7 @@ from vramplan.catalog.local import find
 from vramplan.errors import InputError, Problem
 from vramplan.measure.allocator import environment_for
 from vramplan.measure.processes import Run, at_once
-from vramplan.results.measure import GPU, TRACE, Figures
+from vramplan.results.measure import GPU, TRACE, CountedFigures
 from vramplan.tuples import NamedTuple
 
 NEEDED = {"torch": "PyTorch", "transformers": "Transformers"}
@@ -34,7 +34,7 @@ class Request(NamedTuple):
 class Reply(NamedTuple):
     """What it found, and on what."""
 
-    figures: Figures
+    figures: CountedFigures
     environment: Mapping[str, Any]
 
 
@@ -73,9 +73,9 @@ def _reply(reply: Mapping[str, Any], used_before: int | None) -> Reply:
     said = dict(reply["figures"])
     phases = said.pop("phases", {})
     used = said.pop("used_bytes", None)
-    known = {key: said[key] for key in Figures._fields if key in said}
+    known = {key: said[key] for key in CountedFigures._fields if key in said}
     device = used - used_before if used is not None and used_before is not None else None
-    return Reply(Figures(**known | phases | {"device_bytes": device}), reply["environment"])
+    return Reply(CountedFigures(**known | phases | {"device_bytes": device}), reply["environment"])
 
 
 def _died(code: int, said: Sequence[str]) -> Problem:

@@ -10,12 +10,12 @@ import torch
 
 from vramplan.measure.known import known
 from vramplan.measure.objectives import smooths_outside
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 SEQUENCES_IN_A_ROW = 2  # of packed ones
 
 
-def batch_of(job: Job, model: Any, device: str) -> dict[str, Any]:
+def batch_of(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:
     """Random images in the dtype of the weights and their classes, or random tokens."""
     size, shape = job.micro_batch_size, job.model
     assert size is not None
@@ -44,7 +44,7 @@ def batch_of(job: Job, model: Any, device: str) -> dict[str, Any]:
     return given
 
 
-def images(job: Job, model: Any, device: str) -> dict[str, Any]:
+def images(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:
     """One image for each sample, as the processor of the model gives it."""
     size, shape = job.micro_batch_size, job.model
     if shape.vision_frames is not None:
@@ -58,7 +58,7 @@ def images(job: Job, model: Any, device: str) -> dict[str, Any]:
     return {"pixel_values": pixels, **sizes}
 
 
-def images_in_patches(job: Job, model: Any, device: str) -> dict[str, Any]:
+def images_in_patches(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:
     """One image for each text, cut as the processor of Qwen2-VL does it, with its grid and the kinds of the tokens.
 
     Source: transformers 5.23, models/qwen2_vl/image_processing_qwen2_vl.py and processing_qwen2_vl.py.
@@ -75,14 +75,14 @@ def images_in_patches(job: Job, model: Any, device: str) -> dict[str, Any]:
     }
 
 
-def _of_images(job: Job, model: Any) -> list[int]:
+def _of_images(job: ResolvedJob, model: Any) -> list[int]:
     """The tokens of a text that begins with those of its image."""
     images = job.model.image_tokens
     words = random.choices(range(1, job.model.vocabulary_size - 2), k=job.sequence_length - images)
     return [model.config.image_token_id] * images + words
 
 
-def _label(job: Job, given: dict[str, Any], device: str) -> None:
+def _label(job: ResolvedJob, given: dict[str, Any], device: str) -> None:
     size, shape = job.micro_batch_size, job.model
     if shape.task == "contrastive":
         given["return_loss"] = True

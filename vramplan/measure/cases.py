@@ -16,8 +16,8 @@ from vramplan.errors import UsageError
 from vramplan.job import job_to_dict, read_job_file
 from vramplan.job.file import VERSION
 from vramplan.report.yaml import dumps
-from vramplan.results.measure import TRACE, Figures, Predicted
-from vramplan.values.job import Job
+from vramplan.results.measure import TRACE, CountedFigures, Predicted
+from vramplan.values.job import ResolvedJob
 from vramplan.version import __version__
 
 OPTION = "--output"
@@ -36,7 +36,7 @@ class Known:
             if entry.job is None:
                 self._jobs[entry.name] = ({}, None)
                 continue
-            keys = job_to_dict(entry.job) if isinstance(entry.job, Job) else {}
+            keys = job_to_dict(entry.job) if isinstance(entry.job, ResolvedJob) else {}
             self._jobs[entry.name] = (keys, (entry.job.case.get("trace") or {}).get("how"))
 
     def __contains__(self, name: str) -> bool:
@@ -60,7 +60,12 @@ class Known:
 
 
 def case_of(
-    job: Mapping[str, Any], how: str, predicted: Predicted, figures: Figures, environment: Mapping[str, Any], steps: int
+    job: Mapping[str, Any],
+    how: str,
+    predicted: Predicted,
+    figures: CountedFigures,
+    environment: Mapping[str, Any],
+    steps: int,
 ) -> dict[str, Any]:
     """A measured case in the job format, which `vramplan validate` compares."""
     measured: dict[str, Any] = {}

@@ -19,10 +19,10 @@ from vramplan.answers.placement import placement_code
 from vramplan.measure.runnable import CORE, PRODUCTS, SELECTIVE, SOME_LAYERS
 from vramplan.planner.setups import setup_of
 from vramplan.report.placement_code import python
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 
-def checkpoint(job: Job, model: Any) -> None:
+def checkpoint(job: ResolvedJob, model: Any) -> None:
     """Run the blocks of each checkpoint inside one torch.utils.checkpoint.
 
     `full` is what activation_checkpointing_enable() of Transformers does, and `selective-op` the same with a list of
@@ -55,12 +55,12 @@ def checkpoint(job: Job, model: Any) -> None:
         model.enable_input_require_grads()
 
 
-def _is_of_every_block(job: Job, strategy: str) -> bool:
+def _is_of_every_block(job: ResolvedJob, strategy: str) -> bool:
     """Whether these are the checkpoints of the switch, by whatever name: those that `full` has."""
     return setup_of(job, strategy, False).segments == setup_of(job, "full", False).segments
 
 
-def _each(job: Job, every: int) -> str:
+def _each(job: ResolvedJob, every: int) -> str:
     """Every so many blocks of each stack, as segments of one block."""
     found, start = [], 0
     for layers in job.model.stacks:
@@ -96,7 +96,7 @@ def _overloads(op: Any) -> list[Any]:
 
 
 @contextlib.contextmanager
-def cores(job: Job, model: Any) -> Iterator[None]:
+def cores(job: ResolvedJob, model: Any) -> Iterator[None]:
     """With `selective`, the attention function of Transformers in a checkpoint of its own, which returns no weights."""
     if job.activation_checkpointing != CORE:
         yield

@@ -18,7 +18,7 @@ from vramplan.measure.fake_cuda import autocast_believes, pretend
 from vramplan.measure.processes import WAIT
 from vramplan.measure.runnable import check_installed
 from vramplan.results.measure import TRACE
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 
 def wait() -> None:
@@ -42,7 +42,7 @@ def main(request: str, reply: str) -> None:
     os.replace(beside, reply)
 
 
-def run(job: Job, how: str, steps: int) -> dict[str, Any]:
+def run(job: ResolvedJob, how: str, steps: int) -> dict[str, Any]:
     """Figures and environment of a job. Raises InputError where this machine or this job cannot be run."""
     check_installed(job)
     if how == TRACE:

@@ -17,13 +17,15 @@ from vramplan.measure.cases import Known, append, case_of
 from vramplan.measure.refusals import check
 from vramplan.planner.decision import decide
 from vramplan.results.measure import ERROR, MEASURED, OOM, SKIPPED, TRACE, TRACED, MeasuredRow, Predicted
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.version import __version__
 
 Runner = Callable[[Request], Reply]
 
 
-def measure_job(job: Job, *, how: str, steps: int, output: str, profiles: Sequence[str], runner: Runner) -> MeasuredRow:
+def measure_job(
+    job: ResolvedJob, *, how: str, steps: int, output: str, profiles: Sequence[str], runner: Runner
+) -> MeasuredRow:
     """Run one job and append its case, under a name of its own. Raises InputError."""
     known = Known(output)
     judged, predicted = _predicted(job, how)
@@ -38,7 +40,7 @@ def measure_grid(
     known = Known(output)
     for entry in entries:
         try:
-            if not isinstance(entry.job, Job):
+            if not isinstance(entry.job, ResolvedJob):
                 raise InputError(entry.problems or [Problem("textbook has no step to run", "runtime")])
             judged, predicted = _predicted(entry.job, how)
             if entry.name in known:
@@ -63,7 +65,7 @@ def check_output(output: str, grid: str | None) -> None:
         raise UsageError("is the file of the grid", key="--output", hint="they need a file each")
 
 
-def _predicted(job: Job, how: str) -> tuple[Job, Predicted]:
+def _predicted(job: ResolvedJob, how: str) -> tuple[ResolvedJob, Predicted]:
     decision = decide(job if how == TRACE else simulated(job))
     check(decision.judged, how)
     result = describe(decision, with_remedies=False)
@@ -73,7 +75,7 @@ def _predicted(job: Job, how: str) -> tuple[Job, Predicted]:
 
 
 def _run(
-    job: Job, predicted: Predicted, how: str, steps: int, output: str, profiles: Sequence[str], runner: Runner
+    job: ResolvedJob, predicted: Predicted, how: str, steps: int, output: str, profiles: Sequence[str], runner: Runner
 ) -> MeasuredRow:
     keys = job_to_dict(job)
     reply = runner(Request(keys, how, steps, tuple(profiles)))
@@ -88,7 +90,7 @@ def today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-def _name(job: Job) -> str:
+def _name(job: ResolvedJob) -> str:
     """What tells the run from others of the same model."""
     steps = job.gradient_accumulation_steps or 1
     size = job.sequence_length if job.image_size is None else f"{job.image_size} px"

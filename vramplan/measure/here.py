@@ -14,7 +14,7 @@ from vramplan.errors import UsageError
 from vramplan.measure import steps
 from vramplan.measure.allocator import said
 from vramplan.measure.network import HEADS
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 on_gpu, without_data = steps.on_gpu, steps.without_data
 
@@ -25,7 +25,7 @@ def get_ready() -> None:
         assert hasattr(transformers, f"AutoModelFor{name}")
 
 
-def gpu(job: Job) -> dict[str, Any]:
+def gpu(job: ResolvedJob) -> dict[str, Any]:
     """The GPU at hand."""
     if not torch.cuda.is_available():
         raise UsageError("PyTorch finds no GPU", key="measure", hint="--trace needs none")
@@ -43,7 +43,7 @@ def gpu(job: Job) -> dict[str, Any]:
     }
 
 
-def environment(job: Job) -> dict[str, Any]:
+def environment(job: ResolvedJob) -> dict[str, Any]:
     """What it runs with."""
     settings = said(os.environ)
     return {

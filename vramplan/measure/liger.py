@@ -15,7 +15,7 @@ import torch
 
 from vramplan.replay.models.liger import GLU, NORM, PATCHES, ROPE
 from vramplan.replay.operators.liger import MULTIPROCESSORS
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 KERNELS = {
     "rms_norm": (
@@ -39,7 +39,7 @@ BEFORE: dict[Any, dict[str, Any]] = {}
 """What the modules of models had before something in them was replaced."""
 
 
-def replaced(job: Job, model: Any) -> Any:
+def replaced(job: ResolvedJob, model: Any) -> Any:
     """The model with the job's kernels in its modules."""
     if not job.liger_kernels:
         return model
@@ -81,7 +81,7 @@ def for_one_job() -> Iterator[None]:
         BEFORE.clear()
 
 
-def without_kernels(job: Job, stack: contextlib.ExitStack, kernel: Any) -> None:
+def without_kernels(job: ResolvedJob, stack: contextlib.ExitStack, kernel: Any) -> None:
     """Triton's kernels are not run, and the GPU has as many multiprocessors as are counted."""
     if not job.liger_kernels:
         return

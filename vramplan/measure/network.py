@@ -11,7 +11,7 @@ from vramplan.catalog.fields import Fields, Sink
 from vramplan.catalog.hf_config import shape_of_config
 from vramplan.errors import UsageError
 from vramplan.measure.configurations import more_keys
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.model import ModelShape
 
 HEADS = {
@@ -31,7 +31,7 @@ _UNCOMPARED = (
 _DROPOUTS = ("embedding_dropout", "attention_dropout", "hidden_dropout", "activation_dropout")
 
 
-def configuration(job: Job) -> Any:
+def configuration(job: ResolvedJob) -> Any:
     """The configuration object of the model. Raises UsageError if it cannot say what the shape says."""
     import transformers
 
@@ -65,7 +65,7 @@ def configuration(job: Job) -> Any:
     return config
 
 
-def build(job: Job, config: Any, dtype: Any = None) -> Any:
+def build(job: ResolvedJob, config: Any, dtype: Any = None) -> Any:
     """The model of the configuration, on the device that is the default: its weights in `dtype`, or in fp32."""
     how: dict[str, Any] = {"attn_implementation": "eager" if job.attention == "eager" else "sdpa"}
     if not job.model.attention_heads:
@@ -73,7 +73,7 @@ def build(job: Job, config: Any, dtype: Any = None) -> Any:
     return _auto(job.model).from_config(config, **how, **({} if dtype is None else {"dtype": dtype}))
 
 
-def tie(job: Job, model: Any) -> None:
+def tie(job: ResolvedJob, model: Any) -> None:
     """Tie the weights that are one. A head of T5 that is none of them Transformers 5 ties too; before it did not."""
     import torch
 

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from vramplan.engines import engine_of
 from vramplan.errors import UsageError
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 TILE_COLUMNS = 32768  # of TRL's head, trainer/utils.py, _CHUNKED_LOGPROB_CHUNK_SIZE
 TRL_OUTPUTS = ("log_probs", "entropy", "is_top1")  # that its SFTTrainer asks for
@@ -26,7 +26,7 @@ IGNORED = -100  # a label
 SMOOTHING = 0.1  # any share costs the same
 
 
-def smooths_outside(job: Job) -> bool:
+def smooths_outside(job: ResolvedJob) -> bool:
     """Whether the Trainer smooths labels, over the logits that the model returns."""
     return job.label_smoothing > 0 and engine_of(job.runtime.engine).smooths_outside
 
@@ -39,7 +39,7 @@ class Result:
 
 
 @contextlib.contextmanager
-def smoothed_inside(job: Job) -> Iterator[None]:
+def smoothed_inside(job: ResolvedJob) -> Iterator[None]:
     """`F.cross_entropy(label_smoothing=...)` in place of the model's own cross-entropy."""
     if not job.label_smoothing or smooths_outside(job):
         yield
@@ -55,7 +55,7 @@ def smoothed_inside(job: Job) -> Iterator[None]:
         yield
 
 
-def outputs_of(job: Job, model: Any, batch: dict[str, Any]) -> Any:
+def outputs_of(job: ResolvedJob, model: Any, batch: dict[str, Any]) -> Any:
     """The forward pass with its loss. The Trainer's smoothed labels are no part of it."""
     word = job.loss.partition(":")[0]
     if word == "chunked":
@@ -67,7 +67,7 @@ def outputs_of(job: Job, model: Any, batch: dict[str, Any]) -> Any:
     return model(**batch)
 
 
-def trainer_smoothing(job: Job, out: Any, labels: Any) -> Any:
+def trainer_smoothing(job: ResolvedJob, out: Any, labels: Any) -> Any:
     """The loss of Transformers' LabelSmoother over the results of the model."""
     from transformers.trainer_pt_utils import LabelSmoother  # with data loaders behind it
 

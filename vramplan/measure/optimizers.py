@@ -16,13 +16,13 @@ from vramplan.measure.parts import paths
 from vramplan.measure.runnable import ADAM_MINI, APOLLO, BITSANDBYTES, LOMO, LOW_RANK, MUON
 from vramplan.replay.optimizers import MOMENTS
 from vramplan.replay.precision import precision_of
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 RATE = 1e-4
 IN_8_BITS = "8bit"
 
 
-class Together:
+class SteppedTogether:
     """Several optimizers that step one after the other."""
 
     def __init__(self, optimizers: list[Any]) -> None:
@@ -46,7 +46,7 @@ class OverMaster:
     A stand-in: what it needs is its states.
     """
 
-    def __init__(self, job: Job, weights: list[Any]) -> None:
+    def __init__(self, job: ResolvedJob, weights: list[Any]) -> None:
         self.weights, self.states = weights, list[Any]()
         self.moments = MOMENTS[job.optimizer]
         self.param_groups: list[Any] = []
@@ -64,7 +64,7 @@ class OverMaster:
             weight.grad = None
 
 
-def optimizer_of(job: Job, model: Any) -> Any:
+def optimizer_of(job: ResolvedJob, model: Any) -> Any:
     """The optimizer of every trained weight; None where each weight is stepped in backward."""
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     if job.trained_blocks == "badam":
@@ -81,7 +81,7 @@ def optimizer_of(job: Job, model: Any) -> Any:
     return _made(job, model, trained)
 
 
-def _step_in_backward(job: Job, model: Any, trained: list[Any]) -> None:
+def _step_in_backward(job: ResolvedJob, model: Any, trained: list[Any]) -> None:
     """An optimizer for each weight, stepped in the hook behind its gradient, which then goes.
 
     Source: the tutorial "How to save memory by fusing the optimizer step into the backward pass" of PyTorch.
@@ -97,7 +97,7 @@ def _step_in_backward(job: Job, model: Any, trained: list[Any]) -> None:
         one.register_post_accumulate_grad_hook(step)
 
 
-def _made(job: Job, model: Any, weights: list[Any], *, hidden: set[int] | None = None) -> Any:
+def _made(job: ResolvedJob, model: Any, weights: list[Any], *, hidden: set[int] | None = None) -> Any:
     word, _, number = job.optimizer.partition(":")
     how: dict[str, bool] = {"foreach": job.optimizer_implementation == "foreach"}
     if job.optimizer_implementation == "fused":
@@ -122,7 +122,7 @@ def _made(job: Job, model: Any, weights: list[Any], *, hidden: set[int] | None =
     return made[word]()
 
 
-def _hidden(job: Job, model: Any) -> set[int]:
+def _hidden(job: ResolvedJob, model: Any) -> set[int]:
     """Which weights are matrices inside of the blocks: the hidden layers that Muon is for."""
     return {id(weight) for path, weight in paths(job.model, model) if "layers" in path and weight.ndim == 2}
 
@@ -133,10 +133,10 @@ def _muon(weights: list[Any], hidden: set[int], how: dict[str, bool]) -> Any:
     optimizers = [torch.optim.Muon(groups[0], lr=RATE)] if groups[0] else []
     if groups[1]:
         optimizers.append(torch.optim.AdamW(groups[1], lr=RATE, **how))
-    return Together(optimizers)
+    return SteppedTogether(optimizers)
 
 
-def _low_rank(job: Job, model: Any, weights: list[Any], word: str, rank: int) -> Any:
+def _low_rank(job: ResolvedJob, model: Any, weights: list[Any], word: str, rank: int) -> Any:
     """GaLore or APOLLO for the linear layers of the blocks; it projects anew in every step here, so that one shows it.
 
     Source: transformers 5.23, trainer_optimizer.py, _get_apollo_optimizer, for what APOLLO takes besides.
@@ -152,7 +152,7 @@ def _low_rank(job: Job, model: Any, weights: list[Any], word: str, rank: int) ->
     return getattr(import_module(package), name)([one for one in groups if one["params"]], lr=RATE, **more)
 
 
-def _adam_mini(job: Job, model: Any, weights: list[Any]) -> Any:
+def _adam_mini(job: ResolvedJob, model: Any, weights: list[Any]) -> Any:
     """Adam-mini with the sizes of the model, as LLaMA-Factory gives them (train/trainer_utils.py)."""
     shape, trained = job.model, {id(one) for one in weights}
     named = [(name, one) for name, one in model.named_parameters() if id(one) in trained]
@@ -160,14 +160,14 @@ def _adam_mini(job: Job, model: Any, weights: list[Any]) -> Any:
     return import_module("adam_mini").Adam_mini(named, lr=RATE, verbose=False, **heads)
 
 
-def _linear_in_blocks(job: Job, model: Any) -> Iterator[Any]:
+def _linear_in_blocks(job: ResolvedJob, model: Any) -> Iterator[Any]:
     inside = {id(weight) for path, weight in paths(job.model, model) if "layers" in path}
     for module in model.modules():
         if isinstance(module, (torch.nn.Linear, Conv1D)) and id(module.weight) in inside:
             yield module.weight
 
 
-def _of_bitsandbytes(job: Job, model: Any, weights: list[Any]) -> Any:
+def _of_bitsandbytes(job: ResolvedJob, model: Any, weights: list[Any]) -> Any:
     """An optimizer of bitsandbytes; under the Trainer embeddings have states of 32 bits.
 
     Source: transformers 5.23, trainer.py, Trainer.create_optimizer.

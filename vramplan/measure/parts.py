@@ -10,13 +10,13 @@ from vramplan.replay.models.part_names import LAYERS
 from vramplan.replay.models.parts import block_lists
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import names_of
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.model import ModelShape
 
 Path = tuple[str, ...]
 
 
-def freeze(job: Job, model: Any) -> None:
+def freeze(job: ResolvedJob, model: Any) -> None:
     """`requires_grad_(False)` on the weights that the job's words name."""
     if not job.frozen or job.trained_blocks != "all":
         return  # blocks that are trained in turns are frozen by what turns
@@ -30,7 +30,7 @@ def freeze(job: Job, model: Any) -> None:
             weight.requires_grad_(False)
 
 
-def turn(job: Job, model: Any) -> None:
+def turn(job: ResolvedJob, model: Any) -> None:
     """Freeze the blocks whose turn it is not, as the callback of LISA does before a step."""
     if job.trained_blocks.startswith("lisa:"):
         freeze(job._replace(trained_blocks="all"), model)

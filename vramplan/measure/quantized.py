@@ -18,7 +18,7 @@ import torch
 from vramplan.measure.runnable import QUANTIZED
 from vramplan.measure.stand_ins import Truth
 from vramplan.replay.techniques.quantized_experts import STACKED
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO3
 
 SPREAD = 0.002
@@ -29,7 +29,7 @@ CUT = (ZERO3, FSDP, FSDP_GRAD_OP)  # weights into parts
 BACKENDS = ("default", "cuda")  # of operators; the second one wins
 
 
-def replaced(job: Job, model: Any, compute: Any) -> Any:
+def replaced(job: ResolvedJob, model: Any, compute: Any) -> Any:
     """The model with the layers of bitsandbytes in the place of its linear ones, on the device meta.
 
     `compute` is the element type of their products. What Transformers leaves alone stays: the head, tied weights, and
@@ -72,7 +72,7 @@ def layers(model: Any) -> Iterator[tuple[str, Any]]:
             yield name, module
 
 
-def quantize(job: Job, model: Any, compute: Any) -> None:
+def quantize(job: ResolvedJob, model: Any, compute: Any) -> None:
     """Quantize the weights of its layers, which are on the device by now, from the element type of their products.
 
     A parameter of bitsandbytes' own classes would not be a tensor without data, so what the class keeps beside the
@@ -105,7 +105,7 @@ def quantize(job: Job, model: Any, compute: Any) -> None:
         quantize_experts(job, model)
 
 
-def quantize_experts(job: Job, model: Any) -> None:
+def quantize_experts(job: ResolvedJob, model: Any) -> None:
     """The stacked weights of experts in 4 bits, as Axolotl has them while it loads (monkeypatch/moe_quant.py)."""
     how = {"quant_type": "nf4", "compress_statistics": job.quantization == "nf4-double"}
     replace = import_module("bitsandbytes.nn.parametrize").replace_parameter_4bit
@@ -119,7 +119,7 @@ def quantize_experts(job: Job, model: Any) -> None:
         replace(module, of, **how)
 
 
-def quantize_on_gpu(job: Job, model: Any, compute: Any) -> None:
+def quantize_on_gpu(job: ResolvedJob, model: Any, compute: Any) -> None:
     """Quantize random weights on the GPU, layer by layer, as loading does it from those of a file.
 
     Source: transformers 5.23, integrations/bitsandbytes.py, Bnb4bitQuantize and Bnb8bitQuantize.
@@ -213,7 +213,7 @@ def _executed(name: str) -> ModuleType:
 
 
 @contextlib.contextmanager
-def by_value(job: Job) -> Iterator[None]:
+def by_value(job: ResolvedJob) -> Iterator[None]:
     """Libraries know quantized weights by what is beside their numbers, and ask for no addresses.
 
     Source: peft 0.21.2, utils/integrations.py, dequantize_module_weight and dequantize_bnb_weight.

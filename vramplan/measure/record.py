@@ -15,14 +15,14 @@ from vramplan.measure.allocator import simulated
 from vramplan.measure.cases import Known, append, case_of
 from vramplan.measure.grid import today
 from vramplan.planner.decision import decide
-from vramplan.results.measure import GPU, Figures, Predicted
+from vramplan.results.measure import GPU, CountedFigures, Predicted
 from vramplan.version import __version__
 
 
 class Recorded:
     """What one step took; filled when the block ends. Figures are integer bytes and seconds."""
 
-    figures: Figures | None = None
+    figures: CountedFigures | None = None
     predicted: Predicted | None = None
 
     @property
@@ -92,8 +92,8 @@ def _described(job: Mapping[str, Any]) -> tuple[dict[str, Any], Predicted]:
     return job_to_dict(decision.judged), predicted
 
 
-def _figures(stats: Mapping[str, int], outcome: str, seconds: float | None) -> Figures:
-    return Figures(
+def _figures(stats: Mapping[str, int], outcome: str, seconds: float | None) -> CountedFigures:
+    return CountedFigures(
         outcome=outcome,
         allocated_bytes=stats["allocated_bytes.all.peak"],
         requested_bytes=stats.get("requested_bytes.all.peak"),

@@ -8,7 +8,7 @@ from vramplan.errors import InputError, Problem
 from vramplan.measure.runnable import LOSSES, OPTIMIZERS, QUANTIZED, SELECTIVE
 from vramplan.planner.checkpoints import blocks_per_segment
 from vramplan.results.measure import GPU
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 PRECISIONS = ("fp32", "amp-fp16", "amp-bf16", "pure-fp16", "pure-bf16")
 MASTERS = ("mixed-fp16", "mixed-bf16")  # a step over an fp32 copy, for which a trace has a stand-in
@@ -16,14 +16,14 @@ ATTENTIONS = ("eager", "flash", "efficient")
 OWN_LOOP = "record() of vramplan.measure round a step of your own loop measures it"
 
 
-def check(job: Job, how: str) -> None:
+def check(job: ResolvedJob, how: str) -> None:
     """Raise InputError with every key that this loop does not have."""
     problems = [Problem(f"{said} is not run by this command", key, hint) for key, said, hint in _refused(job, how)]
     if problems:
         raise InputError(problems)
 
 
-def _refused(job: Job, how: str) -> list[tuple[str, str, str]]:
+def _refused(job: ResolvedJob, how: str) -> list[tuple[str, str, str]]:
     model, own = job.model, OWN_LOOP
     strategy = job.activation_checkpointing or "none"
     word = strategy.partition(":")[0]

@@ -10,7 +10,7 @@ from typing import Any
 
 from vramplan.errors import UsageError
 from vramplan.options import words
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 TRACED_MICRO_STEPS = 3  # of an accumulation that a trace runs: from the second on they are alike
 
@@ -47,7 +47,7 @@ OF_TORCH = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", MUON
 OPTIMIZERS = (*OF_TORCH, *BITSANDBYTES, *LOW_RANK, ADAM_MINI, LOMO)
 
 
-def check_installed(job: Job) -> None:
+def check_installed(job: ResolvedJob) -> None:
     """Raise UsageError if a library that the job needs is not there."""
     adapter = job.adapter
     word = job.optimizer.partition(":")[0]

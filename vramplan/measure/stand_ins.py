@@ -22,7 +22,7 @@ from transformers import masking_utils
 from vramplan.measure import kernels, known, liger
 from vramplan.measure.runnable import APOLLO, BITSANDBYTES, GALORE_8BIT
 from vramplan.options import words
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 CODES = 256  # of a code book of bitsandbytes
 
@@ -124,7 +124,7 @@ class _Kernel:
 
 
 @contextlib.contextmanager
-def without_kernels(job: Job, truth: Truth) -> Iterator[None]:
+def without_kernels(job: ResolvedJob, truth: Truth) -> Iterator[None]:
     """The libraries of the job, without the kernels of their own, and with masks of what the job says of its tokens."""
 
     def untrue(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -186,7 +186,7 @@ def _patch_everywhere(stack: contextlib.ExitStack, of: Any, name: str, around: C
         stack.enter_context(patch.object(module, name, instead))
 
 
-def without_device(job: Job, stack: contextlib.ExitStack) -> None:
+def without_device(job: ResolvedJob, stack: contextlib.ExitStack) -> None:
     """What PyTorch itself asks of a device that is not there."""
     stack.enter_context(patch.object(torch.cuda, "synchronize", _nothing))
     # a thread of the engine does not know that numbers become tensors without data
@@ -196,7 +196,7 @@ def without_device(job: Job, stack: contextlib.ExitStack) -> None:
     stack.enter_context(patch.object(clip_grad, "_has_foreach_support", lambda *_: True))
 
 
-def _capability(job: Job) -> tuple[int, int]:
+def _capability(job: ResolvedJob) -> tuple[int, int]:
     """That of the job's GPU; what is unknown counts as a recent one."""
     major, _, minor = (job.gpu.compute_capability or "8.0").partition(".")
     return int(major), int(minor)

@@ -30,7 +30,7 @@ from vramplan.measure.runnable import LOMO, QUANTIZED, TRACED_MICRO_STEPS
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
 from vramplan.measure.storages import Storages
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import NEXT_FORWARD, Job
+from vramplan.values.job import NEXT_FORWARD, ResolvedJob
 
 MICRO_STEPS = 8  # of an accumulation that are run on a GPU
 DECAY = 0.999  # of an average of the weights
@@ -39,7 +39,7 @@ DECAY = 0.999  # of an average of the weights
 class Loop(NamedTuple):
     """A model, its optimizer and a micro-batch, ready to be stepped."""
 
-    job: Job
+    job: ResolvedJob
     model: Any
     optimizer: Any  # None: each weight is stepped in backward
     batch: dict[str, Any]
@@ -50,12 +50,12 @@ class Loop(NamedTuple):
     average: Any = None
 
 
-def dtype_of(job: Job) -> Any:
+def dtype_of(job: ResolvedJob) -> Any:
     """The 16-bit element type of the precision; None of fp32."""
     return {"fp16": torch.float16, "bf16": torch.bfloat16}.get(job.precision.rpartition("-")[2])
 
 
-def prepare(job: Job, device: str) -> Loop:
+def prepare(job: ResolvedJob, device: str) -> Loop:
     """Everything that lives longer than a step, made on the device: random weights, random tokens.
 
     Weights of 16 bits are made as such: a copy in fp32 that came first would leave its holes in the allocator.
@@ -70,36 +70,36 @@ def prepare(job: Job, device: str) -> Loop:
     return _loop(job, model, device, MICRO_STEPS)
 
 
-def skeleton(job: Job) -> Any:
+def skeleton(job: ResolvedJob) -> Any:
     """The model without storages; to be made before tensors have no data, which a cast could not put in its place."""
     config = configuration(job)
     with torch.device("meta"), by_value(job):
         return adapted(job, replaced(job, liger.replaced(job, _cast(job, build(job, config))), dtype_of(job)))
 
 
-def prepare_without_data(job: Job, model: Any, copy: Any = None) -> Loop:
+def prepare_without_data(job: ResolvedJob, model: Any, copy: Any = None) -> Loop:
     """The same for a skeleton, where tensors have no data: weights that nobody initializes, tokens that are nothing."""
     return _loop(job, _on_device(job, model), "cuda", TRACED_MICRO_STEPS, copy)
 
 
-def _on_device(job: Job, skeleton: Any) -> Any:
+def _on_device(job: ResolvedJob, skeleton: Any) -> Any:
     model = skeleton.to_empty(device="cuda")
     quantize(job, model, dtype_of(job))
     tie(job, model)
     return model
 
 
-def _weights_of(job: Job) -> Any:
+def _weights_of(job: ResolvedJob) -> Any:
     """The element type in which the weights of the model are loaded; None of fp32."""
     return dtype_of(job) if job.half_weights or job.precision.startswith(("pure-", "mixed-")) else None
 
 
-def _cast(job: Job, model: Any) -> Any:
+def _cast(job: ResolvedJob, model: Any) -> Any:
     dtype = _weights_of(job)
     return model if dtype is None else model.to(dtype)
 
 
-def _loop(job: Job, model: Any, device: str, most: int, copy: Any = None) -> Loop:
+def _loop(job: ResolvedJob, model: Any, device: str, most: int, copy: Any = None) -> Loop:
     """`copy`: without data, what stands in for a copy of the model, whose views would not be of what it has."""
     model.train()
     freeze(job, model)
@@ -124,7 +124,7 @@ def _no_phase(_: str) -> None:
     """Nobody asks for phases."""
 
 
-def _on_host(job: Job) -> contextlib.AbstractContextManager[Any]:
+def _on_host(job: ResolvedJob) -> contextlib.AbstractContextManager[Any]:
     """What forward saves goes to pinned memory of the host, where the job says so."""
     host: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if job.offload_activations:
@@ -152,7 +152,7 @@ def forward(loop: Loop) -> Any:
     return out, loss if (job.gradient_accumulation_steps or 1) == 1 else _divided(job, loss)
 
 
-def _divided(job: Job, loss: Any) -> Any:
+def _divided(job: ResolvedJob, loss: Any) -> Any:
     return loss / job.gradient_accumulation_steps
 
 
@@ -215,7 +215,7 @@ def _stepped(loop: Loop) -> None:
 
 
 @contextlib.contextmanager
-def attention_of(job: Job) -> Iterator[None]:
+def attention_of(job: ResolvedJob) -> Iterator[None]:
     """scaled_dot_product_attention by the job's kernel alone."""
     if job.attention in ("eager", "sdpa"):  # which PyTorch chooses call by call
         yield
@@ -230,7 +230,7 @@ def attention_of(job: Job) -> Iterator[None]:
         yield
 
 
-def on_gpu(job: Job, steps: int) -> dict[str, Any]:
+def on_gpu(job: ResolvedJob, steps: int) -> dict[str, Any]:
     """Figures of real steps on the first GPU, the first step left out: it makes the states and warms up."""
     cuda = torch.cuda
     phase = "model"
@@ -272,7 +272,7 @@ def on_gpu(job: Job, steps: int) -> dict[str, Any]:
     }
 
 
-def without_data(job: Job) -> dict[str, Any]:
+def without_data(job: ResolvedJob) -> dict[str, Any]:
     """Figures of one step on tensors without data, as CUDA's code paths would make and free them."""
     kept = fused_on_cuda()
     truth = Truth()

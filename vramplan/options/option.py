@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from vramplan.options.spellings import Meaning
+from vramplan.options.spellings import SpellingMeaning
 from vramplan.tuples import NamedTuple
 
 # Kinds of values.
@@ -20,7 +20,7 @@ TEXTS = "texts"  # a list; on the command line separated by commas
 PARAMETERS = "parameters"  # a whole number that may be written as 2.8B
 MAPPING = "mapping"  # a text or a mapping of keys of its own
 
-NONE: Mapping[str, Meaning] = MappingProxyType({})
+NONE: Mapping[str, SpellingMeaning] = MappingProxyType({})
 
 MAX_COUNT = 2**40  # of batches, steps, devices: beyond it something was pasted wrongly
 MAX_RATE = 1e6  # of learning rates and gradient norms: beyond it something was pasted wrongly
@@ -109,7 +109,7 @@ class Option(NamedTuple):
     also: tuple[str, ...] = ()
     """Names of other programs for the option. They are taken, completed and documented, and no help lists them."""
 
-    spellings: Mapping[str, Meaning] = NONE
+    spellings: Mapping[str, SpellingMeaning] = NONE
     """Other spellings of `words`, by what each means."""
 
     thousands: int | None = None

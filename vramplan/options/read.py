@@ -13,7 +13,7 @@ from vramplan.options.table import has_the_word
 from vramplan.options.words import LOW_RANK_OPTIMIZERS, pattern_of
 
 
-class Fields(Protocol):
+class FieldReader(Protocol):
     """What is read from: `vramplan.catalog.fields.Fields`. Each method gives None for what is absent or wrong."""
 
     def given(self, name: str) -> bool: ...  # noqa: D102
@@ -37,22 +37,22 @@ class Fields(Protocol):
     def unknown_word(self, name: str, text: str, known: Collection[str], hint: str | None = None) -> None: ...  # noqa: D102
 
 
-def read(option: Option, fields: Fields, name: str | None = None, *, more: tuple[str, ...] = ()) -> Any:
+def read(option: Option, fields: FieldReader, name: str | None = None, *, more: tuple[str, ...] = ()) -> Any:
     """The value of `option` at `name` in `fields`; None where it is absent, null or wrong, which is noted.
 
     `name`: of a field of a runtime profile, if it is not that of the key; `more`: words that are taken there too.
     """
     if more:
         option = option._replace(words=(*option.words, *more))
-    reader: Callable[[Option, Fields, str], Any] = READERS.get(option.kind, _text)
+    reader: Callable[[Option, FieldReader, str], Any] = READERS.get(option.kind, _text)
     return reader(option, fields, name or option.name)
 
 
-def _text(option: Option, fields: Fields, name: str) -> str | None:
+def _text(option: Option, fields: FieldReader, name: str) -> str | None:
     return fields.text(name)
 
 
-def _word(option: Option, fields: Fields, name: str) -> str | None:
+def _word(option: Option, fields: FieldReader, name: str) -> str | None:
     if any(":" in word for word in option.words):
         return _pattern(option, fields, name)
     text = fields.text(name)
@@ -66,11 +66,11 @@ def _word(option: Option, fields: Fields, name: str) -> str | None:
     return text
 
 
-def _flag(option: Option, fields: Fields, name: str) -> bool | None:
+def _flag(option: Option, fields: FieldReader, name: str) -> bool | None:
     return fields.boolean(name)
 
 
-def _count(option: Option, fields: Fields, name: str) -> int | None:
+def _count(option: Option, fields: FieldReader, name: str) -> int | None:
     least = 1 if option.minimum is None else int(option.minimum)
     most = MAX_COUNT if option.maximum is None else int(option.maximum)
     count = fields.integer(name, minimum=least, maximum=most)
@@ -82,19 +82,19 @@ def _count(option: Option, fields: Fields, name: str) -> int | None:
     return count
 
 
-def _number(option: Option, fields: Fields, name: str) -> float | None:
+def _number(option: Option, fields: FieldReader, name: str) -> float | None:
     number = fields.number(name, minimum=option.minimum, maximum=option.maximum, below=option.below)
     if number == 0 and option.zero is not None:
         fields.problem(name, option.zero)
     return None if number is None else float(number)
 
 
-def _size(option: Option, fields: Fields, name: str) -> int | None:
+def _size(option: Option, fields: FieldReader, name: str) -> int | None:
     rounding: Literal["up", "down"] = "down" if option.rounding == "down" else "up"
     return fields.size_bytes(name, rounding=rounding, allow_zero=option.minimum == 0)
 
 
-def _texts(option: Option, fields: Fields, name: str) -> tuple[str, ...] | None:
+def _texts(option: Option, fields: FieldReader, name: str) -> tuple[str, ...] | None:
     texts = fields.texts(name) if fields.given(name) else None
     if texts and len(texts) == 1 and texts[0].lower() == NO_TEXTS and NO_TEXTS not in option.words:
         return ()
@@ -110,7 +110,7 @@ def _texts(option: Option, fields: Fields, name: str) -> tuple[str, ...] | None:
 
 
 NO_TEXTS = "none"  # an empty list, where a shell has only words
-READERS: dict[str, Callable[[Option, Fields, str], Any]] = {
+READERS: dict[str, Callable[[Option, FieldReader, str], Any]] = {
     WORD: _word,
     FLAG: _flag,
     COUNT: _count,
@@ -121,7 +121,7 @@ READERS: dict[str, Callable[[Option, Fields, str], Any]] = {
 """By kind; a key of another kind is a text."""
 
 
-def _pattern(option: Option, fields: Fields, name: str) -> str | None:
+def _pattern(option: Option, fields: FieldReader, name: str) -> str | None:
     """A word, or a parametrised word such as `chunked:8`."""
     text, known = fields.text(name), option.words
     is_form = text is not None and re.search(r":[A-Z]+$", text) is not None  # `every:K` as it stands in a list of words

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from vramplan.tuples import NamedTuple
 
 
-class Meaning(NamedTuple):
+class SpellingMeaning(NamedTuple):
     """What a spelling stands for."""
 
     word: str
@@ -23,8 +23,8 @@ class Meaning(NamedTuple):
     """What the spelling leaves open, and how it is read."""
 
 
-def _all(word: str, *spellings: str) -> dict[str, Meaning]:
-    return dict.fromkeys(spellings, Meaning(word))
+def _all(word: str, *spellings: str) -> dict[str, SpellingMeaning]:
+    return dict.fromkeys(spellings, SpellingMeaning(word))
 
 
 FLOATS = {
@@ -49,23 +49,25 @@ TRAINERS_RANK = 128  # transformers 5.23.0, trainer_optimizer.py: of GaLore and 
 FUSED = (("optimizer_implementation", "fused"),)
 FOREACH = (("optimizer_implementation", "foreach"),)
 OPTIMIZERS = {
-    "adamw-torch": Meaning("adamw", FOREACH),  # the Trainer asks torch.optim for nothing then: foreach on a GPU
-    "adamw-torch-fused": Meaning("adamw", FUSED),
-    "adamw-fused": Meaning("adamw", FUSED),
-    "fused-adamw": Meaning("adamw", FUSED),
-    "fused-adam": Meaning("adam", FUSED),
+    "adamw-torch": SpellingMeaning("adamw", FOREACH),  # the Trainer asks torch.optim for nothing then: foreach on a GPU
+    "adamw-torch-fused": SpellingMeaning("adamw", FUSED),
+    "adamw-fused": SpellingMeaning("adamw", FUSED),
+    "fused-adamw": SpellingMeaning("adamw", FUSED),
+    "fused-adam": SpellingMeaning("adam", FUSED),
     **_all("adamw-8bit", "adamw-bnb-8bit", "adamw8bit", "8bit-adamw", "bnb-adamw-8bit"),
     **_all("adamw-8bit-paged", "paged-adamw-8bit", "pagedadamw8bit", "adamw-paged-8bit"),
     **_all("adamw-paged", "paged-adamw", "paged-adamw-32bit", "pagedadamw", "pagedadamw32bit"),
     **_all("lion", "lion-32bit"),
     **_all("sgd-momentum", "momentum"),
-    "adamw-apex-fused": Meaning("adamw", FUSED),
+    "adamw-apex-fused": SpellingMeaning("adamw", FUSED),
     **_all("adamw", "torch.optim.adamw"),
     **_all("adam", "torch.optim.adam"),
     **_all("sgd", "torch.optim.sgd"),
-    **dict.fromkeys(("adam-8bit", "adam8bit"), Meaning("adamw-8bit", note="Adam has the states of AdamW")),
+    **dict.fromkeys(("adam-8bit", "adam8bit"), SpellingMeaning("adamw-8bit", note="Adam has the states of AdamW")),
     **{
-        spelling: Meaning(f"{word}:{TRAINERS_RANK}", note=f"rank {TRAINERS_RANK}, that of Hugging Face's Trainer")
+        spelling: SpellingMeaning(
+            f"{word}:{TRAINERS_RANK}", note=f"rank {TRAINERS_RANK}, that of Hugging Face's Trainer"
+        )
         for word, spellings in (
             ("galore-adamw", ("galore-adamw", "galore")),
             ("galore-adamw-8bit", ("galore-adamw-8bit",)),
@@ -89,8 +91,8 @@ CHECKPOINTINGS = {
 
 LOSSES = {
     **_all("standard", "cross-entropy", "ce"),
-    "liger": Meaning("fused"),
-    "fused-linear-cross-entropy": Meaning("fused"),
+    "liger": SpellingMeaning("fused"),
+    "fused-linear-cross-entropy": SpellingMeaning("fused"),
 }
 
 NULL = "null"
@@ -100,40 +102,42 @@ QUANTIZATIONS = {
     **NOTHING,
     **dict.fromkeys(
         ("4bit", "4-bit", "bnb-4bit", "load-in-4bit"),
-        Meaning("nf4", note="4 bits without double quantization; bitsandbytes' fp4 takes the same memory"),
+        SpellingMeaning("nf4", note="4 bits without double quantization; bitsandbytes' fp4 takes the same memory"),
     ),
     **_all("nf4-double", "nf4-dq", "nf4-double-quant", "double-quant"),
-    "8bit": Meaning("int8", note="8 bits are those of bitsandbytes' LLM.int8()"),
-    "8-bit": Meaning("int8", note="8 bits are those of bitsandbytes' LLM.int8()"),
+    "8bit": SpellingMeaning("int8", note="8 bits are those of bitsandbytes' LLM.int8()"),
+    "8-bit": SpellingMeaning("int8", note="8 bits are those of bitsandbytes' LLM.int8()"),
     **_all("int8", "llm.int8", "llm-int8", "bnb-8bit", "load-in-8bit"),
     **_all("gptq-int4", "gptq", "gptq-4bit"),
     **dict.fromkeys(
         ("awq-int4", "awq", "awq-4bit"),
-        Meaning("gptq-int4", note="weights of AWQ are packed as those of GPTQ; its kernels were never traced"),
+        SpellingMeaning("gptq-int4", note="weights of AWQ are packed as those of GPTQ; its kernels were never traced"),
     ),
     **dict.fromkeys(
         ("aqlm-int2", "aqlm", "aqlm-2bit"),
-        Meaning("gptq-int4", note="AQLM's 2 bits counted as GPTQ's 4, too many; its kernels were never traced"),
+        SpellingMeaning("gptq-int4", note="AQLM's 2 bits counted as GPTQ's 4, too many; its kernels were never traced"),
     ),
 }
 
 ADAPTERS = {
     **NOTHING,
-    "qlora": Meaning("lora", (("quantization", "nf4"),), "QLoRA: LoRA over nf4; with double quantization: nf4-double"),
+    "qlora": SpellingMeaning(
+        "lora", (("quantization", "nf4"),), "QLoRA: LoRA over nf4; with double quantization: nf4-double"
+    ),
 }
 
 SHARDINGS = {
     **{
-        spelling: Meaning(f"zero{stage}")
+        spelling: SpellingMeaning(f"zero{stage}")
         for stage in (1, 2, 3)
         for spelling in (
             *(f"zero-{stage}", f"stage{stage}", f"stage-{stage}", f"zero-stage-{stage}", f"deepspeed-{stage}"),
             *(f"deepspeed-zero{stage}", f"deepspeed-zero-{stage}", f"deepspeed-stage-{stage}"),
         )
     },
-    "fsdp1": Meaning("fsdp", (("parallel.fsdp_version", "1"),)),
-    "fsdp2": Meaning("fsdp", (("parallel.fsdp_version", "2"),)),
-    "fully-shard": Meaning("fsdp", (("parallel.fsdp_version", "2"),)),
+    "fsdp1": SpellingMeaning("fsdp", (("parallel.fsdp_version", "1"),)),
+    "fsdp2": SpellingMeaning("fsdp", (("parallel.fsdp_version", "2"),)),
+    "fully-shard": SpellingMeaning("fsdp", (("parallel.fsdp_version", "2"),)),
     **_all("fsdp", "full-shard", "full", "fsdp-full-shard"),
     **_all("fsdp-grad-op", "shard-grad-op", "grad-op"),
     **_all("ddp", "no-shard", "zero0", "zero-0", "stage0", "distributed-data-parallel"),
@@ -173,7 +177,7 @@ def bare(text: str) -> str:
     return re.sub(r"[\s_]+", "-", text.strip().lower())
 
 
-def meaning(text: str, words: tuple[str, ...], spellings: Mapping[str, Meaning]) -> Meaning | None:
+def meaning(text: str, words: tuple[str, ...], spellings: Mapping[str, SpellingMeaning]) -> SpellingMeaning | None:
     """What a text means among the words and the spellings of a key; None if it is none of them.
 
     `Every:4` is `every:4`: the number behind the colon is kept.
@@ -182,11 +186,11 @@ def meaning(text: str, words: tuple[str, ...], spellings: Mapping[str, Meaning])
         return None
     small = bare(text)
     if small in words:
-        return Meaning(small)
+        return SpellingMeaning(small)
     head, colon, rest = text.partition(":")
     if not colon:
         return spellings.get(small)
     known = bare(head)
     if head != known and any(word.startswith(f"{known}:") for word in words):
-        return Meaning(f"{known}:{rest}")
+        return SpellingMeaning(f"{known}:{rest}")
     return None

@@ -7,7 +7,7 @@ from vramplan.engines import FOLDERS
 CASE_KEYS = (
     *("measured", "use", "trace", "source", "confidence", "inferred", "missing", "ladder", "environment", "notes"),
 )
-"""The keys that only a validation case has; they go to `Job.case` as they are."""
+"""The keys that only a validation case has; they go to `ResolvedJob.case` as they are."""
 
 TEXTBOOK = "textbook"  # the runtime of equations
 EVERY_RUNTIME = "all"  # of `plan`: each training program that has the model

@@ -25,7 +25,7 @@ class Schedule(NamedTuple):
         return self.gradient_accumulation_steps > 1
 
 
-class Accumulation:
+class OpenSchedules:
     """The schedules that a job leaves open.
 
     `micro`, `steps` and `global_batch` are None where they are free; `given` says that the global batch is the user's

@@ -16,7 +16,7 @@ from __future__ import annotations
 from vramplan.replay.models import peaks_published, published
 from vramplan.replay.models.modules import HALF_LOGITS
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 BAND_SIMULATED, BAND_ESTIMATED, RESERVED_ESTIMATED = "band, simulated", "band, estimated", "reserved, estimated"
 """Figures that a constant decides: the ends of the band, and what is reserved where no allocator is simulated."""
@@ -139,7 +139,7 @@ def is_measured_sharing(sharing: str | None) -> bool:
     return sharing is None or sharing.startswith(MEASURED_SHARING)
 
 
-def unpublished(job: Job, sharing: str | None) -> tuple[str, ...]:
+def unpublished(job: ResolvedJob, sharing: str | None) -> tuple[str, ...]:
     """Of what of a job no peak on a GPU is published, in words; `sharing` is that of `is_measured`.
 
     The margins of the estimate are wider than that.
@@ -152,7 +152,7 @@ def unpublished(job: Job, sharing: str | None) -> tuple[str, ...]:
     return tuple(words for words, holds in lacking.items() if holds)
 
 
-def admitted(job: Job) -> tuple[str, ...]:
+def admitted(job: ResolvedJob) -> tuple[str, ...]:
     """What the answer of a job says itself that it does not know, in words."""
     release = job.pytorch_version
     doubts = {
@@ -166,7 +166,7 @@ def _number(release: str) -> tuple[int, ...]:
     return tuple(int(part) for part in release.split("."))
 
 
-def is_calibrated(job: Job, *, groups: bool) -> bool:
+def is_calibrated(job: ResolvedJob, *, groups: bool) -> bool:
     """Whether what is outside of the allocator was measured on this machine; `groups`: communicators are among it."""
     runtime, architecture = job.runtime, job.gpu.architecture
     own = architecture is not None and runtime.calibrated == architecture and job.pytorch_version is None

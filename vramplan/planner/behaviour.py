@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.engines import behaviour_of
 from vramplan.replay.models.modules import SMOOTHED
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import DDP
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ class PlannerBehaviour:
     minds_micro_batches: bool = False  # of a step: a stage of a pipeline holds more for them than for those in flight
     smoothed_loss: str = SMOOTHED  # the loss that smoothed labels make
 
-    def optimizer_of(self, job: Job) -> str:
+    def optimizer_of(self, job: ResolvedJob) -> str:
         """The optimizer by the name that `replay.optimizers` has for it."""
         return f"{job.optimizer}-32bit" if job.fp32_states else job.optimizer
 
-    def shared_states(self, base: Job) -> Iterable[Candidate]:
+    def shared_states(self, base: ResolvedJob) -> Iterable[Candidate]:
         """Of replicas: changes that only this program has, with which each device holds less."""
         return ()
 
@@ -35,11 +35,11 @@ class PlannerBehaviour:
 DEFAULT = PlannerBehaviour()
 
 
-def planning_of(job: Job) -> PlannerBehaviour:
+def planning_of(job: ResolvedJob) -> PlannerBehaviour:
     """How the job's program is planned."""
     return behaviour_of(job.runtime.engine, ROOM, DEFAULT)
 
 
-def is_replicated(job: Job) -> bool:
+def is_replicated(job: ResolvedJob) -> bool:
     """Whether every device holds all states: DDP."""
     return job.sharding is not None and job.sharding.kind == DDP

@@ -11,12 +11,12 @@ from vramplan.replay.evaluation import evaluation, generation_bytes
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.results import FITS, TIGHT
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 _FITS = ", and fits"
 
 
-def exceeding(job: Job, judge: Judge, setup: Setup, training: Record, peak: Footprint) -> list[str]:
+def exceeding(job: ResolvedJob, judge: Judge, setup: Setup, training: Record, peak: Footprint) -> list[str]:
     """A sentence for each of them whose peak is above that of training."""
     said = []
     batch = job.eval_batch_size

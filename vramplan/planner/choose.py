@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.planner.accumulation import Accumulation, Schedule
+from vramplan.planner.accumulation import OpenSchedules, Schedule
 from vramplan.planner.budget import Footprint
 from vramplan.planner.checkpoints import OPTIMAL, STRATEGIES, blocks_per_segment
 from vramplan.planner.judge import Judge, last_that_holds
@@ -11,12 +11,12 @@ from vramplan.planner.stacks import segments_in
 from vramplan.planner.timed import seconds_of_samples
 from vramplan.replay.models import ladder_of
 from vramplan.replay.models.capable import no_checkpointing
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 PLAIN_SETTINGS = ("none", "full")
 
 
-def choose(job: Job, judge: Judge, *, whole_ladder: bool = True) -> Choice:
+def choose(job: ResolvedJob, judge: Judge, *, whole_ladder: bool = True) -> Choice:
     """The strategy with the least extra compute among those that fit and are fast (`climb`).
 
     Without the `whole_ladder` a job that pins a strategy is judged at that alone.
@@ -31,7 +31,7 @@ def choose(job: Job, judge: Judge, *, whole_ladder: bool = True) -> Choice:
 
 
 def choose_simulated(
-    judge: Judge, accumulation: Accumulation, ladder: tuple[Rung, ...], *, whole_ladder: bool
+    judge: Judge, accumulation: OpenSchedules, ladder: tuple[Rung, ...], *, whole_ladder: bool
 ) -> Choice:
     """The choice of a judge who simulates the allocator, from a ladder of estimates."""
     from vramplan.planner.settle import settled  # only jobs with a simulated allocator pay for it
@@ -40,7 +40,7 @@ def choose_simulated(
     return settled(judge, accumulation, ladder, pinned, looks_for_largest=whole_ladder)
 
 
-def looked_through(job: Job, *, whole_ladder: bool = True) -> tuple[str, ...]:
+def looked_through(job: ResolvedJob, *, whole_ladder: bool = True) -> tuple[str, ...]:
     """The strategies that `choose` looks at."""
     rows, pinned = strategies_of(job), job.activation_checkpointing
     if pinned is not None and not whole_ladder:
@@ -48,9 +48,9 @@ def looked_through(job: Job, *, whole_ladder: bool = True) -> tuple[str, ...]:
     return rows if pinned is None or pinned in rows else (*rows, pinned)
 
 
-def accumulation_of(job: Job) -> Accumulation:
+def accumulation_of(job: ResolvedJob) -> OpenSchedules:
     """The schedules that a job leaves open. Raises UsageError if its batch keys contradict each other."""
-    return Accumulation(
+    return OpenSchedules(
         micro=job.micro_batch_size,
         steps=job.gradient_accumulation_steps,
         global_batch=job.global_batch_size or None,
@@ -60,13 +60,13 @@ def accumulation_of(job: Job) -> Accumulation:
     )
 
 
-def steps_multiple(job: Job) -> int:
+def steps_multiple(job: ResolvedJob) -> int:
     """What the steps have to be a multiple of, where they are open: the stages of an interleaved schedule."""
     split = job.split
     return split.pipeline if split is not None and split.virtual > 1 and job.gradient_accumulation_steps is None else 1
 
 
-def strategies_of(job: Job) -> tuple[str, ...]:
+def strategies_of(job: ResolvedJob) -> tuple[str, ...]:
     """The rows of the ladder: only the first where the activations cannot be checkpointed, or it is not modelled.
 
     Of the others those that the runtime has.
@@ -77,7 +77,7 @@ def strategies_of(job: Job) -> tuple[str, ...]:
     return rows if known is None else tuple(row for row in rows if row in known) or rows
 
 
-def best_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:
+def best_rung(judge: Judge, accumulation: OpenSchedules, strategy: str) -> Rung:
     """A strategy at the largest exact micro-batch that fits, else that has room, else at the smallest one."""
     if judge.waits_for_steps:
         return _piped_rung(judge, accumulation, strategy)
@@ -99,7 +99,7 @@ def rung_of(
     return Rung(strategy, schedule, peak, verdict, largest, spelled, fraction, is_code(judge.job, strategy))
 
 
-def is_code(job: Job, strategy: str) -> bool:
+def is_code(job: ResolvedJob, strategy: str) -> bool:
     """Whether the program has no setting for a strategy, so that it takes some lines of Python around the blocks.
 
     `every:1`, and `sqrt` of a model of two blocks, are what `full` is. A profile that does not say which settings there
@@ -113,7 +113,7 @@ def is_code(job: Job, strategy: str) -> bool:
     return not ("full" in heads and segments_in(strategy, stacks) == segments_in("full", stacks))
 
 
-def best_schedule(judge: Judge, accumulation: Accumulation, strategy: str) -> Schedule:
+def best_schedule(judge: Judge, accumulation: OpenSchedules, strategy: str) -> Schedule:
     """The exact schedule with the largest micro-batch that fits, else that has room, else with the smallest one."""
     if accumulation.micro is not None:
         return accumulation.smallest()  # there is no other
@@ -124,7 +124,7 @@ def best_schedule(judge: Judge, accumulation: Accumulation, strategy: str) -> Sc
     )
 
 
-def _piped_rung(judge: Judge, accumulation: Accumulation, strategy: str) -> Rung:
+def _piped_rung(judge: Judge, accumulation: OpenSchedules, strategy: str) -> Rung:
     """The same where each number of steps is another pipeline, with micro-batches of its own in flight."""
     schedules = list(accumulation.schedules())
     few = [one for one in schedules if one.gradient_accumulation_steps < judge.steps_that_fill]
@@ -156,7 +156,7 @@ def _piped_figure(judge: Judge, strategy: str, schedule: Schedule, figure: str) 
     return size
 
 
-def _placed_rung(judge: Judge, accumulation: Accumulation) -> Rung:
+def _placed_rung(judge: Judge, accumulation: OpenSchedules) -> Rung:
     """The same for a strategy that is another one at each micro-batch."""
     from vramplan.planner.placements import fits, largest_micro_batch, place  # the search for checkpoints is large
 

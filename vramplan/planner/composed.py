@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from vramplan.planner.labels import NOTHING, Held, Holdings, Label, Subject
-from vramplan.planner.optimal import Frame, Piece, Placement, Shared
-from vramplan.planner.together import Together, begun, longer
-from vramplan.replay.block_profiles import NO_CHANGE, Gap, Part, Profile, Profiles, profiles
+from vramplan.planner.labels import NOTHING, FoundInStack, Holdings, Label, Subject
+from vramplan.planner.optimal import Piece, Placement, Shared, Surroundings
+from vramplan.planner.together import SegmentSum, begun, longer
+from vramplan.replay.block_profiles import NO_CHANGE, BlockPart, Profiles, StackGap, UnitProfile, profiles
 from vramplan.replay.record import Record
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
 
 STORED, SINGLE, OPEN, INNER, CLOSE = "stored", "single", "open", "inner", "close"  # places of a block in its piece
 Begins = Holdings | None
 """For the first segment of a stack: the tensors that it keeps alive. None for later ones, which are measured apart."""
-NO_GAP = Gap(NO_CHANGE, NO_CHANGE, 0)
+NO_GAP = StackGap(NO_CHANGE, NO_CHANGE, 0)
 
 
 class ComposedSizes:
@@ -36,17 +36,17 @@ class ComposedSizes:
         self._several = len(model.stacks) > 1
         self._ends = [model.bounds(stack)[1] for stack in range(len(model.stacks))]
         self._taken: dict[tuple[bool, Placement], Profiles] = {}
-        self._parts: dict[tuple[Label, str, Begins], Part] = {}
+        self._parts: dict[tuple[Label, str, Begins], BlockPart] = {}
         self._gradients: dict[Label, int] = {}
-        self._added: dict[tuple[Held, Holdings, bool], int] = {}
-        self._gaps: dict[Held, Gap] = {}
-        self._frames: dict[Shared, Frame] = {}
-        self._before: dict[int, list[Together]] = {}  # by the first block of the segment
-        self._pieces: dict[tuple[int, int, bool, Held | None], Piece] = {}
+        self._added: dict[tuple[FoundInStack, Holdings, bool], int] = {}
+        self._gaps: dict[FoundInStack, StackGap] = {}
+        self._frames: dict[Shared, Surroundings] = {}
+        self._before: dict[int, list[SegmentSum]] = {}  # by the first block of the segment
+        self._pieces: dict[tuple[int, int, bool, FoundInStack | None], Piece] = {}
         self._idle: set[int] = set()
-        self._next: dict[tuple[Held, int, int, bool], Held] = {}
+        self._next: dict[tuple[FoundInStack, int, int, bool], FoundInStack] = {}
         self._holding: dict[tuple[int, int, bool], Holdings] = {}  # of pieces of the model
-        self._least_gaps: dict[int, Gap] = {}
+        self._least_gaps: dict[int, StackGap] = {}
 
         everything = singles(0, self.blocks - 1)
         whole = model.replay(everything) if self._several else stored
@@ -90,45 +90,45 @@ class ComposedSizes:
 
     def after(self, shared: Shared, first: int, last: int, *, checkpoint: bool) -> Shared:
         """What a piece after these blocks finds."""
-        assert isinstance(shared, Held)
+        assert isinstance(shared, FoundInStack)
         key = (shared, first, last, checkpoint)
         found = self._next.get(key)
         if found is None:
             found = self._next[key] = self._following(shared, first, last, checkpoint=checkpoint)
         return found
 
-    def _following(self, shared: Held, first: int, last: int, *, checkpoint: bool) -> Held:
+    def _following(self, shared: FoundInStack, first: int, last: int, *, checkpoint: bool) -> FoundInStack:
         held = self._after(self._model, shared, first, last, checkpoint=checkpoint)
         if last != self._ends[held.stack] or held.stack + 1 == len(self._model.stacks):
             return held
         carried = (*held.carried, checkpoint) if held.stack in self._idle else held.carried
-        return Held(held.stack + 1, False, frozenset(), carried)
+        return FoundInStack(held.stack + 1, False, frozenset(), carried)
 
-    def frame(self, shared: Shared) -> Frame:
+    def frame(self, shared: Shared) -> Surroundings:
         """What surrounds the blocks, read off a placement that ends with it."""
         found = self._frames.get(shared)
         if found is None:
-            assert isinstance(shared, Held)
+            assert isinstance(shared, FoundInStack)
             outside = self._profiles(self._short, self._ending_with(self._short, shared)).outside
-            found = self._frames[shared] = Frame(outside.between_top, outside.loss_net, outside.loss_top)
+            found = self._frames[shared] = Surroundings(outside.between_top, outside.loss_net, outside.loss_top)
         return found
 
-    def least_frame(self) -> Frame:
+    def least_frame(self) -> Surroundings:
         """The surroundings of stored blocks and of checkpoints of one block each; the least of each figure."""
         found = [self.frame(held) for held in self._simple(len(self._model.stacks) - 1)]
         loss = max(found, key=lambda one: one.loss_net_bytes - one.loss_top_bytes)
-        return Frame(min(one.head_top_bytes for one in found), loss.loss_net_bytes, loss.loss_top_bytes)
+        return Surroundings(min(one.head_top_bytes for one in found), loss.loss_net_bytes, loss.loss_top_bytes)
 
     # -------------------------------------------------------------------------------------------------- pieces
     def _piece(self, first: int, last: int, shared: Shared | None, *, checkpoint: bool) -> Piece:
-        assert shared is None or isinstance(shared, Held)
+        assert shared is None or isinstance(shared, FoundInStack)
         key = (first, last, checkpoint, shared)
         found = self._pieces.get(key)
         if found is None:
             found = self._pieces[key] = self._made(first, last, shared, checkpoint=checkpoint)
         return found
 
-    def _made(self, first: int, last: int, shared: Held | None, *, checkpoint: bool) -> Piece:
+    def _made(self, first: int, last: int, shared: FoundInStack | None, *, checkpoint: bool) -> Piece:
         labels = self._model.labels
         forward, backward, flops = self._segment(first, last) if checkpoint else self._stored(first)
         kept = sum(self._gradients[label] for label in labels[first : last + 1]) - backward[0]
@@ -169,7 +169,7 @@ class ComposedSizes:
         top, level = max(top, level + whole.backward_top), level + whole.backward_net
         return (whole.forward_net + close.forward[0], forward_top), (level, top), whole.flops + close.recomputed_flops
 
-    def _but_the_last(self, first: int, last: int) -> Together:
+    def _but_the_last(self, first: int, last: int) -> SegmentSum:
         """The blocks of a segment that are not its last one."""
         begins = self._begins(first, last)
         if begins is not None:
@@ -207,11 +207,11 @@ class ComposedSizes:
             self._holding[key] = holds
         return holds
 
-    def _after(self, model: Subject, held: Held, first: int, last: int, *, checkpoint: bool) -> Held:
+    def _after(self, model: Subject, held: FoundInStack, first: int, last: int, *, checkpoint: bool) -> FoundInStack:
         kinds = held.kinds | self._holds(model, first, last, checkpoint=checkpoint)
         return held._replace(opens=checkpoint if model.labels[first].first else held.opens, kinds=kinds)
 
-    def _showing(self, model: Subject, held: Held, before: int) -> Placement:
+    def _showing(self, model: Subject, held: FoundInStack, before: int) -> Placement:
         """Checkpoints of one block each in its stack, so that a piece at a block finds just this, if it can."""
         start, _ = model.bounds(held.stack)
         return tuple(
@@ -231,11 +231,11 @@ class ComposedSizes:
                 ranges += singles(*model.bounds(other))
         return tuple(ranges)
 
-    def _ending_with(self, model: Subject, held: Held) -> Placement:
+    def _ending_with(self, model: Subject, held: FoundInStack) -> Placement:
         inside = self._showing(model, held, model.bounds(held.stack)[1] + 1)
         return self._around(model, held.stack, inside, held.carried)
 
-    def _measured(self, held: Held, new: Holdings, *, checkpoint: bool) -> int:
+    def _measured(self, held: FoundInStack, new: Holdings, *, checkpoint: bool) -> int:
         """Bytes of what a piece is the first to hold, in a placement where it finds just this."""
         key = (held, new, checkpoint)
         found = self._added.get(key)
@@ -252,7 +252,7 @@ class ComposedSizes:
             self._added[key] = found
         return found
 
-    def _place(self, model: Subject, held: Held, new: Holdings, *, checkpoint: bool) -> tuple[int, int] | None:
+    def _place(self, model: Subject, held: FoundInStack, new: Holdings, *, checkpoint: bool) -> tuple[int, int] | None:
         """The shortest piece that finds this, and is the first to hold just that."""
         start, end = model.bounds(held.stack)
         for length in range(1, end - start + 1 if checkpoint else 2):
@@ -264,17 +264,17 @@ class ComposedSizes:
                     return first, last
         return None
 
-    def _found_at(self, model: Subject, held: Held, before: int) -> Held:
+    def _found_at(self, model: Subject, held: FoundInStack, before: int) -> FoundInStack:
         """What a block finds after the checkpoints that are to show something."""
         start, _ = model.bounds(held.stack)
         shown = {first for first, _ in self._showing(model, held, before)}
-        found = Held(held.stack, False, frozenset(), ())
+        found = FoundInStack(held.stack, False, frozenset(), ())
         for block in range(start, before):
             found = self._after(model, found, block, block, checkpoint=block in shown)
         return found
 
     # --------------------------------------------------------------------------------------------- surroundings
-    def _gap(self, held: Held) -> Gap:
+    def _gap(self, held: FoundInStack) -> StackGap:
         """What follows a stack that ends with this."""
         found = self._gaps.get(held)
         if found is None:
@@ -282,26 +282,26 @@ class ComposedSizes:
             found = self._gaps[held] = taken.gaps.get(self._short.bounds(held.stack)[1] + 1, NO_GAP)
         return found
 
-    def _least_gap(self, stack: int) -> Gap:
+    def _least_gap(self, stack: int) -> StackGap:
         """The least of each figure, after stored blocks and after checkpoints."""
         if stack + 1 == len(self._model.stacks):
             return NO_GAP
         if stack in self._least_gaps:
             return self._least_gaps[stack]
         gaps = [self._gap(held) for held in self._simple(stack)]
-        self._least_gaps[stack] = least = Gap(
+        self._least_gaps[stack] = least = StackGap(
             (min(gap.forward[0] for gap in gaps), min(gap.forward[1] for gap in gaps)),
             (max(gap.backward[0] for gap in gaps), min(gap.backward[1] for gap in gaps)),
             gaps[0].gradients,
         )
         return least
 
-    def _simple(self, stack: int) -> list[Held]:
+    def _simple(self, stack: int) -> list[FoundInStack]:
         """What a stack ends with whose blocks are stored, or checkpoints, or checkpoints but for the first."""
         start, end = self._model.bounds(stack)
         found = []
         for first, rest in ((False, False), (True, True), (False, True)):
-            held = Held(stack, False, frozenset(), ())
+            held = FoundInStack(stack, False, frozenset(), ())
             for block in range(start, end + 1):
                 held = self._after(self._model, held, block, block, checkpoint=first if block == start else rest)
             carrying = [one for one in self._idle if one < stack]
@@ -314,7 +314,7 @@ class ComposedSizes:
             self._take(self._short, self._around(self._short, label.stack, ()))
         return self._gradients[label]
 
-    def _part(self, block: int, place: str, begins: Begins = None) -> Part:
+    def _part(self, block: int, place: str, begins: Begins = None) -> BlockPart:
         """What a block adds at a place of a segment."""
         label = self._model.labels[block]
         if not self._several and place != OPEN:
@@ -370,7 +370,7 @@ class ComposedSizes:
             if unit.idle:
                 self._idle.add(model.labels[unit.first_block].stack)
 
-    def _remember(self, model: Subject, unit: Profile, first: int, length: int | None) -> None:
+    def _remember(self, model: Subject, unit: UnitProfile, first: int, length: int | None) -> None:
         """`length`: from the first to the last block of the checkpoint; None if it is a stored block."""
         label = model.labels[first]
         if length is None:

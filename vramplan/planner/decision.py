@@ -11,18 +11,18 @@ from vramplan.replay.setup import Setup
 from vramplan.replay.step import stands_for
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 
 class Decision(NamedTuple):
     """A job, what was chosen for it, and who judged it."""
 
-    job: Job
+    job: ResolvedJob
     judge: Judge
     choice: Choice
 
     @property
-    def judged(self) -> Job:
+    def judged(self) -> ResolvedJob:
         """The job with every choice made."""
         rung = self.choice.rung
         return self.job._replace(
@@ -76,7 +76,7 @@ MOST_EVENTS_IF_TIGHT = 4 * MOST_EVENTS
 
 
 def decide(
-    job: Job, replays: Replays | None = None, *, whole_ladder: bool = True, closer_from: int | None = None
+    job: ResolvedJob, replays: Replays | None = None, *, whole_ladder: bool = True, closer_from: int | None = None
 ) -> Decision:
     """Judge one job, choosing what it leaves open. Raises UsageError if the batch keys contradict each other.
 

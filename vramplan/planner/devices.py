@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Split
 
 STATES = ("weights", "master", "optimizer", "ema", "buffers")  # the same during the whole iteration
 
 
-def is_shared(job: Job) -> bool:
+def is_shared(job: ResolvedJob) -> bool:
     """Whether a device holds less than one device alone would."""
     return job.split is not None or (job.sharding is not None and job.sharding.kind != DDP)
 
@@ -46,7 +46,7 @@ WITH_GRADIENTS = (*WITH_WEIGHTS, "zero2")  # and the gradients
 OPTIMIZER = ("master", "optimizer", "ema")
 
 
-def divided_by(job: Job, *, accumulates: bool) -> dict[str, tuple[tuple[str, int], ...]]:
+def divided_by(job: ResolvedJob, *, accumulates: bool) -> dict[str, tuple[tuple[str, int], ...]]:
     """What divides each component among devices: how many shards, or devices of each way to split.
 
     Tensor parallelism divides what it splits: the norms and what is between its regions stay whole.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Accumulation, Schedule
+from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, OpenSchedules, Schedule
 from vramplan.planner.checkpoints import STRATEGIES
 from vramplan.planner.textbook import budget
 from vramplan.results import (
@@ -30,7 +30,7 @@ from vramplan.values.textbook import TEXTS_GLOBAL_BATCH_SIZE, TextbookJob
 NOT_A_PREDICTION = "textbook figures, not a prediction: no context, no allocator, no temporaries, logits or loss"
 
 
-class Rung(NamedTuple):
+class EquationRung(NamedTuple):
     """One strategy at its own best schedule."""
 
     strategy: str
@@ -45,13 +45,13 @@ class Rung(NamedTuple):
         return sum(part.bytes for part in self.components)
 
 
-class Decision(NamedTuple):
+class EquationDecision(NamedTuple):
     """A job, and what was chosen for it."""
 
     job: TextbookJob
-    rung: Rung
-    ladder: tuple[Rung, ...]
-    accumulation: Accumulation
+    rung: EquationRung
+    ladder: tuple[EquationRung, ...]
+    accumulation: OpenSchedules
 
     @property
     def judged(self) -> TextbookJob:
@@ -65,12 +65,12 @@ class Decision(NamedTuple):
         )
 
 
-def decide(job: TextbookJob) -> Decision:
+def decide(job: TextbookJob) -> EquationDecision:
     """Choose what the job leaves open: the first strategy that fits, and the largest exact micro-batch in it.
 
     Raises UsageError if the batch keys contradict each other.
     """
-    accumulation = Accumulation(
+    accumulation = OpenSchedules(
         micro=job.micro_batch_size,
         steps=job.gradient_accumulation_steps,
         global_batch=job.global_batch_size or None,
@@ -82,8 +82,8 @@ def decide(job: TextbookJob) -> Decision:
     open_to_choice = [rung for rung in ladder if pinned is None or rung.strategy == pinned]
     for rung in open_to_choice:
         if rung.verdict == FITS:
-            return Decision(job, rung, ladder, accumulation)
-    return Decision(job, min(open_to_choice, key=lambda rung: rung.total_bytes), ladder, accumulation)
+            return EquationDecision(job, rung, ladder, accumulation)
+    return EquationDecision(job, min(open_to_choice, key=lambda rung: rung.total_bytes), ladder, accumulation)
 
 
 def _strategies(job: TextbookJob) -> list[str]:
@@ -95,7 +95,7 @@ def _strategies(job: TextbookJob) -> list[str]:
     return list(STRATEGIES) if pinned is None or pinned in STRATEGIES else [*STRATEGIES, pinned]
 
 
-def _best_rung(job: TextbookJob, accumulation: Accumulation, strategy: str) -> Rung:
+def _best_rung(job: TextbookJob, accumulation: OpenSchedules, strategy: str) -> EquationRung:
     usable = job.gpu.capacity_bytes
 
     def total(micro: int) -> int:
@@ -116,7 +116,7 @@ def _best_rung(job: TextbookJob, accumulation: Accumulation, strategy: str) -> R
             schedule = next((one for one in schedules if within(one.micro_batch_size)), schedules[-1])
     parts = budget.components(job, strategy, schedule.micro_batch_size)
     verdict = FITS if within(schedule.micro_batch_size) else DOES_NOT_FIT
-    return Rung(strategy, schedule, parts, verdict, largest)
+    return EquationRung(strategy, schedule, parts, verdict, largest)
 
 
 def _largest(within: Callable[[int], bool]) -> int:
@@ -131,7 +131,7 @@ def _largest(within: Callable[[int], bool]) -> int:
     return low
 
 
-def describe(decision: Decision, echo: Mapping[str, Any], flags: str) -> FitResult:
+def describe(decision: EquationDecision, echo: Mapping[str, Any], flags: str) -> FitResult:
     """A decision as the frozen values that are printed.
 
     `echo` is the judged job in the words of the job format, `flags` the options that pin the choice.
@@ -182,7 +182,7 @@ def describe(decision: Decision, echo: Mapping[str, Any], flags: str) -> FitResu
     )
 
 
-def _alternative(job: TextbookJob, rung: Rung) -> Alternative:
+def _alternative(job: TextbookJob, rung: EquationRung) -> Alternative:
     return Alternative(
         activation_checkpointing=rung.strategy,
         verdict=rung.verdict,
@@ -195,7 +195,7 @@ def _alternative(job: TextbookJob, rung: Rung) -> Alternative:
     )
 
 
-def _remedies(decision: Decision) -> Iterator[Remedy]:
+def _remedies(decision: EquationDecision) -> Iterator[Remedy]:
     """Single changes with which the equations fit: a smaller micro-batch, checkpointing, precision, sharding."""
     job, rung = decision.judged, decision.rung
     schedule = rung.schedule
@@ -225,7 +225,7 @@ def _remedies(decision: Decision) -> Iterator[Remedy]:
             yield Remedy(change, rung.total_bytes - total, cost, FITS, TIME, total, job.gpu.capacity_bytes)
 
 
-def _assumptions(decision: Decision) -> Iterator[Assumption]:
+def _assumptions(decision: EquationDecision) -> Iterator[Assumption]:
     """The defaults of the job, and what was chosen."""
     job, rung = decision.job, decision.rung
     schedule, fits = rung.schedule, rung.verdict == FITS
@@ -248,7 +248,7 @@ def _assumptions(decision: Decision) -> Iterator[Assumption]:
         yield Assumption("micro_batch_size", schedule.micro_batch_size, why)
 
 
-def distance(decision: Decision, attention: str, replayed_bytes: int) -> str:
+def distance(decision: EquationDecision, attention: str, replayed_bytes: int) -> str:
     """How far the closed forms are from a replay of the same step, as a sentence; sizes in GB."""
     rung = decision.rung
     total = rung.total_bytes

@@ -6,7 +6,7 @@ from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.judge import Judge
 from vramplan.planner.replays import Replays
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 
 class Floor(NamedTuple):
@@ -23,12 +23,12 @@ class Floor(NamedTuple):
         return self.allocated_bytes <= self.certain_bytes
 
 
-def certain_bytes(job: Job) -> int:
+def certain_bytes(job: ResolvedJob) -> int:
     """The most that a job may have allocated, so that it fits for certain by its estimate."""
     return Judge(job).limits.high
 
 
-def floor_of(job: Job, replays: Replays, *, small_first: bool = False) -> Floor | None:
+def floor_of(job: ResolvedJob, replays: Replays, *, small_first: bool = False) -> Floor | None:
     """Those of a job that pins its checkpoints; None where that takes a search itself.
 
     A micro-batch of 1 has a replay of its own. It is looked at where the others do not fit, or with `small_first`

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import Split
 
 GROUPS = {
@@ -16,7 +16,7 @@ GROUPS = {
 """Communicators that a device is part of, by what makes it."""
 
 
-def process_groups(job: Job) -> tuple[str, ...]:
+def process_groups(job: ResolvedJob) -> tuple[str, ...]:
     """The groups of devices that a device talks to, each through a communicator of its own.
 
     Replicas whose communication is not counted have none.

@@ -35,7 +35,7 @@ from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job, shares_weights
+from vramplan.values.job import ResolvedJob, shares_weights
 from vramplan.values.parallel import MOST_GRADIENTS
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Limits(NamedTuple):
 class Judge:
     """Answers for one job; what is pinned in it is not looked at here. `replays`: those of jobs before it."""
 
-    def __init__(self, job: Job, replays: Replays | None = None) -> None:
+    def __init__(self, job: ResolvedJob, replays: Replays | None = None) -> None:
         self.job = job
         self.replays = kept() if replays is None else replays
         self.context_bytes = job.runtime.context_on(job.gpu.architecture)

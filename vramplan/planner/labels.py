@@ -36,7 +36,7 @@ Holdings = frozenset[tuple[object, bool]]
 """Kinds of blocks, each with whether one of them is in a checkpoint."""
 
 
-class Held(NamedTuple):
+class FoundInStack(NamedTuple):
     """What a piece finds of those before it in its stack; and of stacks whose result nobody asks for, how they are.
 
     `opens` says that the first block of the stack is in a checkpoint.
@@ -48,4 +48,4 @@ class Held(NamedTuple):
     carried: tuple[bool, ...]  # of each such stack, whether its last block is in a checkpoint
 
 
-NOTHING = Held(0, False, frozenset(), ())
+NOTHING = FoundInStack(0, False, frozenset(), ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.planner import on_demand
-from vramplan.planner.accumulation import Accumulation, Schedule
+from vramplan.planner.accumulation import OpenSchedules, Schedule
 from vramplan.planner.budget import Footprint
 from vramplan.planner.judge import Judge
 from vramplan.results import FITS, TIGHT
@@ -37,12 +37,12 @@ class Choice(NamedTuple):
 
     rung: Rung
     ladder: tuple[Rung, ...]
-    accumulation: Accumulation
+    accumulation: OpenSchedules
     chosen_by_time: bool = False  # and not by the least extra compute
 
 
 def climb(
-    accumulation: Accumulation,
+    accumulation: OpenSchedules,
     ladder: tuple[Rung, ...],
     pinned: str | None,
     usable_bytes: int,
@@ -65,7 +65,7 @@ def climb(
 def best_of(
     group: list[Rung],
     ladder: tuple[Rung, ...],
-    accumulation: Accumulation,
+    accumulation: OpenSchedules,
     seconds: Callable[[Rung], float | None],
 ) -> Choice:
     """The least extra compute, unless another is clearly faster: what recomputes may have a micro-batch that fills
@@ -96,7 +96,7 @@ def by_cost(rung: Rung) -> tuple[float, int, bool, bool]:
 
 def largest_schedule_within(
     judge: Judge,
-    accumulation: Accumulation,
+    accumulation: OpenSchedules,
     strategy: str,
     limit_bytes: int,
     *,

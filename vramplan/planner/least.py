@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
-from vramplan.planner.accumulation import Accumulation, Schedule
+from vramplan.planner.accumulation import OpenSchedules, Schedule
 from vramplan.planner.choose import accumulation_of
 from vramplan.planner.plain import Plain, parts_of, samples_within
 from vramplan.planner.time.kernels import Micro, micro_of
 from vramplan.planner.time.rates import Rates
-from vramplan.planner.time.step import Device, is_causal, kernels_of, parts_of_step
+from vramplan.planner.time.step import TimedStage, is_causal, kernels_of, parts_of_step
 from vramplan.replay.kernels import ATTENTION, CONVOLUTION, NOTHING, PRODUCT, Kernel, Poly, Stepped
-from vramplan.replay.record import Record, State
+from vramplan.replay.record import Record, StandingState
 from vramplan.results import Host
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import DDP, Split
 
 MANY = 1 << 12  # sequences of a micro-batch with which whatever a micro-batch costs at least counts for nothing
@@ -36,7 +36,7 @@ class Work(NamedTuple):
     parameters: int
     reached_parameters: int
     packed: tuple[int, int]
-    states: tuple[State, ...]
+    states: tuple[StandingState, ...]
     micros: dict[tuple[object, ...], Micro]  # of the kernels, priced before
 
     stepped: tuple[Stepped, ...] = ()  # none: what launches of the step and products of Muon take is left out
@@ -47,14 +47,14 @@ class Work(NamedTuple):
         return self.kernels
 
 
-def _weights(plain: Plain, parts: int) -> tuple[int, int, tuple[int, int], tuple[State, ...]]:
+def _weights(plain: Plain, parts: int) -> tuple[int, int, tuple[int, int], tuple[StandingState, ...]]:
     """Parameters of a device, those that a gradient reaches, those that are quantized with their bytes, its states."""
     quantized, packed = plain.packed
     sizes: dict[str, int] = {}
     for one in plain.states:
         if one.category in STEPPED:
             sizes[one.category] = sizes.get(one.category, 0) + one.fixed_bytes * one.copies
-    states = tuple(State(category, size // parts, 0) for category, size in sizes.items())
+    states = tuple(StandingState(category, size // parts, 0) for category, size in sizes.items())
     return plain.parameters // parts, plain.reached_parameters // parts, (quantized // parts, packed // parts), states
 
 
@@ -129,7 +129,9 @@ def _plus(one: Poly, other: Poly, times: int = 1) -> Poly:
     return one[0] + other[0] * times, one[1] + other[1] * times, one[2] + other[2] * times
 
 
-def least_seconds(job: Job, work: Work, plain: Plain, rates: Rates, *, shared: bool = True, most: int = MANY) -> float:
+def least_seconds(
+    job: ResolvedJob, work: Work, plain: Plain, rates: Rates, *, shared: bool = True, most: int = MANY
+) -> float:
     """The seconds that a sample of all devices takes at least, whatever the steps, and the micro-batch up to `most`.
 
     Not `shared`: without what the data-parallel devices tell each other, so that it holds for each way to share.
@@ -144,13 +146,15 @@ def least_seconds(job: Job, work: Work, plain: Plain, rates: Rates, *, shared: b
         each = job.data_parallel_size // split.expert  # which have at least a part each, and no step has fewer passes
         if job.planned is not None:
             each *= split.context  # whose devices share states too
-        work = work._replace(states=tuple(State(one.category, one.fixed_bytes // each, 0) for one in work.states))
+        work = work._replace(
+            states=tuple(StandingState(one.category, one.fixed_bytes // each, 0) for one in work.states)
+        )
         job = job._replace(optimizer_implementation=FUSED)
     if not shared:
         job = job._replace(sharding=None, offload=())
     blocks = job.model.blocks // stages
     host = _host_of(job, plain) if ON_HOST in job.offload else None
-    device = Device(cast(Record, work), blocks, 1)
+    device = TimedStage(cast(Record, work), blocks, 1)
     least = float("inf")
     for schedule in _best_schedules(accumulation_of(job), stages, most):
         micro, steps = schedule.micro_batch_size, schedule.gradient_accumulation_steps
@@ -160,7 +164,7 @@ def least_seconds(job: Job, work: Work, plain: Plain, rates: Rates, *, shared: b
     return least
 
 
-def _micro_of(job: Job, work: Work, device: Device, micro: int, rates: Rates) -> Micro:
+def _micro_of(job: ResolvedJob, work: Work, device: TimedStage, micro: int, rates: Rates) -> Micro:
     """The kernels of a micro-batch, priced once for all that share them in whatever way. `rates` are kept as long."""
     key = (micro, device.blocks, id(rates), job.compile, job.planned and job.planned.context)
     found = work.micros.get(key)
@@ -171,7 +175,7 @@ def _micro_of(job: Job, work: Work, device: Device, micro: int, rates: Rates) ->
     return found
 
 
-def _best_schedules(accumulation: Accumulation, stages: int, most: int) -> Iterator[Schedule]:
+def _best_schedules(accumulation: OpenSchedules, stages: int, most: int) -> Iterator[Schedule]:
     """Those among which the fastest is: a larger micro-batch costs no sample more, but for the bubble of a pipeline."""
     if accumulation.free:
         yield accumulation.for_micro(most)
@@ -181,12 +185,12 @@ def _best_schedules(accumulation: Accumulation, stages: int, most: int) -> Itera
     yield from within if stages > 1 else within[:1]
 
 
-def most_samples(job: Job, plain: Plain, limit_bytes: int, *, cut: bool = True) -> int:
+def most_samples(job: ResolvedJob, plain: Plain, limit_bytes: int, *, cut: bool = True) -> int:
     """The largest micro-batch up to `MANY` that may have room within the limit; 0 where not even one may."""
     return min(MANY, samples_within(job, plain, limit_bytes, cut=cut))
 
 
-def _host_of(job: Job, plain: Plain) -> Host:
+def _host_of(job: ResolvedJob, plain: Plain) -> Host:
     """What the optimizer has on the host at least, which steps there."""
     held = sum(state.at(1) for state in plain.states if state.category == ON_HOST)
     zeros = dict.fromkeys(Host._fields, 0)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from vramplan.replay.host import host_of
 from vramplan.replay.record import Record
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 
-def is_within(record: Record, job: Job, micro: int) -> bool:
+def is_within(record: Record, job: ResolvedJob, micro: int) -> bool:
     """Whether the node's memory holds what its devices keep there, and the engine has buffers enough.
 
     `record` is that of the iteration which is valid at the micro-batch.

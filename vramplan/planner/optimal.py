@@ -38,7 +38,7 @@ Shared = Hashable
 """What a piece finds of what those before it hold."""
 
 
-class Frame(NamedTuple):
+class Surroundings(NamedTuple):
     """What surrounds the pieces, for placements that end with one `Shared`."""
 
     head_top_bytes: int  # highest level from the last block to the end of forward, above the level before it
@@ -46,7 +46,7 @@ class Frame(NamedTuple):
     loss_top_bytes: int
 
 
-class Sizes(Protocol):
+class PlacementSizes(Protocol):
     """The sizes of one job at one micro-batch."""
 
     @property
@@ -85,10 +85,10 @@ class Sizes(Protocol):
     def longer_needs_more(self) -> bool:
         """Whether a segment that ends later needs more in backward, and none before it leaves room for that."""
 
-    def frame(self, shared: Shared) -> Frame:
+    def frame(self, shared: Shared) -> Surroundings:
         """The surroundings of the placements that end with it."""
 
-    def least_frame(self) -> Frame:
+    def least_frame(self) -> Surroundings:
         """Surroundings of which no figure is above that of any placement."""
 
     def reach(self, first: int) -> int:
@@ -107,7 +107,7 @@ class Sizes(Protocol):
         """What a piece after these blocks finds."""
 
 
-def peak_bytes(sizes: Sizes, placement: Placement) -> int:
+def peak_bytes(sizes: PlacementSizes, placement: Placement) -> int:
     """The peak of a placement; equals the replay's."""
     if not placement and sizes.stored_bytes is not None:
         return sizes.stored_bytes
@@ -127,19 +127,19 @@ def peak_bytes(sizes: Sizes, placement: Placement) -> int:
     return top
 
 
-def recomputed_flops(sizes: Sizes, placement: Placement) -> int:
+def recomputed_flops(sizes: PlacementSizes, placement: Placement) -> int:
     """Operations of forward that a placement does twice."""
     return sum(piece.recomputed_flops for piece, _, _ in _pieces(sizes, placement)[0])
 
 
-def last_kept_bytes(sizes: Sizes, *, checkpoint: bool) -> int:
+def last_kept_bytes(sizes: PlacementSizes, *, checkpoint: bool) -> int:
     """What the last inner block keeps for backward where all are stored, or each a checkpoint."""
     placement = tuple((block, block) for block in range(sizes.blocks)) if checkpoint else ()
     pieces = _pieces(sizes, placement)[0]
     return pieces[-2 if len(pieces) > 2 else -1][0].kept_bytes
 
 
-def _pieces(sizes: Sizes, placement: Placement) -> tuple[list[tuple[Piece, int, int]], Shared]:
+def _pieces(sizes: PlacementSizes, placement: Placement) -> tuple[list[tuple[Piece, int, int]], Shared]:
     """The pieces with their first and last blocks, and what a piece after them would find."""
     pieces = []
     at, shared = 0, sizes.nothing
@@ -154,7 +154,7 @@ def _pieces(sizes: Sizes, placement: Placement) -> tuple[list[tuple[Piece, int, 
     return pieces, shared
 
 
-def least_recomputation(sizes: Sizes, limit_bytes: int) -> Placement | None:
+def least_recomputation(sizes: PlacementSizes, limit_bytes: int) -> Placement | None:
     """The placement that recomputes least among those within the limit, of these the one with the smallest peak.
 
     No checkpoints where they are not needed, even if one would need less that recomputes nothing, as that of a block
@@ -168,7 +168,7 @@ def least_recomputation(sizes: Sizes, limit_bytes: int) -> Placement | None:
     return _squeeze(sizes, best, recomputed_flops(sizes, best))
 
 
-def smallest_peak(sizes: Sizes) -> Placement:
+def smallest_peak(sizes: PlacementSizes) -> Placement:
     """The placement with the smallest peak, of these the one that recomputes least."""
     everything: Placement = tuple((block, block) for block in range(sizes.blocks))
     best = _squeeze(sizes, everything, None)
@@ -179,7 +179,7 @@ def smallest_peak(sizes: Sizes) -> Placement:
     return _search(sizes, limit, most) or ()
 
 
-def is_possible(sizes: Sizes, limit_bytes: int) -> bool:
+def is_possible(sizes: PlacementSizes, limit_bytes: int) -> bool:
     """Whether some placement is within the limit."""
     everything: Placement = tuple((block, block) for block in range(sizes.blocks))
     if any(peak_bytes(sizes, placement) <= limit_bytes for placement in ((), everything)):
@@ -187,7 +187,7 @@ def is_possible(sizes: Sizes, limit_bytes: int) -> bool:
     return _search(sizes, limit_bytes, None, any_will_do=True) is not None
 
 
-def _squeeze(sizes: Sizes, best: Placement, most_flops: int | None) -> Placement:
+def _squeeze(sizes: PlacementSizes, best: Placement, most_flops: int | None) -> Placement:
     """Lower the peak of a placement as far as it goes; `most_flops` bounds the recomputation.
 
     A search with a bound is slow where it finds nothing, and most often a placement with the least recomputation has
@@ -209,7 +209,7 @@ def _squeeze(sizes: Sizes, best: Placement, most_flops: int | None) -> Placement
     return best
 
 
-def _good(sizes: Sizes, limit_bytes: int) -> int | None:
+def _good(sizes: PlacementSizes, limit_bytes: int) -> int | None:
     """Operations that a simple placement within the limit recomputes: equal segments first, then stored blocks.
 
     The search need not look at anything that costs more.
@@ -247,7 +247,9 @@ def _good(sizes: Sizes, limit_bytes: int) -> int | None:
 _State = tuple[int, int, int, Any, int, bool]
 
 
-def _search(sizes: Sizes, limit: int, most_flops: int | None, *, any_will_do: bool = False) -> Placement | None:
+def _search(
+    sizes: PlacementSizes, limit: int, most_flops: int | None, *, any_will_do: bool = False
+) -> Placement | None:
     """The placement with the least recomputation within the limit; with `any_will_do` any that is within it."""
     if sizes.floor_bytes > limit:
         return None
@@ -354,7 +356,7 @@ class _Bound:
     blocks ahead would leave too much, at the rate of the best segment.
     """
 
-    def __init__(self, sizes: Sizes, limit: int, most_flops: int) -> None:
+    def __init__(self, sizes: PlacementSizes, limit: int, most_flops: int) -> None:
         blocks = sizes.blocks
         frame = sizes.least_frame()
         self.most_flops = most_flops

@@ -10,7 +10,7 @@ from vramplan.planner.composed import ComposedSizes
 from vramplan.planner.judge import Judge, last_that_holds
 from vramplan.planner.optimal import (
     Placement,
-    Sizes,
+    PlacementSizes,
     is_possible,
     least_recomputation,
     peak_bytes,
@@ -43,7 +43,7 @@ def place(judge: Judge, strategy: str, schedule: Schedule) -> Placed:
     """Where the checkpoints of a strategy are at a schedule, and what comes of it."""
     placement = strategy
     if strategy == OPTIMAL:
-        search = Search(judge, schedule.micro_batch_size, schedule.accumulates)
+        search = PlacementSearch(judge, schedule.micro_batch_size, schedule.accumulates)
         # within the limit the least recomputation; where nothing fits for certain, the best chance
         found = search.least_recomputation(search.certain_bytes)
         placement = spelled(search.smallest_peak() if found is None else found)
@@ -51,14 +51,14 @@ def place(judge: Judge, strategy: str, schedule: Schedule) -> Placed:
     return Placed(placement, peak, judge.verdict_at(placement, schedule, peak))
 
 
-class Tried(NamedTuple):
+class TriedPlacement(NamedTuple):
     """What the replay of a placement showed."""
 
     peak_bytes: int
     recomputed_flops: int
 
 
-class Search:
+class PlacementSearch:
     """The search for a placement at a micro-batch, by the sizes of pieces.
 
     Devices that share what they hold gather it ahead, keep it until a bound of theirs is met, and fill buckets that
@@ -74,7 +74,7 @@ class Search:
         self.sizes = sizes_at(judge, micro, accumulates)
         shape = judge.job.model
         self.adds_up = not (shares(judge) or shape.key_value_sharing_layers or shape.layer_input_size)
-        self._tried: dict[Placement, Tried] = {}
+        self._tried: dict[Placement, TriedPlacement] = {}
 
     @property
     def certain_bytes(self) -> int:
@@ -89,11 +89,11 @@ class Search:
         """Operations of forward that it does twice."""
         return recomputed_flops(self.sizes, placement) if self.adds_up else self._replayed(placement).recomputed_flops
 
-    def _replayed(self, placement: Placement) -> Tried:
+    def _replayed(self, placement: Placement) -> TriedPlacement:
         found = self._tried.get(placement)
         if found is None:
             record = self.judge.record_at(spelled(placement), self.micro, self.accumulates)
-            found = self._tried[placement] = Tried(record.peak_bytes(self.micro), record.flops["recompute"])
+            found = self._tried[placement] = TriedPlacement(record.peak_bytes(self.micro), record.flops["recompute"])
         return found
 
     def least_recomputation(self, limit_bytes: int) -> Placement | None:
@@ -139,7 +139,7 @@ def shares(judge: Judge) -> bool:
     return judge.job.sharding is not None and not is_replicated(judge.job)
 
 
-def sizes_at(judge: Judge, micro: int, accumulates: bool) -> Sizes:
+def sizes_at(judge: Judge, micro: int, accumulates: bool) -> PlacementSizes:
     """What the pieces of the job's model need at a micro-batch."""
     one = micro == 1
     setup = judge.setup("none", accumulates)
@@ -175,7 +175,7 @@ def largest_micro_batch(judge: Judge, accumulates: bool, limit_bytes: int, *, ce
     """
 
     def possible(micro: int) -> bool:
-        return Search(judge, micro, accumulates).is_possible(limit_bytes, certain=certain)
+        return PlacementSearch(judge, micro, accumulates).is_possible(limit_bytes, certain=certain)
 
     own = (judge.largest_micro_batch(one, accumulates, limit_bytes, certain=certain) for one in STRATEGIES)
     low = max(own)
@@ -186,5 +186,5 @@ def largest_micro_batch(judge: Judge, accumulates: bool, limit_bytes: int, *, ce
 
 def fits(judge: Judge, schedule: Schedule, limit_bytes: int, *, certain: bool = False) -> bool:
     """Whether some placement is within the limit at a schedule, with `certain` so that the job fits for certain."""
-    search = Search(judge, schedule.micro_batch_size, schedule.accumulates)
+    search = PlacementSearch(judge, schedule.micro_batch_size, schedule.accumulates)
     return search.is_possible(limit_bytes, certain=certain)

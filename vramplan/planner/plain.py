@@ -14,10 +14,10 @@ from vramplan.planner.setups import iteration_of
 from vramplan.replay.envelope import envelope_of
 from vramplan.replay.kernels import Kernel
 from vramplan.replay.models import ladder_of
-from vramplan.replay.record import Record, State
+from vramplan.replay.record import Record, StandingState
 from vramplan.replay.setup import Setup
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, Split
 
 ROUNDED_BYTES = 1 << 16  # by which rounding each tensor to blocks may move what a sample adds
@@ -38,7 +38,7 @@ class Plain(NamedTuple):
     """What bounds ask of a plain replay."""
 
     kernel_classes: tuple[Kernel, ...]  # none where no time is asked
-    states: tuple[State, ...]
+    states: tuple[StandingState, ...]
     parameters: int
     reached_parameters: int
     packed: tuple[int, int]  # parameters that are quantized, and their bytes
@@ -57,7 +57,7 @@ def plain_of(record: Record, kernels: tuple[Kernel, ...] = ()) -> Plain:
     return Plain(kernels, tuple(record.states), record.parameters, record.reached_parameters, record.packed, each)
 
 
-def plain_setup(job: Job, *, whole: bool = False, cut: bool = True) -> Setup:
+def plain_setup(job: ResolvedJob, *, whole: bool = False, cut: bool = True) -> Setup:
     """The iteration of a job on a device that holds the whole model and its states, operator by operator.
 
     `whole`: as the job runs it, compiled or not, and of the part of a replica that its program cuts by a plan; of the
@@ -71,7 +71,7 @@ def plain_setup(job: Job, *, whole: bool = False, cut: bool = True) -> Setup:
     return iteration_of(alone)._replace(**LEAST)
 
 
-def simpler(job: Job) -> Job:
+def simpler(job: ResolvedJob) -> ResolvedJob:
     """A job with checkpoints of every block, or with none, which computes no more than the given one.
 
     Checkpoints of several blocks compute again what those of single blocks do, and the products that end these; those
@@ -86,17 +86,17 @@ def simpler(job: Job) -> Job:
     return job._replace(activation_checkpointing="none") if strategy in (SELECTIVE, SELECTIVE_OP) else job
 
 
-def parts_of(job: Job) -> int:
+def parts_of(job: ResolvedJob) -> int:
     """The devices that share one replica of the model."""
     return (job.split or Split()).devices
 
 
-def cuts_of(job: Job, *, cut: bool = True) -> int:
+def cuts_of(job: ResolvedJob, *, cut: bool = True) -> int:
     """Into how many parts the program cuts the plain iteration of a job, `whole` and `cut` as it is."""
     return 1 if cut and job.planned is not None else parts_of(job)
 
 
-def least_bytes(job: Job, plain: Plain) -> int:
+def least_bytes(job: ResolvedJob, plain: Plain) -> int:
     """What is alive on the device all the time at least: of states that devices share, each has a part.
 
     Devices that share sequences have the same weights, and share states as data-parallel ones do. Where experts are
@@ -119,7 +119,7 @@ def least_bytes(job: Job, plain: Plain) -> int:
     return whole // (parts * split.expert) + (rest - whole) // (parts * split.context * job.data_parallel_size)
 
 
-def samples_within(job: Job, plain: Plain, limit_bytes: int, *, cut: bool = True) -> int:
+def samples_within(job: ResolvedJob, plain: Plain, limit_bytes: int, *, cut: bool = True) -> int:
     """The largest micro-batch that may have room beside the states: so much of each sample is there at some moment.
 
     0 where not even one may. Activations and their gradients are the same where weights and states are shared. A stage
@@ -132,7 +132,7 @@ def samples_within(job: Job, plain: Plain, limit_bytes: int, *, cut: bool = True
     return max(0, (limit_bytes - least_bytes(job, plain)) // max(1, each - ROUNDED_BYTES))
 
 
-def most_within(job: Job, strategy: str, limit_bytes: int, replays: Replays) -> int:
+def most_within(job: ResolvedJob, strategy: str, limit_bytes: int, replays: Replays) -> int:
     """The same of a job under a strategy."""
     setup = plain_setup(job._replace(activation_checkpointing=strategy), whole=True)
     return samples_within(job, plain_of(replays.record(setup, 2)), limit_bytes)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from vramplan.planner.checkpoints import segments_of, spelled
-from vramplan.planner.optimal import Frame, Piece, Placement, Shared
+from vramplan.planner.optimal import Piece, Placement, Shared, Surroundings
 from vramplan.replay.models.modules import Segment
-from vramplan.replay.pieces import Outside, Unit, take_apart, units_of
+from vramplan.replay.pieces import OutsideBytes, UnitBytes, take_apart, units_of
 from vramplan.replay.record import Record
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
 from vramplan.tuples import NamedTuple
@@ -24,13 +24,13 @@ Replay = Callable[[tuple[Segment, ...]], Record]
 class Probe(NamedTuple):
     """One replay, taken apart."""
 
-    units: list[Unit]
-    outside: Outside
+    units: list[UnitBytes]
+    outside: OutsideBytes
     recomputed_flops: int
     first_blocks: list[int]  # of each unit
 
 
-class Held(NamedTuple):
+class FoundBefore(NamedTuple):
     """What a piece finds of those before it.
 
     A checkpoint holds all that a stored block of its kind does, and the arguments of its blocks too. `opens` says that
@@ -44,7 +44,7 @@ class Held(NamedTuple):
 
 
 STORED, SINGLE, LONG = "stored", "single", "long"  # pieces: a stored block, a checkpoint of one block or of several
-NOTHING = Held(False, frozenset())
+NOTHING = FoundBefore(False, frozenset())
 
 
 ON_A_LINE = (4, 8)  # blocks of the segments from which those of others are told; shorter ones are replayed
@@ -52,7 +52,7 @@ COARSE_BYTES = 1 << 26  # a search among figures that do not add up to the byte 
 
 
 class ProbedSizes:
-    """`optimal.Sizes` of a model whose blocks differ in nothing but what they share, at one micro-batch.
+    """`optimal.PlacementSizes` of a model whose blocks differ in nothing but what they share, at one micro-batch.
 
     Where a gradient waits for that of the block before it, as LOMO's do, the last block finds one of the head, which
     has another size than those of blocks. So the piece that ends the model is measured at that place.
@@ -89,9 +89,9 @@ class ProbedSizes:
         self._probes: dict[tuple[Segment, ...], Probe] = {}
         self._segments: dict[tuple[int, bool], Piece] = {}
         self._endings: dict[tuple[int, bool], Piece] = {}
-        self._frames: dict[Shared, Frame] = {}
-        self._added: dict[tuple[Held, frozenset[tuple[object, bool]]], int] = {}
-        self._after: dict[tuple[Held, int, int, bool], Held] = {}
+        self._frames: dict[Shared, Surroundings] = {}
+        self._added: dict[tuple[FoundBefore, frozenset[tuple[object, bool]]], int] = {}
+        self._after: dict[tuple[FoundBefore, int, int, bool], FoundBefore] = {}
         _, outside = take_apart(whole, batch)
         peaks = whole.peaks(batch)
         static = whole.static_bytes(batch)
@@ -139,35 +139,35 @@ class ProbedSizes:
 
     def after(self, shared: Shared, first: int, last: int, *, checkpoint: bool) -> Shared:
         """What a piece after these blocks finds."""
-        assert isinstance(shared, Held)
+        assert isinstance(shared, FoundBefore)
         key = (shared, first, last, checkpoint)
         found = self._after.get(key)
         if found is None:
             kinds = shared.kinds | self._new(shared, first, last, checkpoint=checkpoint)
             returned = "" if not self._holds_outputs else SINGLE if last == first else LONG
             returned = STORED if returned and not checkpoint else returned
-            found = self._after[key] = Held(checkpoint if first == 0 else shared.opens, kinds, returned)
+            found = self._after[key] = FoundBefore(checkpoint if first == 0 else shared.opens, kinds, returned)
         return found
 
-    def frame(self, shared: Shared) -> Frame:
+    def frame(self, shared: Shared) -> Surroundings:
         """What surrounds the blocks, read off a placement that ends with it."""
         found = self._frames.get(shared)
         if found is None:
-            assert isinstance(shared, Held)
+            assert isinstance(shared, FoundBefore)
             outside = self._probe(*segments_of(spelled(self._ending_with(shared)), self._shown)).outside
-            found = self._frames[shared] = Frame(outside.between_top, outside.loss_net, outside.loss_top)
+            found = self._frames[shared] = Surroundings(outside.between_top, outside.loss_net, outside.loss_top)
         return found
 
-    def least_frame(self) -> Frame:
+    def least_frame(self) -> Surroundings:
         """The surroundings of stored blocks alone, which hold least of what is shared; and the least loss."""
         stored = (Segment(1, self._units, False),)
         single = (Segment(self._units, 1, True),)
         mixed = (Segment(1, 1, False), Segment(self._units - 1, 1, True))
         found = [self._probe(*run).outside for run in (stored, single, mixed)]
         loss = max(found, key=lambda one: one.loss_net - one.loss_top)
-        return Frame(min(one.between_top for one in found), loss.loss_net, loss.loss_top)
+        return Surroundings(min(one.between_top for one in found), loss.loss_net, loss.loss_top)
 
-    def _new(self, shared: Held, first: int, last: int, *, checkpoint: bool) -> frozenset[tuple[object, bool]]:
+    def _new(self, shared: FoundBefore, first: int, last: int, *, checkpoint: bool) -> frozenset[tuple[object, bool]]:
         """What a piece holds that none before it does."""
         kinds = set(self._kinds[first : last + 1])
         holds = {(kind, False) for kind in kinds} | ({(kind, True) for kind in kinds} if checkpoint else set())
@@ -175,7 +175,7 @@ class ProbedSizes:
 
     def _shared(self, piece: Piece, first: int, last: int, shared: Shared, *, checkpoint: bool) -> Piece:
         """A piece with what it is the first to hold, and less what the loop kept of the one before it."""
-        assert isinstance(shared, Held)
+        assert isinstance(shared, FoundBefore)
         new = self._new(shared, first, last, checkpoint=checkpoint)
         if new:
             key = (shared._replace(returned=""), new)
@@ -190,7 +190,7 @@ class ProbedSizes:
         return piece
 
     def _measured(
-        self, shared: Held, new: frozenset[tuple[object, bool]], first: int, last: int, *, checkpoint: bool
+        self, shared: FoundBefore, new: frozenset[tuple[object, bool]], first: int, last: int, *, checkpoint: bool
     ) -> int:
         """Bytes of what a piece is the first to hold, in a placement where it finds just this."""
         placement = self._seen.get((shared, new))
@@ -204,13 +204,13 @@ class ProbedSizes:
         plain = self._plain_segment(first, last) if checkpoint else self._plain_stored(first)
         return self._gradient * (last - first + 1) - probe.units[at].backward_net - plain.kept_bytes
 
-    def _showing(self, shared: Held, blocks: int) -> Iterator[tuple[int, int]]:
+    def _showing(self, shared: FoundBefore, blocks: int) -> Iterator[tuple[int, int]]:
         """Checkpoints of one block each, so that a piece after so many blocks finds just this."""
         for block in range(blocks):
             if shared.opens if block == 0 else (self._kinds[block], True) in shared.kinds:
                 yield block, block
 
-    def _ending_with(self, shared: Held) -> Placement:
+    def _ending_with(self, shared: FoundBefore) -> Placement:
         """A placement that ends with it."""
         alone = {STORED: 1, SINGLE: 1, LONG: 2}.get(shared.returned, 0)
         before = max(self._shown - alone, 0)
@@ -271,7 +271,7 @@ class ProbedSizes:
         unit = probe.units[0] if opens else _plain(probe.units)
         return self._piece(unit, length, probe.recomputed_flops // self._units)
 
-    def _piece(self, unit: Unit, length: int, flops: int) -> Piece:
+    def _piece(self, unit: UnitBytes, length: int, flops: int) -> Piece:
         kept = self._gradient * length - unit.backward_net
         return Piece(unit.forward_net, unit.forward_top, kept, unit.backward_top, flops)
 
@@ -290,6 +290,6 @@ def _run(units: int, length: int, checkpoint: bool) -> Segment:
     return Segment(units, length, True) if checkpoint else Segment(1, units, False)
 
 
-def _plain(units: list[Unit]) -> Unit:
+def _plain(units: list[UnitBytes]) -> UnitBytes:
     """A later unit that is the first to hold nothing: of those between the first and the last it frees least."""
     return max(units[1:-1], key=lambda unit: unit.backward_net)

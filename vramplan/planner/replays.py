@@ -15,7 +15,7 @@ from vramplan.replay.step import replay, stands_for
 
 if TYPE_CHECKING:
     from vramplan.planner.reserving import Records, Simulation
-    from vramplan.replay.caching.run import Reservation, Run
+    from vramplan.replay.caching.run import Reservation, SimulatedRun
     from vramplan.values.allocator import Settings
 
 T = TypeVar("T", bound=Hashable)
@@ -38,7 +38,7 @@ class Replays:
         self._direct: OrderedDict[tuple[Setup, int], Records] = OrderedDict()
         self._simulations: OrderedDict[Hashable, Simulation] = OrderedDict()
         self._unmet: OrderedDict[Hashable, dict[Settings, Reservation]] = OrderedDict()
-        self._waiting: OrderedDict[Simulation, Run] = OrderedDict()
+        self._waiting: OrderedDict[Simulation, SimulatedRun] = OrderedDict()
 
     def __len__(self) -> int:
         """Records that are kept."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from vramplan.replay.caching.allocator import Exceeded
-from vramplan.replay.caching.run import Reservation, Run
+from vramplan.replay.caching.run import Reservation, SimulatedRun
 from vramplan.replay.models import makes_gradients_in_backward
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
@@ -39,7 +39,7 @@ class Simulation:
         is_turned: bool,
         records: Callable[[], Records],
         unmet: dict[Settings, Reservation],
-        waiting: OrderedDict[Simulation, Run],
+        waiting: OrderedDict[Simulation, SimulatedRun],
     ) -> None:
         self.micro, self.settings, self.workspaces, self.is_turned = micro, settings, workspaces, is_turned
         self.limit_bytes = max(0, room_bytes)
@@ -86,7 +86,7 @@ class Simulation:
         return found._replace(expandable_survives=other.failure is None)
 
     def _limited(self, most_bytes: int | None = None) -> Reservation:
-        """The run on this device. Raises Exceeded as `Run.reservation` does."""
+        """The run on this device. Raises Exceeded as `SimulatedRun.reservation` does."""
         if self._on_this_device is None:
             found = self.unmet.get(self.settings)
             if found is None or found.reserved_bytes > self.limit_bytes:
@@ -110,9 +110,9 @@ class Simulation:
             return found
         return self._kept(settings, self._begun(settings, limit_bytes).reservation())
 
-    def _begun(self, settings: Settings, limit_bytes: int | None) -> Run:
+    def _begun(self, settings: Settings, limit_bytes: int | None) -> SimulatedRun:
         record, first = self.records()
-        return Run(record, self.micro, settings, limit_bytes, first, self.workspaces, self.is_turned)
+        return SimulatedRun(record, self.micro, settings, limit_bytes, first, self.workspaces, self.is_turned)
 
     def _kept(self, settings: Settings, found: Reservation) -> Reservation:
         met_none = found.failure is None and not found.retries and settings.max_split_size_bytes == UNLIMITED

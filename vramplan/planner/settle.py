@@ -7,7 +7,7 @@ The other rows of the ladder stay estimates.
 
 from __future__ import annotations
 
-from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, Accumulation, Schedule
+from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, OpenSchedules, Schedule
 from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.judge import Judge, last_that_holds
 from vramplan.planner.ladder import Choice, Rung, by_cost, climb, largest_schedule_within
@@ -21,7 +21,7 @@ FAR = 256  # a first step is this part of where a search begins: estimates of th
 
 
 def settled(
-    judge: Judge, accumulation: Accumulation, ladder: tuple[Rung, ...], pinned: str | None, *, looks_for_largest: bool
+    judge: Judge, accumulation: OpenSchedules, ladder: tuple[Rung, ...], pinned: str | None, *, looks_for_largest: bool
 ) -> Choice:
     """The choice among rungs that were simulated: in the order of their cost, until one fits."""
     rows, usable, seconds = list(ladder), judge.usable_bytes, seconds_of_samples(judge)
@@ -55,7 +55,7 @@ def _turn(rung: Rung, expected: Rung) -> tuple[int, tuple[float, int, bool, bool
     return FIRST if rung is expected or is_open else LATER, by_cost(rung)
 
 
-def _simulated(judge: Judge, accumulation: Accumulation, rung: Rung) -> Rung:
+def _simulated(judge: Judge, accumulation: OpenSchedules, rung: Rung) -> Rung:
     if judge.waits_for_steps:  # each number of steps is another pipeline: what the estimate chose is looked at
         return _at(judge.at_steps(rung.schedule.gradient_accumulation_steps), rung, rung.schedule)
     if rung.strategy == OPTIMAL or accumulation.micro is not None:
@@ -81,7 +81,7 @@ def _with_largest(judge: Judge, rung: Rung) -> Rung:
     return rung._replace(largest_micro_batch_size=largest)
 
 
-def _largest(judge: Judge, accumulation: Accumulation, strategy: str, figure: str) -> Schedule | None:
+def _largest(judge: Judge, accumulation: OpenSchedules, strategy: str, figure: str) -> Schedule | None:
     """The largest exact schedule of which a figure is within the usable memory; None if there is none."""
     if accumulation.free:
         micro = _largest_within(judge, strategy, accumulation.for_micro(1), figure)

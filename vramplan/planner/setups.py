@@ -12,7 +12,7 @@ from vramplan.replay.models.capable import masks_padding, no_checkpointing, own_
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, OUTSIDE_LOSSES, SMOOTHED
 from vramplan.replay.models.parts import compiles_blocks
 from vramplan.replay.setup import Setup
-from vramplan.values.job import NEXT_FORWARD, Job, of_torchao, shares_weights, trains_all
+from vramplan.values.job import NEXT_FORWARD, ResolvedJob, of_torchao, shares_weights, trains_all
 from vramplan.values.machine import WITH_TENSOR_CORES, WITH_TF32
 from vramplan.values.parallel import is_fsdp
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vramplan.replay.pipeline.stages import Stage
 
 
-def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
+def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
     """The iteration of a job under a strategy: `accumulates` says that gradients of earlier micro-steps are there."""
     if job.planned is not None:
         return _of_part(job, strategy, accumulates)
@@ -75,13 +75,13 @@ def setup_of(job: Job, strategy: str, accumulates: bool) -> Setup:
     )
 
 
-def iteration_of(job: Job) -> Setup:
+def iteration_of(job: ResolvedJob) -> Setup:
     """What jobs have in common whose iterations differ in nothing but the micro-batch: no card changes a replay."""
     strategy = job.activation_checkpointing
     return setup_of(job, "none" if strategy is None or strategy == OPTIMAL else strategy, accumulates=False)
 
 
-def turns_images(job: Job) -> bool:
+def turns_images(job: ResolvedJob) -> bool:
     """Whether convolutions run on tensor cores, for which images lie with their channels last, and they lie otherwise.
 
     In fp32 that is in TF32, which cuDNN may use unless it is told not to (torch.backends.cudnn.allow_tf32).
@@ -90,18 +90,18 @@ def turns_images(job: Job) -> bool:
     return not job.channels_last and job.gpu.architecture in able
 
 
-def _is_padded(job: Job) -> bool:
+def _is_padded(job: ResolvedJob) -> bool:
     """Whether a mask says what is padding: flash takes none."""
     return job.padding == "right" and job.attention != "flash"
 
 
-def _is_masked_apart(job: Job) -> bool:
+def _is_masked_apart(job: ResolvedJob) -> bool:
     """Whether a mask of padded or packed sequences is one that the replay of the family's code does not make."""
     packed = job.packing and job.attention != "flash" and not takes_packing(job.model.family)
     return packed or (_is_padded(job) and not masks_padding(job.model, job.sequence_length))
 
 
-def _of_part(job: Job, strategy: str, accumulates: bool) -> Setup:
+def _of_part(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
     """What one device has of a replica that the program splits by a plan."""
     planned = job.planned
     assert planned is not None
@@ -111,7 +111,7 @@ def _of_part(job: Job, strategy: str, accumulates: bool) -> Setup:
     return setup_of(whole, strategy, accumulates)._replace(planned=planned)
 
 
-def _shards_units(job: Job) -> bool:
+def _shards_units(job: ResolvedJob) -> bool:
     """Whether FSDP1 gathers units: what reentrant checkpoints do to it was never traced, so they count as others.
 
     Backward gathers a unit for its recomputation and for its gradients either way, in the first without its hooks.
@@ -119,7 +119,7 @@ def _shards_units(job: Job) -> bool:
     return job.sharding is not None and is_fsdp(job.sharding.kind) and job.sharding.version == 1
 
 
-def setup_of_stage(job: Job, strategy: str, accumulates: bool, stage: Stage) -> Setup:
+def setup_of_stage(job: ResolvedJob, strategy: str, accumulates: bool, stage: Stage) -> Setup:
     """The setup of a job with the blocks of a stage alone; a strategy is that of each part of the model."""
     setup = setup_of(job, strategy, accumulates)
     if not planning_of(job).minds_micro_batches:
@@ -132,7 +132,7 @@ def setup_of_stage(job: Job, strategy: str, accumulates: bool, stage: Stage) -> 
     )
 
 
-def release_of(job: Job) -> tuple[int, int] | None:
+def release_of(job: ResolvedJob) -> tuple[int, int] | None:
     """The release of PyTorch that the job names."""
     if job.pytorch_version is None:
         return None
@@ -140,7 +140,7 @@ def release_of(job: Job) -> tuple[int, int] | None:
     return int(major), int(minor)
 
 
-def keeps_zeroed_gradients(job: Job) -> bool:
+def keeps_zeroed_gradients(job: ResolvedJob) -> bool:
     """Whether gradients stay after the step, filled with zeros, as `zero_grad` left them before PyTorch 2.0.
 
     Source: torch/nn/modules/module.py and torch/optim/optimizer.py of 1.13, zero_grad(set_to_none=False).
@@ -149,7 +149,7 @@ def keeps_zeroed_gradients(job: Job) -> bool:
     return release is not None and release < job.runtime.gradients_set_to_none_since and job.sharding is None
 
 
-def loss_of(job: Job) -> str:
+def loss_of(job: ResolvedJob) -> str:
     """The loss that the job's iteration computes."""
     if job.label_smoothing and job.loss.startswith("chunked:"):
         return f"{SMOOTHED}-{job.loss}"
@@ -172,7 +172,7 @@ def loss_of(job: Job) -> str:
     return fused_on(job.gpu) or FUSED
 
 
-def can_be_placed(job: Job) -> bool:
+def can_be_placed(job: ResolvedJob) -> bool:
     """Whether checkpoints can be placed by sizes: each device has all blocks, all train, the loss is the model's."""
     able = no_checkpointing(job.model.family) is None and planning_of(job).unplaced is None
     return able and trains_all(job) and loss_of(job) not in OUTSIDE_LOSSES and not shares_weights(job)

@@ -15,13 +15,13 @@ from vramplan.planner.accumulation import LARGEST_MICRO_BATCH, divisors
 from vramplan.planner.behaviour import is_replicated, planning_of
 from vramplan.planner.decision import ALWAYS, looked_at
 from vramplan.planner.judge import last_that_holds
-from vramplan.planner.remedies.trial import Typed, least_of
+from vramplan.planner.remedies.trial import TypedJob, least_of
 from vramplan.planner.replays import Replays
 from vramplan.planner.verdict import chosen_for
 from vramplan.results import DOES_NOT_FIT, FITS
 from vramplan.results.solved import NODE_DEVICES, Solved
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import FSDP
 
 MOST_TOKENS = 1 << 22
@@ -51,7 +51,7 @@ class Answer(NamedTuple):
     change: Mapping[str, Any]
 
 
-def solve(what: str, typed: Typed, model_keys: Callable[[Job], dict[str, Any]], replays: Replays) -> Answer:
+def solve(what: str, typed: TypedJob, model_keys: Callable[[ResolvedJob], dict[str, Any]], replays: Replays) -> Answer:
     """The answer for one of the keys above. Raises UsageError where the job has no such number.
 
     `typed` is the job without the key; `model_keys` gives a model as the keys of an inline one.
@@ -65,7 +65,7 @@ def solve(what: str, typed: Typed, model_keys: Callable[[Job], dict[str, Any]], 
     return _largest(unknown, typed, replays)
 
 
-def _sequence(base: Job) -> Unknown:
+def _sequence(base: ResolvedJob) -> Unknown:
     if not base.sequence_length or base.model.takes_images:
         message = f"{base.model.name} takes images: its sequence is not open"
         raise UsageError(message, key="--max", hint="--max micro-batch")
@@ -73,7 +73,7 @@ def _sequence(base: Job) -> Unknown:
     return Unknown(SEQUENCE, values, base.sequence_length - 1, lambda number: {SEQUENCE: number}, ALIGNED)
 
 
-def _micro_batch(base: Job) -> Unknown:
+def _micro_batch(base: ResolvedJob) -> Unknown:
     values: Sequence[int] = range(1, LARGEST_MICRO_BATCH + 1)
     if base.global_batch_given:
         whole = base.global_batch_size // (base.data_parallel_size * (base.gradient_accumulation_steps or 1))
@@ -81,7 +81,7 @@ def _micro_batch(base: Job) -> Unknown:
     return Unknown(MICRO_BATCH, values, 0, lambda number: {MICRO_BATCH: number})
 
 
-def _rank(base: Job) -> Unknown:
+def _rank(base: ResolvedJob) -> Unknown:
     if base.adapter is None or not base.adapter.rank:
         raise UsageError("rank belongs to an adapter with matrices", key="--max", hint="--adapter lora")
     values = range(1, base.model.hidden_size + 1)
@@ -89,7 +89,7 @@ def _rank(base: Job) -> Unknown:
     return Unknown(RANK, values, start, lambda number: {"adapter": {"rank": number}})
 
 
-def _layers(base: Job, keys: dict[str, Any]) -> Unknown:
+def _layers(base: ResolvedJob, keys: dict[str, Any]) -> Unknown:
     if len(base.model.stacks) != 1 or base.model.layers != base.model.blocks:
         message = f"{base.model.name} has no single row of layers"
         raise UsageError(message, key="--max", hint="--max micro-batch")
@@ -101,7 +101,7 @@ def _layers(base: Job, keys: dict[str, Any]) -> Unknown:
 class _Search:
     """Whether values fit: for certain, or by the likely figure."""
 
-    def __init__(self, typed: Typed, change: Callable[[int], dict[str, Any]], replays: Replays) -> None:
+    def __init__(self, typed: TypedJob, change: Callable[[int], dict[str, Any]], replays: Replays) -> None:
         self._typed, self._change, self._replays = typed, change, replays
         self._known: dict[int, tuple[str, int, int] | None] = {}
         self.certain = True
@@ -113,7 +113,7 @@ class _Search:
             self._known[value] = None if job is None else self._judged(job)
         return self._known[value]
 
-    def _judged(self, job: Job) -> tuple[str, int, int] | None:
+    def _judged(self, job: ResolvedJob) -> tuple[str, int, int] | None:
         try:
             decision = looked_at(chosen_for(job, self._replays), ALWAYS, whole_ladder=False)
         except InputError:
@@ -139,7 +139,7 @@ class _Search:
             return False
 
 
-def _largest(unknown: Unknown, typed: Typed, replays: Replays) -> Answer:
+def _largest(unknown: Unknown, typed: TypedJob, replays: Replays) -> Answer:
     search = _Search(typed, unknown.change, replays)
     values = unknown.values
     place = _last(values, unknown.start, search, unknown.jumps)
@@ -192,7 +192,7 @@ def _said(
     value: int | None,
     after: int | None,
     search: _Search,
-    typed: Typed,
+    typed: TypedJob,
     change: Callable[[int], dict[str, Any]],
     bound: str | None = None,
 ) -> Solved:
@@ -205,7 +205,7 @@ def _said(
     return Solved(key, value, search.certain, "", after, verdict, device, usable, None)
 
 
-def _fewest_devices(base: Job, typed: Typed, replays: Replays) -> Answer:
+def _fewest_devices(base: ResolvedJob, typed: TypedJob, replays: Replays) -> Answer:
     """The fewest devices: 1 to 8, then whole nodes of 8."""
     counts = [*range(1, NODE_DEVICES), *range(NODE_DEVICES, MOST_DEVICES + 1, NODE_DEVICES)]
     if base.global_batch_given:
@@ -240,7 +240,7 @@ def _fewest_devices(base: Job, typed: Typed, replays: Replays) -> Answer:
     return Answer(Solved(DEVICES, None, True, "", None, None, None, None, nothing), least)
 
 
-def _group(base: Job, typed: Typed) -> int:
+def _group(base: ResolvedJob, typed: TypedJob) -> int:
     """Devices that share states where their number was typed, which divides the number of all; 1 where it was not."""
     twice = typed({"parallel": {"data": 2 * base.data_parallel_size}})
     if base.sharding is None or twice is None or twice.sharding is None:
@@ -249,7 +249,7 @@ def _group(base: Job, typed: Typed) -> int:
     return shards if shards == twice.sharding.shards and not is_replicated(base) else 1
 
 
-def _ways(typed: Typed) -> list[dict[str, Any]]:
+def _ways(typed: TypedJob) -> list[dict[str, Any]]:
     """How devices may share what they hold: as was typed, or as the program does; under replicas every way it has."""
     two = typed({"parallel": {"data": 2}})
     if two is None or two.sharding is None or "parallel.sharding" in typed.given or not is_replicated(two):

@@ -8,14 +8,16 @@ from vramplan.planner import on_demand
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Rung
-from vramplan.planner.time.step import Device, time_of
+from vramplan.planner.time.step import TimedStage, time_of
 from vramplan.replay.record import Record
 from vramplan.results import Host
 from vramplan.results.time import Time
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 
-def step_time(job: Job, judge: Judge, strategy: str, schedule: Schedule, host: Host | None = None) -> Time | None:
+def step_time(
+    job: ResolvedJob, judge: Judge, strategy: str, schedule: Schedule, host: Host | None = None
+) -> Time | None:
     """The time of a step of `job`, of which `judge` has the records; None where the peak of the GPU is not known."""
     micro, steps = schedule.micro_batch_size, schedule.gradient_accumulation_steps
     return time_of(job, devices_of(judge, strategy, schedule), micro, steps, host)
@@ -37,25 +39,25 @@ def seconds_of_samples(judge: Judge) -> Callable[[Rung], float | None]:
     return seconds
 
 
-def host_held(record: Record, job: Job, schedule: Schedule) -> Host | None:
+def host_held(record: Record, job: ResolvedJob, schedule: Schedule) -> Host | None:
     """What is on the host; None if nothing is offloaded."""
     if not record.host and record.host_states is None:
         return None
     return on_demand.host_of(record, job, schedule.micro_batch_size, schedule.gradient_accumulation_steps)
 
 
-def devices_of(judge: Judge, strategy: str, schedule: Schedule) -> list[Device]:
+def devices_of(judge: Judge, strategy: str, schedule: Schedule) -> list[TimedStage]:
     """Those of a pipeline that have other blocks than the ones before them; without one, the device."""
     micro, accumulates = schedule.micro_batch_size, schedule.accumulates
     stages = judge.stages
     if not stages:
-        return [Device(judge.record(strategy, accumulates, micro == 1), judge.job.model.blocks, 1)]
+        return [TimedStage(judge.record(strategy, accumulates, micro == 1), judge.job.model.blocks, 1)]
     first: dict[object, int] = {}
     counts: dict[int, int] = {}
     for stage in stages:
         number = first.setdefault((stage.parts, stage.first, stage.last), stage.number)
         counts[number] = counts.get(number, 0) + 1
     return [
-        Device(judge.record(strategy, accumulates, micro == 1, number), stages[number].blocks, count)
+        TimedStage(judge.record(strategy, accumulates, micro == 1, number), stages[number].blocks, count)
         for number, count in counts.items()
     ]

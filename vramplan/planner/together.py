@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from vramplan.replay.block_profiles import Part
+from vramplan.replay.block_profiles import BlockPart
 from vramplan.tuples import NamedTuple
 
 
-class Together(NamedTuple):
+class SegmentSum(NamedTuple):
     """What the blocks of a segment but the last one add up to."""
 
     forward_net: int
@@ -19,14 +19,14 @@ class Together(NamedTuple):
     flops: int
 
 
-def begun(part: Part) -> Together:
+def begun(part: BlockPart) -> SegmentSum:
     """The first block of a segment."""
-    return Together(*part.forward, *part.again, part.leaving, *part.backward, part.recomputed_flops)
+    return SegmentSum(*part.forward, *part.again, part.leaving, *part.backward, part.recomputed_flops)
 
 
-def longer(whole: Together, part: Part) -> Together:
+def longer(whole: SegmentSum, part: BlockPart) -> SegmentSum:
     """The segment with an inner block more at its end, whose backward then comes first."""
-    return Together(
+    return SegmentSum(
         whole.forward_net + part.forward[0],
         max(whole.forward_top, whole.forward_net + part.forward[1]),
         whole.again_net + part.again[0],

@@ -13,12 +13,12 @@ from vramplan.planner.ladder import CLEARLY, Rung, climb
 from vramplan.planner.replays import Replays
 from vramplan.planner.timed import seconds_of_samples
 from vramplan.results import FITS
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 LARGER = 64  # times a micro-batch: what it is to be compared with as the fastest that there could be
 
 
-def verdict_of(job: Job, replays: Replays) -> tuple[Footprint, str, int]:
+def verdict_of(job: ResolvedJob, replays: Replays) -> tuple[Footprint, str, int]:
     """The peak, the verdict and the usable bytes that `decide` comes to, closer where they are in doubt.
 
     Raises UsageError as it does.
@@ -28,7 +28,7 @@ def verdict_of(job: Job, replays: Replays) -> tuple[Footprint, str, int]:
     return rung.peak, rung.verdict, decision.judge.usable_bytes
 
 
-def chosen_for(job: Job, replays: Replays) -> Decision:
+def chosen_for(job: ResolvedJob, replays: Replays) -> Decision:
     """What `decide` comes to, with as much of the ladder as that takes. Raises UsageError as it does.
 
     The largest micro-batch of a strategy is 0 where the choice did not need it.

@@ -10,7 +10,7 @@ from vramplan.planner.textbook.learning_rate import warm_up_steps
 from vramplan.results.frozen import FrozenDict
 from vramplan.results.run import Data, Range, Run
 from vramplan.results.time import DATA, Time
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.length import Length, Price
 
 TOKENS_PER_PARAMETER = 20
@@ -137,14 +137,14 @@ def run_of(length: Length, time: Time, parameters: int, tdp_watts: float | None)
     )
 
 
-def timed(job: Job, time: Time, schedule: Schedule, parameters: int) -> tuple[Data | None, Time, Run | None]:
+def timed(job: ResolvedJob, time: Time, schedule: Schedule, parameters: int) -> tuple[Data | None, Time, Run | None]:
     """What a step has to read, its time with that, and the whole run; None where the job does not ask for it."""
     data, time = fed(job, time, schedule)
     run = run_of(job.length, time, parameters, job.gpu.tdp_watts) if job.length.is_asked else None
     return data, time, run
 
 
-def fed(job: Job, time: Time, schedule: Schedule) -> tuple[Data | None, Time]:
+def fed(job: ResolvedJob, time: Time, schedule: Schedule) -> tuple[Data | None, Time]:
     """What a step has to read, None where no job says what is delivered; and the time of the step with that."""
     edge = job.image_size
     size = PIXEL_BYTES * edge * edge if edge is not None else 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramplan.replay.pieces import Outside, births_of, outer_events, phases_of, slices_of, without_casts
+from vramplan.replay.pieces import OutsideBytes, births_of, outer_events, phases_of, slices_of, without_casts
 from vramplan.replay.record import Record
 from vramplan.replay.recorder import Path
 from vramplan.replay.tree import Item, Repeat, climb, events_of, outside_of
@@ -22,7 +22,7 @@ Groups = list[tuple[int, list[tuple[int, int, Path]]]]
 """Pieces of a unit in the order of time, together where they are in one of its blocks; 0 is in none."""
 
 
-class Part(NamedTuple):
+class BlockPart(NamedTuple):
     """What each of equal blocks adds: in forward; in backward before, in and after the segment's recomputation."""
 
     offset: int  # of the first of them from the unit's first block
@@ -35,7 +35,7 @@ class Part(NamedTuple):
     recomputed_flops: int
 
 
-class Profile(NamedTuple):
+class UnitProfile(NamedTuple):
     """A unit, which is a stored block or a checkpoint: its blocks in their order, equal ones between them once.
 
     `released` are bytes that went in its backward, but are no part of `parts`: of tensors which it was the first in the
@@ -45,13 +45,13 @@ class Profile(NamedTuple):
     first_block: int
     copies: int
     distance: int  # blocks from one copy to the next
-    parts: list[Part]
+    parts: list[BlockPart]
     released: int
     gradients: int  # what its backward leaves
     idle: bool  # it has no backward: nobody asks for its result
 
 
-class Gap(NamedTuple):
+class StackGap(NamedTuple):
     """What happens between two stacks."""
 
     forward: Change
@@ -62,9 +62,9 @@ class Gap(NamedTuple):
 class Profiles(NamedTuple):
     """A record taken apart."""
 
-    units: list[Profile]
-    gaps: dict[int, Gap]  # by the first block after them
-    outside: Outside
+    units: list[UnitProfile]
+    gaps: dict[int, StackGap]  # by the first block after them
+    outside: OutsideBytes
 
 
 def profiles(record: Record, batch: int, firsts: frozenset[int]) -> Profiles:
@@ -91,16 +91,16 @@ class _Taken:
         return Profiles(units, self._gaps(), self._outside())
 
     # ------------------------------------------------------------------------------------------------- outside
-    def _outside(self) -> Outside:
+    def _outside(self) -> OutsideBytes:
         forward, backward = (slices_of(self.record, *self.phases[name]) for name in ("forward", "backward"))
         between, _ = without_casts(self.record, outer_events(forward, last=True), self.births, self.sizes, self.times)
         before_net, before_top = climb([outer_events(forward, last=False)], self.signed)
         loss_net, loss_top = climb([outer_events(backward, last=False)], self.signed)
         after_net, after_top = climb([outer_events(backward, last=True)], self.signed)
         between_top = climb([between], self.signed)[1]
-        return Outside(before_net, before_top, between_top, loss_net, loss_top, after_net, after_top)
+        return OutsideBytes(before_net, before_top, between_top, loss_net, loss_top, after_net, after_top)
 
-    def _gaps(self) -> dict[int, Gap]:
+    def _gaps(self) -> dict[int, StackGap]:
         """Between units of two stacks: by the first block after the gap."""
         found: dict[int, list[Change]] = {}
         gradients: dict[int, int] = {}
@@ -117,7 +117,7 @@ class _Taken:
                 if index:
                     made = outside_of(items)
                     gradients[block] = sum(self.sizes[at] for _, at, sign in made if sign > 0 and at in self.lasting)
-        return {block: Gap(one, other, gradients.get(block, 0)) for block, (one, other) in found.items()}
+        return {block: StackGap(one, other, gradients.get(block, 0)) for block, (one, other) in found.items()}
 
     def stack_of(self, unit: int) -> int:
         """The stack that a unit is of, by the first block of it."""
@@ -150,7 +150,7 @@ class _Taken:
         unit: int,
         forward: Groups,
         backward: Groups,
-    ) -> Profile:
+    ) -> UnitProfile:
         first_block, distance = self.record.numbers[unit]
         taken = _Released(self, unit, keeps_all=first_block in self.firsts)
         blocks = list(dict.fromkeys(inner for inner, _ in forward if inner)) or [0]
@@ -166,7 +166,7 @@ class _Taken:
             flops[block] += self.record.recomputed.get((unit, inner), 0)
         parts = [self._part(inner, fore[inner], done[inner], flops[inner]) for inner in blocks]
         made = sum(self.sizes[i] for i in self.lasting if self.births[i] == unit)
-        return Profile(
+        return UnitProfile(
             first_block, self.times[unit], distance, parts, taken.bytes, made, not any(pieces for _, pieces in backward)
         )
 
@@ -199,9 +199,9 @@ class _Taken:
             done[last][stage] = _then(done[last][stage], climb(items, self.signed))
         return {block: (one, two, leaving[block], three) for block, (one, two, three) in done.items()}
 
-    def _part(self, inner: int, forward: Change, backward: tuple[Change, Change, int, Change], flops: int) -> Part:
+    def _part(self, inner: int, forward: Change, backward: tuple[Change, Change, int, Change], flops: int) -> BlockPart:
         offset, times = self._span(inner)
-        return Part(offset, times, forward, *backward, flops)
+        return BlockPart(offset, times, forward, *backward, flops)
 
     def _span(self, inner: int) -> tuple[int, int]:
         return (self.record.numbers[inner][0], self.times[inner]) if inner else (0, 1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from vramplan.replay.record import Record
-from vramplan.replay.tree import Item, Repeat, Run, events_of
+from vramplan.replay.tree import EventRun, Item, Repeat, events_of
 
 Line = tuple[int, int]  # fixed bytes, bytes per sample
 Alive = tuple[int, ...]  # storages that are not affine
@@ -83,7 +83,7 @@ def _collect(items: list[Item], record: Record, start: Line, found: dict[Alive, 
             per_sample += item.copies * net[1]
             continue
         rising = False
-        if isinstance(item, Run):
+        if isinstance(item, EventRun):
             for index in item.events:
                 if index >= 0:
                     rising = True

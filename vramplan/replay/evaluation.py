@@ -15,7 +15,7 @@ from vramplan.replay.models.parts import full_blocks
 from vramplan.replay.observers import Kernels, train
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recipe import recipe_of
-from vramplan.replay.record import Record, State
+from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.objectives import forward_and_smoothed_loss
@@ -64,7 +64,7 @@ def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool =
     return record
 
 
-def resident(setup: Setup, training: Record) -> list[State]:
+def resident(setup: Setup, training: Record) -> list[StandingState]:
     """What is on the device between two steps."""
     stays = setup.persistent_gradients or setup.fp32_gradients
     gone = ("inputs",) if stays else OF_THE_FORWARD_PASS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramplan.replay.observers import Accumulation, Resident
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import rounded
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import FP32, Parameter, Tensor
@@ -22,7 +22,7 @@ def gradient_bytes(parameter: Parameter, in_fp32: bool) -> int:
     return own if in_fp32 else max(own, parameter.grad_bytes)
 
 
-def gradient_states(parameters: Sequence[Parameter], in_fp32: bool) -> list[State]:
+def gradient_states(parameters: Sequence[Parameter], in_fp32: bool) -> list[StandingState]:
     """Gradients that are there when the iteration begins, each in allocator blocks: of the weights' dtype, or in fp32.
 
     In fp32 they are the buffers that Megatron (`main_grad`) and DeepSpeed (BF16_Optimizer) sum half-precision gradients
@@ -32,7 +32,7 @@ def gradient_states(parameters: Sequence[Parameter], in_fp32: bool) -> list[Stat
     for one in parameters:
         if one.node is not None:
             size += gradient_bytes(one, in_fp32) * one.copies
-    return [State("gradients", size, 0)]
+    return [StandingState("gradients", size, 0)]
 
 
 class ResidentGradients(Technique):
@@ -42,7 +42,7 @@ class ResidentGradients(Technique):
         """Accumulators of gradients find one there."""
         self.tape.enlist(Accumulation, Resident())
 
-    def states(self, buffers: Sequence[int]) -> list[State]:
+    def states(self, buffers: Sequence[int]) -> list[StandingState]:
         """Those of one device; how devices share them is known to the sharding."""
         if self.setup.sharding is not None:
             return []
@@ -76,6 +76,6 @@ class GoingGradients(ResidentGradients):
             if one.grad is None:
                 one.grad = tape.new(EARLIER, one.shape, one.dtype, False, category="gradients")
 
-    def states(self, buffers: Sequence[int]) -> list[State]:
+    def states(self, buffers: Sequence[int]) -> list[StandingState]:
         """None that stays."""
         return []

@@ -5,10 +5,10 @@ from __future__ import annotations
 from vramplan.replay.offload import pinned_bytes
 from vramplan.replay.record import Record
 from vramplan.results import Host
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 
-def host_of(record: Record, job: Job, micro_batch: int, steps: int | None) -> Host:
+def host_of(record: Record, job: ResolvedJob, micro_batch: int, steps: int | None) -> Host:
     """The host's side of the most loaded device, and of its node; `steps` are those of an accumulation.
 
     What forward saves goes there once in each micro-step, and comes back once.

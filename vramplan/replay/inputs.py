@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.replay.models.modules import Output, Recipe
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import INT64, DType, Shape, Tensor
@@ -34,7 +34,7 @@ def inputs_of(model: Any, recipe: Recipe) -> tuple[Input, ...]:
     return (*given, Input("attention_mask", (length,), INT64)) if recipe.padded else given
 
 
-def make_inputs(tape: Tape, inputs: tuple[Input, ...]) -> tuple[list[Tensor], list[State]]:
+def make_inputs(tape: Tape, inputs: tuple[Input, ...]) -> tuple[list[Tensor], list[StandingState]]:
     """The tensors of a micro-batch that a model takes, and the bytes of all as states.
 
     A mask of padding beside positions is not taken: the mask that is made of it is all that a replay looks at.
@@ -48,7 +48,9 @@ def make_inputs(tape: Tape, inputs: tuple[Input, ...]) -> tuple[list[Tensor], li
         size = dtype.itemsize
         for n in shape:
             size *= n
-        states.append(State("inputs", size * tape.batch, 0) if tape.direct else State("inputs", 0, size))
+        states.append(
+            StandingState("inputs", size * tape.batch, 0) if tape.direct else StandingState("inputs", 0, size)
+        )
     return tensors, states
 
 
@@ -58,11 +60,11 @@ class Objective:
     def __init__(self, setup: Setup, tape: Tape, recipe: Recipe) -> None:
         self.setup, self.tape, self.recipe = setup, tape, recipe
 
-    def inputs(self, model: Any) -> tuple[list[Tensor], list[State]]:
+    def inputs(self, model: Any) -> tuple[list[Tensor], list[StandingState]]:
         """The tensors of a micro-batch, and their bytes as states, to which a forward pass may add."""
         return make_inputs(self.tape, inputs_of(model, self.recipe))
 
-    def forward(self, model: Any, arguments: list[Tensor], states: list[State]) -> Output:
+    def forward(self, model: Any, arguments: list[Tensor], states: list[StandingState]) -> Output:
         """The model's output with the loss."""
         output: Output = model(*arguments)
         return output

@@ -15,7 +15,7 @@ BUFFERS = "buffer.0"
 Ref = int | str  # a storage, or a state: `#` and the id of a weight, or the name of an input or buffer
 
 
-class Weight:
+class NotedWeight:
     """What is known of one parameter; its name is complete once the module that holds it was seen at work."""
 
     __slots__ = ("blocks", "name", "parameter", "trainable")
@@ -27,7 +27,7 @@ class Weight:
         self.name = parameter.name
 
 
-class Step:
+class OperatorRun:
     """One operator in one direction: a forward operator, its recomputation, or the run of its node in backward."""
 
     __slots__ = (
@@ -61,7 +61,7 @@ class Step:
         self.saves: list[Keep] = []
         self.births: list[int] = []
         self.frees: list[int] = []  # storages that died from its beginning to that of the next
-        self.of: Step | None = None  # backward: the forward operator
+        self.of: OperatorRun | None = None  # backward: the forward operator
         self.kept = False  # whether it was recorded for backward at all
         self.label = ""  # its name, once all names are known
 
@@ -74,7 +74,7 @@ class Keep:
 
     __slots__ = ("dtype", "owner", "recomputed", "ref", "roles", "shape")
 
-    def __init__(self, ref: Ref, roles: Sequence[str], tensor: Tensor, recomputed: bool, owner: Step) -> None:
+    def __init__(self, ref: Ref, roles: Sequence[str], tensor: Tensor, recomputed: bool, owner: OperatorRun) -> None:
         self.ref = ref
         self.roles = tuple(roles)  # what the running rule calls it; a tensor may have several names there
         self.shape, self.dtype = tensor.shape, tensor.dtype
@@ -109,7 +109,7 @@ class Birth:
         "step",
     )
 
-    def __init__(self, index: int, operator: str, step: Step, born_at: int, path: Path) -> None:
+    def __init__(self, index: int, operator: str, step: OperatorRun, born_at: int, path: Path) -> None:
         self.index = index
         self.path = path  # the repeated units around its birth
         self.operator = operator
@@ -127,7 +127,7 @@ class Birth:
         self.died_at = -1
         self.died_path: Path = ()
         self.died_phase = ""
-        self.death: Step | None = None  # the node that ran in backward when it died
-        self.death_after: Step | None = None  # the last operator before its death
+        self.death: OperatorRun | None = None  # the node that ran in backward when it died
+        self.death_after: OperatorRun | None = None  # the last operator before its death
         self.death_direction = ""
         self.label = ""

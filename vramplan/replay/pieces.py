@@ -16,7 +16,7 @@ from vramplan.tuples import NamedTuple
 AUTOCAST_COPIES = "weight_casts"  # born in a unit, gone at the end of forward unless that unit keeps them
 
 
-class Unit(NamedTuple):
+class UnitBytes(NamedTuple):
     """Bytes that one unit adds, each against the level at its start."""
 
     forward_net: int
@@ -26,7 +26,7 @@ class Unit(NamedTuple):
     backward_top: int
 
 
-class Outside(NamedTuple):
+class OutsideBytes(NamedTuple):
     """Bytes of what happens before, between and after the units, each against the level at its start."""
 
     before_net: int
@@ -38,7 +38,7 @@ class Outside(NamedTuple):
     after_top: int
 
 
-def take_apart(record: Record, batch: int) -> tuple[list[Unit], Outside]:
+def take_apart(record: Record, batch: int) -> tuple[list[UnitBytes], OutsideBytes]:
     """The units of a record in the order of the model, one of each run of equal ones, and what is outside of them."""
     sizes, signed = record.sizes(batch), record.signed(batch)
     births = births_of(record)
@@ -52,8 +52,10 @@ def take_apart(record: Record, batch: int) -> tuple[list[Unit], Outside]:
     before_net, before_top = climb([outer_events(slices["forward"], last=False)], signed)
     loss_net, loss_top = climb([outer_events(slices["backward"], last=False)], signed)
     after_net, after_top = climb([outer_events(slices["backward"], last=True)], signed)
-    outside = Outside(before_net, before_top, climb([between], signed)[1], loss_net, loss_top, after_net, after_top)
-    return [Unit(*forward[unit], leaving[unit], *backward[unit]) for unit in order], outside
+    outside = OutsideBytes(
+        before_net, before_top, climb([between], signed)[1], loss_net, loss_top, after_net, after_top
+    )
+    return [UnitBytes(*forward[unit], leaving[unit], *backward[unit]) for unit in order], outside
 
 
 def without_casts(

@@ -27,7 +27,7 @@ from vramplan.replay.tree import Moment, Nesting, both_signs, climb, events_in, 
 from vramplan.tuples import NamedTuple
 
 
-class State(NamedTuple):
+class StandingState(NamedTuple):
     """Memory that is alive during the whole iteration: a component, bytes that are fixed, bytes per sample.
 
     Fixed bytes may be a sum over tensors that were rounded one by one; a size per sample is that of one tensor.
@@ -61,7 +61,7 @@ class Record:
     def __init__(
         self,
         tape: Tape,
-        states: list[State],
+        states: list[StandingState],
         saved_at: int,
         managed_bytes: int = 0,
         *,
@@ -125,7 +125,7 @@ class Record:
         self._worst: dict[int, tuple[str, Moment]] = {}
         self.envelope: Any = None  # of every micro-batch above 1: vramplan/replay/envelope.py
 
-    def with_states(self, states: list[State]) -> Record:
+    def with_states(self, states: list[StandingState]) -> Record:
         """The same iteration beside other states."""
         other = object.__new__(Record)
         other.__dict__.update(self.__dict__)

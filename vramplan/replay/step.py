@@ -22,7 +22,7 @@ from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.optimizers import optimizer_of
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recipe import recipe_of
-from vramplan.replay.record import Record, State
+from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import objective_of, shards_of, techniques_of
@@ -232,9 +232,9 @@ class Iteration:
         tape.parameters.clear()
         return record
 
-    def _states(self) -> list[State]:
+    def _states(self) -> list[StandingState]:
         """What is on the device during the whole iteration."""
-        states = [State("weights", sum(one.stored_bytes * one.copies for one in self.tape.parameters), 0)]
+        states = [StandingState("weights", sum(one.stored_bytes * one.copies for one in self.tape.parameters), 0)]
         if self.precision.master:
             self._wake()  # a master copy is of every trainable weight
         states += self.optimizer.states()
@@ -242,10 +242,10 @@ class Iteration:
             states += one.states(self.buffers)
         states += self.shards.states()
         states += self.inputs
-        states += [State("buffers", rounded(size), 0) for size in self.buffers]
+        states += [StandingState("buffers", rounded(size), 0) for size in self.buffers]
         if self.setup.model.rope_scaling is not None:
-            states += [State("buffers", rounded(size), 0) for size in self.model.kept()]
-        states += [State("buffers", 0, size) for size in kept_of_samples(self.setup.model.family)]
+            states += [StandingState("buffers", rounded(size), 0) for size in self.model.kept()]
+        states += [StandingState("buffers", 0, size) for size in kept_of_samples(self.setup.model.family)]
         self._wake()
         return states
 

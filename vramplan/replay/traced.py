@@ -14,7 +14,7 @@ from typing import Any
 from vramplan.replay.checkpoints import RECOMPUTED, Frame
 from vramplan.replay.frames import code_of_the_model, is_model_code, local, names_of, rule_at, running
 from vramplan.replay.ledger import Storage
-from vramplan.replay.notes import BUFFERS, KEPT, Birth, Keep, Ref, Step, Weight
+from vramplan.replay.notes import BUFFERS, KEPT, Birth, Keep, NotedWeight, OperatorRun, Ref
 from vramplan.replay.recorder import Backward, Path, Saved, Tape
 from vramplan.replay.rules import rooms
 from vramplan.replay.tensors import DType, Parameter, Shape, Tensor
@@ -59,18 +59,18 @@ class TracedTape(Tape):
     def __init__(self, batch: int, *, direct: bool = False) -> None:
         super().__init__(batch, direct=direct)
         self.events = _Events(self)
-        self.steps: list[Step] = []
+        self.steps: list[OperatorRun] = []
         self.births: list[Birth] = []
-        self.weights: dict[int, Weight] = {}
+        self.weights: dict[int, NotedWeight] = {}
         self.inputs: list[tuple[str, Shape, DType]] = []  # of the micro-batch
         self._named: dict[int, str] = {}
         self._pending: tuple[Shape | None, DType | None, str] = (None, None, "")
         self._relabels: int | None = None
-        self._now: Step | None = None  # the last operator that began
-        self._running: Step | None = None  # the node that backward runs
-        self._nodes: dict[int, Step] = {}
-        self._slots: dict[tuple[int, int], Step] = {}  # who owns a slot of a checkpoint
-        self.leaf_notes: dict[int, Weight] = {}  # no weights, but inputs that need a gradient
+        self._now: OperatorRun | None = None  # the last operator that began
+        self._running: OperatorRun | None = None  # the node that backward runs
+        self._nodes: dict[int, OperatorRun] = {}
+        self._slots: dict[tuple[int, int], OperatorRun] = {}  # who owns a slot of a checkpoint
+        self.leaf_notes: dict[int, NotedWeight] = {}  # no weights, but inputs that need a gradient
         self._roles: dict[int, list[str]] | None = None
 
     # --------------------------------------------------------------------------------------------------- births
@@ -122,14 +122,14 @@ class TracedTape(Tape):
     def parameter(self, name: str, shape: Shape, dtype: DType, *, trainable: bool = True) -> Parameter:
         """A weight of the model."""
         parameter = super().parameter(name, shape, dtype, trainable=trainable)
-        self.weights[id(parameter)] = Weight(parameter, self.blocks(self.path))
+        self.weights[id(parameter)] = NotedWeight(parameter, self.blocks(self.path))
         return parameter
 
     def looked_up(self, tensor: Tensor, table: Parameter | None = None) -> Tensor:
         """What a table gave, which may become a leaf of the graph."""
         found = super().looked_up(tensor, table)
         if type(found.node) is Parameter:
-            self.leaf_notes[id(found.node)] = Weight(found.node, None)
+            self.leaf_notes[id(found.node)] = NotedWeight(found.node, None)
         return found
 
     def born(self, index: int, position: int) -> None:
@@ -260,7 +260,7 @@ class TracedTape(Tape):
         tensor = None
         super()._pack(frame, tensors)
 
-    def _watch(self, fn: Backward, of: Step) -> Backward:
+    def _watch(self, fn: Backward, of: OperatorRun) -> Backward:
         """The backward function of an operator, with a note of what runs and of what its results are."""
 
         def run(grad: Any, saved: Saved) -> Sequence[Tensor | None]:
@@ -294,8 +294,8 @@ class TracedTape(Tape):
     def _direction(self) -> str:
         return "recompute" if self.recomputing is not None else self.phases[-1][1]
 
-    def _begin(self, operator: str, direction: str) -> Step:
-        step = Step(operator, direction, self.phases[-1][1], self.blocks(self.path))
+    def _begin(self, operator: str, direction: str) -> OperatorRun:
+        step = OperatorRun(operator, direction, self.phases[-1][1], self.blocks(self.path))
         self.steps.append(step)
         self._now = step
         return step
@@ -380,7 +380,7 @@ class TracedTape(Tape):
                     self.weights[id(value)].name = ".".join((*parts, key))
         return parts
 
-    def _added_to(self, frames: list[FrameType], step: Step) -> Ref | None:
+    def _added_to(self, frames: list[FrameType], step: OperatorRun) -> Ref | None:
         """Of what a tensor of the engine is the gradient: a sum to a shape, a cast, or two gradients that meet."""
         inner = frames[0]
         if inner.f_globals["__name__"] != ENGINE or step.of is None:

@@ -30,7 +30,7 @@ class Repeat(NamedTuple):
     items: list[Item]
 
 
-class Run(NamedTuple):
+class EventRun(NamedTuple):
     """Events that follow each other, each of one copy: a storage that is born, ~storage that is freed."""
 
     start: int  # the position of the first
@@ -39,7 +39,7 @@ class Run(NamedTuple):
 
 Key = TypeVar("Key")
 Events = list[tuple[int, int, int]]  # (position, storage, signed copies)
-Item = Run | Events | Repeat
+Item = EventRun | Events | Repeat
 
 
 class Nesting:
@@ -93,16 +93,16 @@ class Nesting:
         events, weights = self.events, self._weights
         for position in self._weighted[bisect_left(self._weighted, low) : bisect_left(self._weighted, high)]:
             if low < position:
-                items.append(Run(low, events[low:position]))
+                items.append(EventRun(low, events[low:position]))
             items.append([(position, ~events[position], -weights[position])])
             low = position + 1
         if low == high:
             return
         last = items[-1] if items else None
-        if isinstance(last, Run) and last.start + len(last.events) == low:
+        if isinstance(last, EventRun) and last.start + len(last.events) == low:
             last.events.extend(events[low:high])
         else:
-            items.append(Run(low, events[low:high]))
+            items.append(EventRun(low, events[low:high]))
 
 
 def both_signs(sizes: list[int]) -> list[int]:
@@ -159,7 +159,7 @@ def climb(items: Sequence[Item], signed: list[int]) -> tuple[int, int]:
     level, top = 0, 0
     size_of = signed.__getitem__
     for item in items:
-        if isinstance(item, Run):
+        if isinstance(item, EventRun):
             levels = list(accumulate(map(size_of, item.events), initial=level))
             top = max(top, max(levels))
             level = levels[-1]
@@ -180,7 +180,7 @@ def events_in(items: Sequence[Item]) -> int:
     """Events where each copy of a unit has its own."""
     found = 0
     for item in items:
-        if isinstance(item, Run):
+        if isinstance(item, EventRun):
             found += len(item.events)
         elif isinstance(item, Repeat):
             found += item.copies * events_in(item.items)
@@ -210,7 +210,7 @@ def locate(items: list[Item], signed: list[int]) -> tuple[int, int, tuple[bool, 
     return best
 
 
-def events_of(item: Run | Events) -> Events:
+def events_of(item: EventRun | Events) -> Events:
     """Each event by itself."""
     if isinstance(item, list):
         return item

@@ -12,7 +12,7 @@ from vramplan.report.markdown import page
 from vramplan.report.markdown import table as markdown_table
 from vramplan.report.markdown import text as literal
 from vramplan.report.numbers import gib_up, text_of
-from vramplan.report.scatter_svg import Point, scatter
+from vramplan.report.scatter_svg import ScatterPoint, scatter
 from vramplan.report.times import seconds_text, three
 from vramplan.report.whole_run import duration_text, money_text
 from vramplan.results import SCHEMA_VERSION
@@ -70,10 +70,10 @@ def picture(answer: Comparison) -> str:
     return scatter(points, f"{len(points)} of {len(answer.cells)} runs fit", unit_of(cells))
 
 
-def point_of(cell: Cell, label: str, *, is_front: bool) -> Point:
+def point_of(cell: Cell, label: str, *, is_front: bool) -> ScatterPoint:
     """A run in a picture."""
     rate = cell.tokens_per_second if cell.tokens_per_second is not None else cell.samples_per_second or 0.0
-    return Point((cell.device_bytes or 0) / 2**30, rate, label, is_front)
+    return ScatterPoint((cell.device_bytes or 0) / 2**30, rate, label, is_front)
 
 
 def unit_of(cells: Iterable[Cell]) -> str:

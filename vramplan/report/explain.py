@@ -8,7 +8,7 @@ from typing import Any
 from vramplan.report import markdown as page
 from vramplan.report.csv import written
 from vramplan.report.explain_text import life_facts, parts_of_peak, section_title, shape_text, text
-from vramplan.report.memory import Figures
+from vramplan.report.memory import ShownFigures
 from vramplan.results import SCHEMA_VERSION
 from vramplan.results.explain import Blocks, Explanation, Life, Made, Operator, Rule, Section
 from vramplan.results.frozen import plain
@@ -187,7 +187,7 @@ def markdown(answer: Explanation) -> str:
     """The same derivation in tables."""
     if answer.tensor is not None:
         return page.page(_tensor_page(answer.tensor))
-    said = [page.headline(answer.fit, Figures(answer.fit))]
+    said = [page.headline(answer.fit, ShownFigures(answer.fit))]
     rows = [[state.component, page.text(state.formula), f"{state.bytes:,}"] for state in answer.states]
     said.append(["### States", "", *page.table(("component", "formula", "bytes:"), rows)])
     for section in answer.sections:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from vramplan.report.headline import NARROWEST, WIDEST, headline
 from vramplan.report.lines import Line, Span, cells, elide, wrap
-from vramplan.report.memory import Figures
+from vramplan.report.memory import ShownFigures
 from vramplan.results.explain import Blocks, Explanation, Life, Made, Operator, Saved, Section, State
 
 FOLLOW = "a name here can be followed: --tensor NAME"
@@ -32,7 +32,7 @@ def text(answer: Explanation, *, width: int | None) -> list[Line]:
     width = max(NARROWEST, min(width or 80, WIDEST))
     if answer.tensor is not None:
         return _life(answer, answer.tensor, width)
-    lines = list(headline(answer.fit, Figures(answer.fit), width))
+    lines = list(headline(answer.fit, ShownFigures(answer.fit), width))
     lines += [(), *wrap([Span(f"Sizes are bytes in blocks of 512; {FOLLOW}.", "muted")], width)]
     lines += wrap([Span("k is kept for backward at the end of forward, p is alive at the peak.", "muted")], width)
     lines += _states(answer, width)

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from vramplan.report.lines import Line, Span, elide, wrap
-from vramplan.report.memory import Figures, by_textbook
+from vramplan.report.memory import ShownFigures, by_textbook
 from vramplan.report.numbers import gb_near, text_of
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT, FitResult
 
@@ -65,7 +65,7 @@ def device_words(job: Mapping[str, Any]) -> str:
     return words + (f" over {shards}" if grouped else "")
 
 
-def margin_words(result: FitResult, figures: Figures) -> str:
+def margin_words(result: FitResult, figures: ShownFigures) -> str:
     """The range; closed forms have none, and are compared with printed GB."""
     if by_textbook(result):
         return f"{text_of(gb_near(result.peak.device_bytes))} of {text_of(gb_near(result.usable_bytes))} GB"
@@ -138,7 +138,7 @@ def value_text(value: Any) -> str:
     return str(value)
 
 
-def headline(result: FitResult, figures: Figures, width: int) -> list[Line]:
+def headline(result: FitResult, figures: ShownFigures, width: int) -> list[Line]:
     """The verdict, the likely figure against the usable memory, what to run, and the notes."""
     title = [Span(verdict_words(result), result.verdict), Span("  " + subject(result.job), "strong")]
     lines = wrap(title, width, rest=2)

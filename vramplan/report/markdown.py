@@ -24,7 +24,7 @@ from vramplan.report.headline import (
 from vramplan.report.host import host_facts
 from vramplan.report.lines import clean
 from vramplan.report.lists import problems_text, yes
-from vramplan.report.memory import MOST_REMEDIES, Figures, alone, by_textbook, heading, is_shared, memory_rows
+from vramplan.report.memory import MOST_REMEDIES, ShownFigures, alone, by_textbook, heading, is_shared, memory_rows
 from vramplan.report.numbers import count, gib_against, gib_down, gib_up, percent, percent_up, share_text, text_of
 from vramplan.report.solved import solved_words
 from vramplan.report.times import rate_of_all, time_facts
@@ -55,7 +55,7 @@ def text(value: object) -> str:
 
 def render_fit(result: FitResult) -> str:
     """The verdict, what to run, the memory at the peak, the ladder, the remedies, and the assumptions folded away."""
-    figures = Figures(result)
+    figures = ShownFigures(result)
     sections = [
         headline(result, figures),
         [] if result.solved is None else [text(solved_words(result.solved, result.job))],
@@ -214,7 +214,7 @@ def render_profile(view: ProfileView) -> str:
 _PROFILE = ("field", "value", "where it is from")
 
 
-def headline(result: FitResult, figures: Figures) -> list[str]:
+def headline(result: FitResult, figures: ShownFigures) -> list[str]:
     """The verdict as a heading, the likely figure against the usable memory, and the notes."""
     margin = f"{text_of(figures.headroom)} GiB headroom"
     if figures.headroom < 0:
@@ -246,7 +246,7 @@ def _run(result: FitResult) -> list[str]:
     return lines
 
 
-def _memory(result: FitResult, figures: Figures) -> list[str]:
+def _memory(result: FitResult, figures: ShownFigures) -> list[str]:
     cells, shared = [], is_shared(result)
     for row in memory_rows(result, figures):
         gb = [] if row.gb_hundredths is None else [text_of(row.gb_hundredths)]
@@ -284,7 +284,7 @@ def _ladder(result: FitResult) -> list[str]:
     return ["### Checkpointing compared", "", *table(columns, cells)]
 
 
-def _remedies(result: FitResult, figures: Figures) -> list[str]:
+def _remedies(result: FitResult, figures: ShownFigures) -> list[str]:
     if not result.remedies:
         return (
             ["### What would make it fit", "", "No single change makes it fit."]

@@ -14,14 +14,14 @@ from vramplan.report.markdown import text as literal
 from vramplan.report.numbers import count, gib_near, share_text, text_of
 from vramplan.results import SCHEMA_VERSION
 from vramplan.results.frozen import plain
-from vramplan.results.measure import ERROR, OOM, SKIPPED, STATUSES, Figures, MeasuredRow, Measurement, Predicted
+from vramplan.results.measure import ERROR, OOM, SKIPPED, STATUSES, CountedFigures, MeasuredRow, Measurement, Predicted
 from vramplan.version import __version__
 
 STYLES = {OOM: "does-not-fit", ERROR: "error", SKIPPED: "muted"}
 COLUMNS = (
     *("name", "status", "relative_error", "predicted_verdict"),
     *(f"predicted_{key}" for key in Predicted._fields if key != "verdict"),
-    *(f"measured_{key}" for key in Figures._fields),
+    *(f"measured_{key}" for key in CountedFigures._fields),
     "error",
 )
 
@@ -128,7 +128,7 @@ def _several(rows: tuple[MeasuredRow, ...], width: int | None) -> list[Line]:
 
 
 def _cells(row: MeasuredRow) -> list[str]:
-    figures = row.figures or Figures("")
+    figures = row.figures or CountedFigures("")
     measured = None if figures.outcome == OOM else figures.allocated_bytes
     return [
         row.status,

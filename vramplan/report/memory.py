@@ -32,7 +32,7 @@ MOST_REMEDIES = 8  # that people are shown; the document has all
 FREE = "░"
 
 
-class Figures:
+class ShownFigures:
     """The figures in hundredths of a GiB, rounded against ourselves, so that every shown sum adds up."""
 
     def __init__(self, result: FitResult) -> None:
@@ -61,7 +61,7 @@ def by_textbook(result: FitResult) -> bool:
     return result.peak.phase == TEXTBOOK_PHASE
 
 
-class Row(NamedTuple):
+class MemoryRow(NamedTuple):
     """One step of the way from the components to the capacity."""
 
     kind: str  # component | overhead | total | free | reserve
@@ -73,61 +73,67 @@ class Row(NamedTuple):
     gb_hundredths: int | None = None  # only where the textbook is compared with printed figures
 
 
-def memory_rows(result: FitResult, figures: Figures) -> list[Row]:
+def memory_rows(result: FitResult, figures: ShownFigures) -> list[MemoryRow]:
     """Every part that is not empty, and the sums between them."""
     if by_textbook(result):
         return _textbook_rows(result, figures)
     peak = result.peak
     rows = [
-        Row("component", part.name, hundredths, part.bytes, part.basis, part.unsharded_bytes)
+        MemoryRow("component", part.name, hundredths, part.bytes, part.basis, part.unsharded_bytes)
         for part, hundredths in zip(result.components, figures.components, strict=True)
         if part.bytes
     ]
-    rows.append(Row("total", "allocated", figures.allocated, peak.allocated_bytes, result.allocated_by))
+    rows.append(MemoryRow("total", "allocated", figures.allocated, peak.allocated_bytes, result.allocated_by))
     so_far = peak.allocated_bytes
     for part, hundredths in zip(result.overheads, figures.overheads, strict=True):
         if not part.bytes:
             continue
-        rows.append(Row("overhead", part.name, hundredths, part.bytes, part.basis))
+        rows.append(MemoryRow("overhead", part.name, hundredths, part.bytes, part.basis))
         so_far += part.bytes
         if so_far == peak.reserved_bytes and so_far != peak.device_bytes:
             basis = "torch.cuda.max_memory_reserved()"
-            rows.append(Row("total", "reserved", figures.reserved, peak.reserved_bytes, basis))
-    rows.append(Row("total", "device", figures.device, peak.device_bytes, "what nvidia-smi shows"))
-    rows.append(Row("free", "free", figures.headroom, result.headroom_bytes))
+            rows.append(MemoryRow("total", "reserved", figures.reserved, peak.reserved_bytes, basis))
+    rows.append(MemoryRow("total", "device", figures.device, peak.device_bytes, "what nvidia-smi shows"))
+    rows.append(MemoryRow("free", "free", figures.headroom, result.headroom_bytes))
     if figures.capacity > figures.usable:
-        rows.append(Row("total", "usable", figures.usable, result.usable_bytes))
+        rows.append(MemoryRow("total", "usable", figures.usable, result.usable_bytes))
         rows += _not_ours(result, figures)
-        rows.append(Row("total", "capacity", figures.capacity, result.capacity_bytes))
+        rows.append(MemoryRow("total", "capacity", figures.capacity, result.capacity_bytes))
     else:
-        rows.append(Row("total", "usable", figures.usable, result.usable_bytes, "all that the GPU offers"))
+        rows.append(MemoryRow("total", "usable", figures.usable, result.usable_bytes, "all that the GPU offers"))
     return rows
 
 
-def _not_ours(result: FitResult, figures: Figures) -> list[Row]:
+def _not_ours(result: FitResult, figures: ShownFigures) -> list[MemoryRow]:
     """What lies between the usable memory and the capacity: held back, and what others have of the card."""
     kept, shown = result.capacity_bytes - result.usable_bytes, figures.capacity - figures.usable
     free = result.job.get("gpu_free")
     if free is None:
-        return [Row("reserve", "reserve", shown, kept, "held back for others")]
+        return [MemoryRow("reserve", "reserve", shown, kept, "held back for others")]
     others = result.capacity_bytes - int(free.removesuffix(" B"))  # as a resolved job has it
     used = shown if others == kept else min(gib_up(others), shown)
-    rows = [Row("reserve", "reserve", shown - used, kept - others, "held back for others")] if kept > others else []
-    return [*rows, Row("reserve", "in use", used, others, "not free on the GPU before the run")]
+    rows = (
+        [MemoryRow("reserve", "reserve", shown - used, kept - others, "held back for others")] if kept > others else []
+    )
+    return [*rows, MemoryRow("reserve", "in use", used, others, "not free on the GPU before the run")]
 
 
-def _textbook_rows(result: FitResult, figures: Figures) -> list[Row]:
+def _textbook_rows(result: FitResult, figures: ShownFigures) -> list[MemoryRow]:
     """The same for closed forms: one sum, and nothing that a tool would show."""
     total, usable = gb_near(result.peak.allocated_bytes), gb_near(result.usable_bytes)
     rows = [
         # GB are there to be held against a printed table, so each is rounded by itself, as it is there
-        Row("component", part.name, shown, part.bytes, part.basis.removeprefix("textbook: "), None, gb_near(part.bytes))
+        MemoryRow(
+            "component", part.name, shown, part.bytes, part.basis.removeprefix("textbook: "), None, gb_near(part.bytes)
+        )
         for part, shown in zip(result.components, figures.components, strict=True)
     ]
     basis = "all that the textbook counts"
-    rows.append(Row("total", "total", figures.device, result.peak.device_bytes, basis, None, total))
-    rows.append(Row("free", "free", figures.headroom, result.headroom_bytes, "", None, usable - total))
-    rows.append(Row("total", "capacity", figures.usable, result.usable_bytes, "all that the GPU has", None, usable))
+    rows.append(MemoryRow("total", "total", figures.device, result.peak.device_bytes, basis, None, total))
+    rows.append(MemoryRow("free", "free", figures.headroom, result.headroom_bytes, "", None, usable - total))
+    rows.append(
+        MemoryRow("total", "capacity", figures.usable, result.usable_bytes, "all that the GPU has", None, usable)
+    )
     return rows
 
 
@@ -138,7 +144,7 @@ def heading(result: FitResult) -> tuple[str, str]:
     return "Memory at the peak", f"{result.peak.phase}, {result.peak.operator}"
 
 
-def memory(result: FitResult, figures: Figures, width: int) -> list[Line]:
+def memory(result: FitResult, figures: ShownFigures, width: int) -> list[Line]:
     """The bar, and under it every part in GiB and in percent of the GPU."""
     title, where = heading(result)
     lines = wrap([Span(title, "heading"), Span(f"  {where}", "muted")], width, rest=2)
@@ -176,7 +182,7 @@ def is_shared(result: FitResult) -> bool:
     return any(part.unsharded_bytes is not None for part in result.components)
 
 
-def alone(row: Row) -> str:
+def alone(row: MemoryRow) -> str:
     """GiB of a part on one device alone; nothing where there is none, as of sums."""
     if row.unsharded_bytes is None:
         return ""
@@ -223,7 +229,7 @@ def drawing(result: FitResult, parts: Iterable[tuple[int, Span]], inside: int) -
     return squeeze([Span("[", "strong"), *drawn[:end], Span("]", "strong"), *drawn[end:]])
 
 
-def _bar(result: FitResult, figures: Figures, keys: Mapping[tuple[str, bool], Span], width: int) -> list[Line]:
+def _bar(result: FitResult, figures: ShownFigures, keys: Mapping[tuple[str, bool], Span], width: int) -> list[Line]:
     """The drawing, and under it the range around the likely figure."""
     usable = result.usable_bytes
     scale = max(result.capacity_bytes, result.peak.high_bytes, 1)

@@ -17,7 +17,7 @@ LINE = 18  # of the list below
 TICKS = 6
 
 
-class Point(NamedTuple):
+class ScatterPoint(NamedTuple):
     """One run: GiB of a GPU, its rate, and what it is called."""
 
     gib: float
@@ -26,7 +26,7 @@ class Point(NamedTuple):
     is_front: bool
 
 
-def scatter(points: Sequence[Point], title: str, unit: str) -> str:
+def scatter(points: Sequence[ScatterPoint], title: str, unit: str) -> str:
     """The picture as the text of an SVG file. `unit` is that of the rate. The front is numbered,
     and its runs are listed below.
     """

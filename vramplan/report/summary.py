@@ -25,7 +25,7 @@ from vramplan.report.headline import (
 )
 from vramplan.report.labelled import Item, indent_of, item_of, label_columns, labelled, laid_out, paragraph
 from vramplan.report.lines import Line, Span, cells, clean, elide, wrap
-from vramplan.report.memory import Figures, by_textbook, drawing, keys_of
+from vramplan.report.memory import ShownFigures, by_textbook, drawing, keys_of
 from vramplan.report.numbers import gib_against, gib_up, text_of
 from vramplan.report.solved import solved_words
 from vramplan.report.times import time_words
@@ -89,7 +89,7 @@ NAMES = {
 def render_summary(result: FitResult, *, width: int) -> list[Line]:
     """Lay out the answer in at most `width` columns (40 to 100 are used) and `MOST_LINES` lines."""
     width = max(NARROWEST, min(width, WIDEST))
-    figures = Figures(result)
+    figures = ShownFigures(result)
     kept = [
         _title(result, width),
         _solved(result, width),
@@ -178,7 +178,7 @@ def _solved(result: FitResult, width: int) -> list[Line]:
     return paragraph("solved", [Span(solved_words(result.solved, result.job), "strong")], width)[:3]
 
 
-def _memory(result: FitResult, figures: Figures, width: int) -> list[Line]:
+def _memory(result: FitResult, figures: ShownFigures, width: int) -> list[Line]:
     """The likely figure of one GPU against what it offers, the range around it, and what a tight verdict means."""
     items = [
         Item((Span(text_of(figures.device), "strong"), Span(f" of {text_of(figures.usable)} GiB per GPU"))),
@@ -253,7 +253,7 @@ def _whole_run(result: FitResult, width: int) -> list[Line]:
     return laid_out("run", items, width, 5)
 
 
-def _drawn(result: FitResult, figures: Figures, width: int) -> list[Line]:
+def _drawn(result: FitResult, figures: ShownFigures, width: int) -> list[Line]:
     """One GPU as a bar, and what its largest parts are called."""
     indent = indent_of(width)
     label = "sum" if by_textbook(result) else "peak"
@@ -273,7 +273,7 @@ def _drawn(result: FitResult, figures: Figures, width: int) -> list[Line]:
     return [*labelled(label, [bar], indent), *legend]
 
 
-def _groups(result: FitResult, figures: Figures, named: int) -> list[tuple[Component, int]]:
+def _groups(result: FitResult, figures: ShownFigures, named: int) -> list[tuple[Component, int]]:
     """The largest components, the others together, and what lies between them and the GPU; with hundredths of a GiB."""
     total = figures.device
     sized = [(part, shown) for part, shown in zip(result.components, figures.components, strict=True) if part.bytes]
@@ -288,7 +288,7 @@ def _groups(result: FitResult, figures: Figures, named: int) -> list[tuple[Compo
     return groups
 
 
-def _why_not(result: FitResult, figures: Figures, width: int, most: int) -> list[Line]:
+def _why_not(result: FitResult, figures: ShownFigures, width: int, most: int) -> list[Line]:
     """The largest part of what does not fit."""
     if result.verdict != DOES_NOT_FIT or not result.components:
         return []
@@ -304,7 +304,7 @@ def _why_not(result: FitResult, figures: Figures, width: int, most: int) -> list
     return paragraph("why not", [Span(words + low)], width)[: max(most, 0)]
 
 
-def _remedies(result: FitResult, figures: Figures, width: int, most: int) -> list[Line]:
+def _remedies(result: FitResult, figures: ShownFigures, width: int, most: int) -> list[Line]:
     """The first changes that are short enough, one to a line, with the GiB of a GPU afterwards."""
     label = "to save" if result.verdict == FITS else "to fit"
     if not result.remedies:

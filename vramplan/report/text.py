@@ -16,7 +16,7 @@ from vramplan.report.headline import (
 )
 from vramplan.report.host import host_facts
 from vramplan.report.lines import Cell, Column, Line, Span, elide, print_rich, stacked, table, to_plain, wrap
-from vramplan.report.memory import MOST_REMEDIES, Figures, by_textbook, memory
+from vramplan.report.memory import MOST_REMEDIES, ShownFigures, by_textbook, memory
 from vramplan.report.numbers import gib_against, gib_up, text_of
 from vramplan.report.solved import solved_words
 from vramplan.report.times import rate_of_all, time_facts
@@ -32,7 +32,7 @@ _CALM = {FITS: "passed", TIGHT: "note", DOES_NOT_FIT: "over"}  # verdicts beside
 def render_fit(result: FitResult, *, width: int) -> list[Line]:
     """Lay out the answer in at most `width` columns (40 to 100 are used)."""
     width = max(NARROWEST, min(width, WIDEST))
-    figures = Figures(result)
+    figures = ShownFigures(result)
     sections = [
         headline(result, figures, width),
         _solved(result, width),
@@ -269,7 +269,7 @@ def _ladder(result: FitResult, width: int) -> list[Line]:
     return wrap(title, width, rest=2) + table(columns, rows, width)
 
 
-def _why_not(result: FitResult, figures: Figures, width: int) -> list[Line]:
+def _why_not(result: FitResult, figures: ShownFigures, width: int) -> list[Line]:
     if result.verdict != DOES_NOT_FIT or not result.components:
         return []
     if result.headroom_bytes >= 0 and result.host is not None:
@@ -290,7 +290,7 @@ def _why_not(result: FitResult, figures: Figures, width: int) -> list[Line]:
     return [(Span("Why not", "heading"),), *wrap(spans, width, first=2, rest=2)]
 
 
-def _remedies(result: FitResult, figures: Figures, width: int) -> list[Line]:
+def _remedies(result: FitResult, figures: ShownFigures, width: int) -> list[Line]:
     if not result.remedies:
         looked = result.remedies is not None and result.verdict == DOES_NOT_FIT
         if not looked or result.headroom_bytes >= 0:  # the host is too small, not the device

@@ -9,7 +9,7 @@ from typing import Any
 from vramplan.report import markdown as page
 from vramplan.report.headline import NARROWEST, headline
 from vramplan.report.lines import Cell, Column, Line, Span, table, to_plain
-from vramplan.report.memory import Figures
+from vramplan.report.memory import ShownFigures
 from vramplan.report.numbers import apportion, gib_up, text_of
 from vramplan.report.timeline_chart import WIDEST, Drawing, chart, letters
 from vramplan.report.timeline_scale import peak_words
@@ -67,7 +67,7 @@ def text(drawing: Drawing, *, width: int | None) -> list[Line]:
     width = max(NARROWEST, min(width or 80, WIDEST))
     timeline = drawing.timeline
     return [
-        *headline(timeline.fit, Figures(timeline.fit), width),
+        *headline(timeline.fit, ShownFigures(timeline.fit), width),
         (),
         *chart(drawing, width),
         (),
@@ -99,7 +99,7 @@ def markdown(drawing: Drawing) -> str:
     parts = [[mark, *row] for mark, row in zip([*marks, "="], parts, strict=True)]
     return page.page(
         [
-            page.headline(timeline.fit, Figures(timeline.fit)),
+            page.headline(timeline.fit, ShownFigures(timeline.fit)),
             [title, "", "```text", to_plain(chart(drawing, PAGE_WIDTH)).removesuffix("\n"), "```"],
             page.table(("", "component", "GiB at the peak:", "most GiB:"), parts),
             page.table(("phase", "start GiB:", "peak GiB:", "end GiB:", "operators:"), _phase_rows(timeline)),

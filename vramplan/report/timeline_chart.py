@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from vramplan.report.lines import BLOCK, Line, Span, elide, wrap
 from vramplan.report.memory import keys_of, squeeze
 from vramplan.report.numbers import gib_down, gib_up, text_of
-from vramplan.report.timeline_scale import Axis, Column, axis, columns, peak_column, peak_words, stacks, ticks
+from vramplan.report.timeline_scale import (
+    PictureColumn,
+    VerticalAxis,
+    axis,
+    columns,
+    peak_column,
+    peak_words,
+    stacks,
+    ticks,
+)
 from vramplan.results import Component
 from vramplan.results.timeline import Timeline
 from vramplan.tuples import NamedTuple
@@ -54,11 +63,11 @@ def chart(drawing: Drawing, width: int) -> list[Line]:
     return [*lines, *_phases(timeline, laid, margin), *_limit(timeline, scale, margin, width)]
 
 
-def _row(scale: Axis, value: int, rows: int) -> int:
+def _row(scale: VerticalAxis, value: int, rows: int) -> int:
     return (value - scale.low) * rows // max(scale.high - scale.low, 1)
 
 
-def _grid(timeline: Timeline, scale: Axis, laid: Sequence[Column], rows: int) -> list[list[Span]]:
+def _grid(timeline: Timeline, scale: VerticalAxis, laid: Sequence[PictureColumn], rows: int) -> list[list[Span]]:
     """Rows of cells, the lowest first."""
     marks = list(letters(timeline).values())
     limit_row = None if scale.limit is None else min(rows - 1, _row(scale, scale.limit, rows))
@@ -79,7 +88,7 @@ def _grid(timeline: Timeline, scale: Axis, laid: Sequence[Column], rows: int) ->
     return grid
 
 
-def _eighths(scale: Axis, levels: Sequence[int], rows: int) -> list[int]:
+def _eighths(scale: VerticalAxis, levels: Sequence[int], rows: int) -> list[int]:
     """Which component fills each eighth of a row of one column, from below; UNCOVERED above them all."""
     span = max(scale.high - scale.low, 1)
     filled: list[int] = []
@@ -114,7 +123,7 @@ def _crossed(cell: Span) -> Span:
     return Span("─", f"over/{ground}" if ground else "over", "-")
 
 
-def _peak(timeline: Timeline, laid: Sequence[Column], margin: int) -> Line:
+def _peak(timeline: Timeline, laid: Sequence[PictureColumn], margin: int) -> Line:
     """The figure and the place of the peak, and an arrow above its column."""
     history = timeline.history
     peak = history.samples[history.peak_sample]
@@ -131,7 +140,7 @@ def _peak(timeline: Timeline, laid: Sequence[Column], margin: int) -> Line:
     return (Span(head, "muted"), Span(" " * (left - size - len(head))), *text, Span(" "), arrow)
 
 
-def _phases(timeline: Timeline, laid: Sequence[Column], margin: int) -> list[Line]:
+def _phases(timeline: Timeline, laid: Sequence[PictureColumn], margin: int) -> list[Line]:
     """The axis, cut where a phase ends, and the names of the phases under their columns."""
     rule, plain, names = "└", "+", ""
     for number, phase in enumerate(timeline.history.phases):
@@ -146,7 +155,7 @@ def _phases(timeline: Timeline, laid: Sequence[Column], margin: int) -> list[Lin
     ]
 
 
-def _limit(timeline: Timeline, scale: Axis, margin: int, width: int) -> list[Line]:
+def _limit(timeline: Timeline, scale: VerticalAxis, margin: int, width: int) -> list[Line]:
     """What the line across the picture is, or that it is not in the picture."""
     limit = text_of(gib_down(timeline.allocated_limit_bytes))
     if scale.limit is not None:

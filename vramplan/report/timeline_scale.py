@@ -11,7 +11,7 @@ from vramplan.tuples import NamedTuple
 IN_RANGE = 2  # the limit is drawn where it is at most this many times as high as the peak
 
 
-class Column(NamedTuple):
+class PictureColumn(NamedTuple):
     """One column of a picture: a range of samples of one phase, and the highest of them."""
 
     phase: int
@@ -20,7 +20,7 @@ class Column(NamedTuple):
     highest: int
 
 
-class Axis(NamedTuple):
+class VerticalAxis(NamedTuple):
     """The vertical axis, in bytes from `low` to `high`; `limit` is None where it is not in the picture."""
 
     low: int
@@ -28,13 +28,13 @@ class Axis(NamedTuple):
     limit: int | None
 
 
-def columns(history: History, count: int, least: int) -> list[Column]:
+def columns(history: History, count: int, least: int) -> list[PictureColumn]:
     """Lay the samples out in `count` columns, in order, at least `least` for each phase.
 
     A column of several samples stands for the highest, so that no peak is lost; where there are fewer samples than
     columns, a sample is as many columns wide as its share.
     """
-    found: list[Column] = []
+    found: list[PictureColumn] = []
     for number, (phase, width) in enumerate(zip(history.phases, _widths(history, count, least), strict=True)):
         for place in range(width):
             first = phase.first_sample + place * phase.samples // width
@@ -42,7 +42,7 @@ def columns(history: History, count: int, least: int) -> list[Column]:
             highest = max(range(first, last + 1), key=lambda k: history.samples[k].allocated_bytes)
             if first <= history.peak_sample <= last:
                 highest = history.peak_sample
-            found.append(Column(number, first, last, highest))
+            found.append(PictureColumn(number, first, last, highest))
     return found
 
 
@@ -67,7 +67,7 @@ def _widths(history: History, count: int, least: int) -> list[int]:
     return widths
 
 
-def axis(timeline: Timeline, *, zoom: bool) -> Axis:
+def axis(timeline: Timeline, *, zoom: bool) -> VerticalAxis:
     """From zero, or with `zoom` from what is alive during the whole step, to the peak or the limit above it."""
     history, limit = timeline.history, timeline.allocated_limit_bytes
     peak = history.samples[history.peak_sample].allocated_bytes
@@ -75,10 +75,10 @@ def axis(timeline: Timeline, *, zoom: bool) -> Axis:
     if low == peak:  # nothing comes and goes
         low = 0
     shown = low < limit <= low + IN_RANGE * (peak - low)
-    return Axis(low, max(peak, limit) if shown else peak, limit if shown else None)
+    return VerticalAxis(low, max(peak, limit) if shown else peak, limit if shown else None)
 
 
-def ticks(scale: Axis, most: int) -> list[tuple[int, str]]:
+def ticks(scale: VerticalAxis, most: int) -> list[tuple[int, str]]:
     """Up to `most` round values of the axis, in bytes and as GiB."""
     if scale.high <= scale.low:
         return [(scale.low, _plain(scale.low / GIB, 2))]
@@ -97,7 +97,7 @@ def _plain(number: float, digits: int) -> str:
     return f"{number:.{digits}f}"
 
 
-def stacks(timeline: Timeline, laid: Sequence[Column]) -> list[list[int]]:
+def stacks(timeline: Timeline, laid: Sequence[PictureColumn]) -> list[list[int]]:
     """For each column the level up to and with each component, in bytes."""
     made = []
     for column in laid:
@@ -109,7 +109,7 @@ def stacks(timeline: Timeline, laid: Sequence[Column]) -> list[list[int]]:
     return made
 
 
-def peak_column(history: History, laid: Sequence[Column]) -> int:
+def peak_column(history: History, laid: Sequence[PictureColumn]) -> int:
     """The column that is marked: the middle one of those that show the peak."""
     showing = [place for place, column in enumerate(laid) if column.highest == history.peak_sample]
     return showing[len(showing) // 2]

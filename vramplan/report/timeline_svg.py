@@ -11,10 +11,19 @@ from itertools import pairwise
 
 from vramplan.report.headline import judged_words, strategy, subject, verdict_words
 from vramplan.report.lines import clean, elide
-from vramplan.report.memory import Figures
+from vramplan.report.memory import ShownFigures
 from vramplan.report.numbers import apportion, gib_down, gib_up, text_of
 from vramplan.report.timeline_chart import Drawing
-from vramplan.report.timeline_scale import Axis, Column, axis, columns, peak_column, peak_words, stacks, ticks
+from vramplan.report.timeline_scale import (
+    PictureColumn,
+    VerticalAxis,
+    axis,
+    columns,
+    peak_column,
+    peak_words,
+    stacks,
+    ticks,
+)
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.results.timeline import Timeline
 
@@ -93,14 +102,14 @@ def _box(x: float, y: float, width: float, height: float, colour: str, more: str
     return f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="{colour}"{more}/>'
 
 
-def _y(scale: Axis, level: int) -> float:
+def _y(scale: VerticalAxis, level: int) -> float:
     share = (level - scale.low) / max(scale.high - scale.low, 1)
     return round(BOTTOM - min(max(share, 0.0), 1.0) * (BOTTOM - TOP), 1)
 
 
 def _head(timeline: Timeline, height: int) -> list[str]:
     fit = timeline.fit
-    figures = Figures(fit)
+    figures = ShownFigures(fit)
     room = f"{text_of(abs(figures.headroom))} GiB {'too much' if figures.headroom < 0 else 'headroom'}"
     likely = f"range {text_of(figures.low)} to {text_of(figures.high)}"
     said = f"{text_of(figures.device)} of {text_of(figures.usable)} GiB usable per GPU, {room} ({likely})"
@@ -125,7 +134,7 @@ def _head(timeline: Timeline, height: int) -> list[str]:
     ]
 
 
-def _spans(timeline: Timeline, laid: Sequence[Column]) -> list[tuple[int, int]]:
+def _spans(timeline: Timeline, laid: Sequence[PictureColumn]) -> list[tuple[int, int]]:
     """The columns of each phase: from, up to."""
     ends = [0]
     for number in range(len(timeline.history.phases)):
@@ -133,7 +142,7 @@ def _spans(timeline: Timeline, laid: Sequence[Column]) -> list[tuple[int, int]]:
     return list(pairwise(ends))
 
 
-def _ground(timeline: Timeline, scale: Axis, laid: Sequence[Column]) -> list[str]:
+def _ground(timeline: Timeline, scale: VerticalAxis, laid: Sequence[PictureColumn]) -> list[str]:
     """Bands of the phases, and the lines of the axis with their labels."""
     made = []
     for number, (start, end) in enumerate(_spans(timeline, laid)):
@@ -148,7 +157,7 @@ def _ground(timeline: Timeline, scale: Axis, laid: Sequence[Column]) -> list[str
     return made
 
 
-def _areas(timeline: Timeline, scale: Axis, levels: Sequence[Sequence[int]]) -> list[str]:
+def _areas(timeline: Timeline, scale: VerticalAxis, levels: Sequence[Sequence[int]]) -> list[str]:
     """Each component's area from the axis to its upper edge, the highest first: the next one covers the rest."""
     made = []
     for place in range(len(timeline.history.components) - 1, -1, -1):
@@ -169,7 +178,7 @@ def _areas(timeline: Timeline, scale: Axis, levels: Sequence[Sequence[int]]) -> 
     return made + _names(timeline, scale, levels)
 
 
-def _names(timeline: Timeline, scale: Axis, levels: Sequence[Sequence[int]]) -> list[str]:
+def _names(timeline: Timeline, scale: VerticalAxis, levels: Sequence[Sequence[int]]) -> list[str]:
     """The names of components inside their areas, where these are thick enough at the left."""
     made = []
     for place, part in enumerate(timeline.history.components):
@@ -182,7 +191,7 @@ def _names(timeline: Timeline, scale: Axis, levels: Sequence[Sequence[int]]) -> 
     return made
 
 
-def _limit(timeline: Timeline, scale: Axis) -> list[str]:
+def _limit(timeline: Timeline, scale: VerticalAxis) -> list[str]:
     """The line of what still fits, with its label in the right margin."""
     if scale.limit is None:
         return []
@@ -197,7 +206,7 @@ def _limit(timeline: Timeline, scale: Axis) -> list[str]:
     ]
 
 
-def _bands(timeline: Timeline, scale: Axis, laid: Sequence[Column]) -> list[str]:
+def _bands(timeline: Timeline, scale: VerticalAxis, laid: Sequence[PictureColumn]) -> list[str]:
     """The phases under the plot, and what the axes are."""
     made = []
     for phase, (start, end) in zip(timeline.history.phases, _spans(timeline, laid), strict=True):
@@ -218,7 +227,7 @@ def _bands(timeline: Timeline, scale: Axis, laid: Sequence[Column]) -> list[str]
     return [*made, _text(LEFT, BOTTOM + 48, said, colour=MUTED, size=12)]
 
 
-def _peak(timeline: Timeline, scale: Axis, laid: Sequence[Column]) -> list[str]:
+def _peak(timeline: Timeline, scale: VerticalAxis, laid: Sequence[PictureColumn]) -> list[str]:
     """A dot on the peak, and its figure in the strip above the plot."""
     history = timeline.history
     peak = history.samples[history.peak_sample]

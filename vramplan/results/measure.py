@@ -13,7 +13,7 @@ MEASURED, TRACED, OOM, SKIPPED, ERROR = "measured", "traced", "oom", "skipped", 
 STATUSES = (MEASURED, TRACED, OOM, SKIPPED, ERROR)
 
 
-class Figures(NamedTuple):
+class CountedFigures(NamedTuple):
     """What counters said of the steps; None is what this way of running does not tell."""
 
     outcome: str  # fits | oom
@@ -44,7 +44,7 @@ class MeasuredRow(NamedTuple):
     name: str
     status: str
     predicted: Predicted | None = None
-    figures: Figures | None = None
+    figures: CountedFigures | None = None
     environment: Mapping[str, Any] | None = None
     problems: tuple[Problem, ...] = ()
 

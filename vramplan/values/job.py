@@ -41,7 +41,7 @@ class Adapter(NamedTuple):
     dtype: str = "fp32"  # element type of the adapter's weights: fp32, or that of the model's
 
 
-class Job(NamedTuple):
+class ResolvedJob(NamedTuple):
     """One training run with every default explicit, except the three things the planner chooses.
 
     `None` in micro_batch_size, gradient_accumulation_steps or activation_checkpointing means "not pinned: recommend".
@@ -132,7 +132,7 @@ class Job(NamedTuple):
         return free - self.reserve_bytes
 
 
-def trains_all(job: Job) -> bool:
+def trains_all(job: ResolvedJob) -> bool:
     """Whether every weight is trained: then all blocks of a run are alike."""
     return not job.frozen and job.adapter is None and job.trained_blocks == "all"
 
@@ -142,7 +142,7 @@ OF_TORCHAO = ("adamw-8bit",)
 bitsandbytes has. Source: torchao 0.18, optim/adam.py, _AdamBase._new_buffer; optim/subclass_8bit.py."""
 
 
-def of_torchao(job: Job) -> bool:
+def of_torchao(job: ResolvedJob) -> bool:
     """Whether the optimizer is torchao's in the place of bitsandbytes', which steps no shards of fully_shard.
 
     The Trainer asks bitsandbytes alone for 32 bits of the states of embeddings.
@@ -151,6 +151,6 @@ def of_torchao(job: Job) -> bool:
     return sharding is not None and is_fsdp(sharding.kind) and sharding.version == 2 and job.optimizer in OF_TORCHAO
 
 
-def shares_weights(job: Job) -> bool:
+def shares_weights(job: ResolvedJob) -> bool:
     """Whether each device holds a part of the weights, or of their states, alone."""
     return job.sharding is not None and job.sharding.kind != DDP

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Assumption, Job
+from vramplan.values.job import Assumption, ResolvedJob
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
 
@@ -51,7 +51,7 @@ class TextbookCells(NamedTuple):
 
 
 class TextbookJob(NamedTuple):
-    """A job with `runtime: textbook`: equations instead of a replay, so most keys of a `Job` mean nothing here.
+    """A job with `runtime: textbook`: equations instead of a replay, so most keys of a `ResolvedJob` mean nothing here.
 
     It is a type of its own, so that nothing replays it by accident. `replay` is the same run as a job that can be
     replayed, where there is one, to say how far the equations are from it.
@@ -82,7 +82,7 @@ class TextbookJob(NamedTuple):
     case: Mapping[str, Any] = MappingProxyType({})
     base_batch_size: int | None = None
     base_learning_rate: float | None = None
-    replay: Job | None = None
+    replay: ResolvedJob | None = None
 
     @property
     def runtime(self) -> Runtime:
@@ -102,4 +102,4 @@ TEXTBOOK = Runtime(
 )
 
 
-AnyJob = Job | TextbookJob
+AnyJob = ResolvedJob | TextbookJob

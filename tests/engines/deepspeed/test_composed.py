@@ -8,7 +8,7 @@ import pytest
 
 from vramplan.job import build_job
 from vramplan.planner.decision import Decision, decide
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 pytestmark = pytest.mark.closed_form
 
@@ -17,7 +17,7 @@ SHAPE |= {"activation_checkpointing": "full"}
 DEVICES = 8
 
 
-def job(sharding: str, **keys: Any) -> Job:
+def job(sharding: str, **keys: Any) -> ResolvedJob:
     return build_job({**SHAPE, "parallel": {"data": DEVICES, "sharding": sharding}, **keys})
 
 

@@ -17,7 +17,7 @@ from vramplan.planner.setups import setup_of
 from vramplan.replay.sharding.hosted import pinned_block
 from vramplan.replay.step import replay
 from vramplan.results import DOES_NOT_FIT
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 pytestmark = pytest.mark.truth
 
@@ -45,7 +45,7 @@ RUNS = (
 )
 
 
-def job_of(run: Traced, **parallel: int) -> Job:
+def job_of(run: Traced, **parallel: int) -> ResolvedJob:
     shape = {
         "family": "llama",
         "layers": run.layers,
@@ -80,7 +80,7 @@ def job_of(run: Traced, **parallel: int) -> Job:
             },
         }
     )
-    assert isinstance(job, Job)
+    assert isinstance(job, ResolvedJob)
     return job
 
 

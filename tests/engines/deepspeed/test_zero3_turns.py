@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.engines.deepspeed.test_zero import partitioned, partly_trained, zero
 from tests.job.configured import job_of
 from vramplan.engines.deepspeed import zero3_gathering, zero3_plan
-from vramplan.engines.deepspeed.zero3_turning import Plan
+from vramplan.engines.deepspeed.zero3_turning import TurningPlan
 from vramplan.planner.setups import setup_of
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.record import Record
@@ -146,14 +146,14 @@ def test_what_turns_out_not_to_be_alike_is_played() -> None:
     """A loss that uses the head in parts makes the walk come to each module later than DeepSpeed noted."""
     setup = of_70b("full", loss="chunked:8")
     gave_up = []
-    narrow = Plan.narrow
+    narrow = TurningPlan.narrow
 
-    def counted(plan: Plan) -> None:
+    def counted(plan: TurningPlan) -> None:
         gave_up.append(plan.turns)
         narrow(plan)
 
     zero3_plan.plan_of.cache_clear()
-    with mock.patch.object(Plan, "narrow", counted):
+    with mock.patch.object(TurningPlan, "narrow", counted):
         short = replay(setup, batch=1)
     assert short.peaks(1) == replay(setup, batch=1, direct=True).peaks(1)
     assert gave_up

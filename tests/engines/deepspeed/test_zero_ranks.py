@@ -24,7 +24,7 @@ from vramplan.job import build_job
 from vramplan.planner.judge import Judge
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import MOST_GRADIENTS, Sharded, Zero
 
 ROWS = json.loads((Path(__file__).parent / "zero_rank_rows.json").read_text())
@@ -32,12 +32,12 @@ COUNT = 35
 MOST_DEVICES = 8  # that are looked at one by one
 
 
-def job_of(row: dict[str, Any]) -> Job:
+def job_of(row: dict[str, Any]) -> ResolvedJob:
     """The job of a row: one of those in a file of `tests/oracle/`, or its own."""
     if "file" in row:
         return next(one for one in jobs(row["file"]) if one.name == row["name"])
     job = build_job(row["job"])
-    assert isinstance(job, Job)
+    assert isinstance(job, ResolvedJob)
     return job
 
 
@@ -166,7 +166,7 @@ def test_the_allocator_is_simulated_for_one_device() -> None:
             "parallel": {"data": 8, "sharding": "zero2", "reduce_bucket_size": 1_000_000},
         }
     )
-    assert isinstance(job, Job)
+    assert isinstance(job, ResolvedJob)
     judge = Judge(job)
     record, setup = judge.record_at("full", 1, False), judge.setup_at("full", 1, False)
     assert setup.rank is not None

@@ -9,16 +9,16 @@ import pytest
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.planner.decision import decide
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 PINNED = {"sequence_length": 4096, "micro_batch_size": 2, "gradient_accumulation_steps": 1}
 HYBRID = {"data": 128, "sharding": "hsdp:8"}
 
 
-def job(**more: Any) -> Job:
+def job(**more: Any) -> ResolvedJob:
     raw = {"model": "llama-2-7b", "gpu": "a100", "runtime": "fms-fsdp", "activation_checkpointing": "none", **PINNED}
     found = build_job({**raw, **more})
-    assert isinstance(found, Job)
+    assert isinstance(found, ResolvedJob)
     return found
 
 

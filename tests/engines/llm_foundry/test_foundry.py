@@ -10,7 +10,7 @@ from vramplan.answers.fit import describe
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.planner.decision import decide
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 MODEL = {
     "name": "MPT-125m",
@@ -26,10 +26,10 @@ MODEL = {
 PINNED = {"sequence_length": 2048, "micro_batch_size": 4, "gradient_accumulation_steps": 1}
 
 
-def job(**more: Any) -> Job:
+def job(**more: Any) -> ResolvedJob:
     raw = {"model": MODEL, "gpu": "a100", "runtime": "llm-foundry", "activation_checkpointing": "none", **PINNED}
     found = build_job({**raw, **more})
-    assert isinstance(found, Job)
+    assert isinstance(found, ResolvedJob)
     return found
 
 

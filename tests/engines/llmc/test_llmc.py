@@ -20,20 +20,20 @@ from vramplan.planner.decision import decide
 from vramplan.replay.recorder import rounded
 from vramplan.replay.step import replay
 from vramplan.results import DOES_NOT_FIT, FITS
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 ROWS = json.loads((Path(__file__).parent / "llmc_rows.json").read_text())
 MIB = 1 << 20
 NEAR_PERCENT = 2.5  # of what a process shows: 0.6 GB of 24 are the doubt about contexts and communicators
 
 
-def job(**keys: Any) -> Job:
+def job(**keys: Any) -> ResolvedJob:
     found = build_job({"model": "gpt2", "gpu": "a100-80gb", "runtime": "llm.c", **keys})
-    assert isinstance(found, Job)
+    assert isinstance(found, ResolvedJob)
     return found
 
 
-def job_of(row: dict[str, Any]) -> Job:
+def job_of(row: dict[str, Any]) -> ResolvedJob:
     """The job of a row."""
     return job(
         model=row.get("model", "gpt2-xl"),
@@ -45,7 +45,7 @@ def job_of(row: dict[str, Any]) -> Job:
     )
 
 
-def components(one: Job) -> dict[str, int]:
+def components(one: ResolvedJob) -> dict[str, int]:
     return {part.name: part.bytes for part in answer(one).components}
 
 

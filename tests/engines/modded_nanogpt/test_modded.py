@@ -12,7 +12,7 @@ from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.planner.decision import decide
 from vramplan.planner.setups import setup_of
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 RECORD = "modded-nanogpt-2024-12-17"
 EARLIER = "modded-nanogpt-2024-12-10"
@@ -29,9 +29,9 @@ SMALL = {
 }
 
 
-def job(**keys: Any) -> Job:
+def job(**keys: Any) -> ResolvedJob:
     built = build_job({**RAW, **keys})
-    assert isinstance(built, Job)
+    assert isinstance(built, ResolvedJob)
     return built
 
 
@@ -56,7 +56,7 @@ def test_the_resolved_job_fed_back_is_the_same() -> None:
     one = job(model={"name": "small", **SMALL}, sequence_length=256)
     again = build_job(json.loads(json.dumps(job_to_dict(one))))
     assert job_to_dict(again) == job_to_dict(one)
-    assert isinstance(again, Job)
+    assert isinstance(again, ResolvedJob)
     assert again.model == one.model
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.oracle.compare import Row, jobs
 from vramplan.job import build_job
 from vramplan.planner.decision import decide
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 pytestmark = pytest.mark.truth
 
@@ -62,6 +62,6 @@ def test_the_step_is_exact() -> None:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_published_peaks_are_met(name: str) -> None:
     job = build_job({"model": name, "gpu": "h100", "runtime": "modded-nanogpt", "parallel": {"data": 8}})
-    assert isinstance(job, Job)
+    assert isinstance(job, ResolvedJob)
     predicted = max(decide(job).record.peaks(1).values())
     assert predicted / MIB == pytest.approx(PUBLISHED[name], rel=MARGIN)

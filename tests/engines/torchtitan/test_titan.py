@@ -15,7 +15,7 @@ from vramplan.replay.caching.run import reserve
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.values.allocator import Settings
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 LLAMA = {
     "family": "llama",
@@ -30,7 +30,7 @@ LLAMA = {
 }
 
 
-def job_of(**keys: object) -> Job:
+def job_of(**keys: object) -> ResolvedJob:
     job = build_job(
         {
             "model": LLAMA,
@@ -45,11 +45,11 @@ def job_of(**keys: object) -> Job:
             **keys,
         }
     )
-    assert isinstance(job, Job)
+    assert isinstance(job, ResolvedJob)
     return job
 
 
-def setup_of(job: Job) -> Setup:
+def setup_of(job: ResolvedJob) -> Setup:
     assert job.activation_checkpointing is not None
     return judge.Judge(job).setup(job.activation_checkpointing, job.gradient_accumulation_steps != 1)
 

@@ -21,13 +21,13 @@ from vramplan.planner.decision import ALWAYS, decide
 from vramplan.replay.rules import home_of, name_of, read, read_model, rooms, rules_of
 from vramplan.results import FitResult
 from vramplan.results.explain import Alive, Explanation, Rule, Section, State, Top, Totals
-from vramplan.values.job import Job, shares_weights
+from vramplan.values.job import ResolvedJob, shares_weights
 
 STATES_RULE = "optimizers.optimizer_states"
 BESIDE = ("model", "adapter-off")  # a second forward pass, of a reference
 
 
-def explain(job: Job, *, block: int | None = None, tensor: str | None = None) -> Explanation:
+def explain(job: ResolvedJob, *, block: int | None = None, tensor: str | None = None) -> Explanation:
     """Derive the answer of `fit` for a job, showing one block and, if named, one tensor.
 
     `block` is counted from 0; left out it is the one in the middle, which meets the outside nowhere.

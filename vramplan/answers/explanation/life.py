@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from vramplan.answers.explanation.sections import BACKWARD, FORWARD, RECOMPUTE, STEP, reason
 from vramplan.answers.explanation.trace import BLOCK, Trace, full_name, group_name
 from vramplan.errors import UsageError, near_matches
-from vramplan.replay.notes import Birth, Step
+from vramplan.replay.notes import Birth, OperatorRun
 from vramplan.replay.observers import Accumulation
 from vramplan.results.explain import Blocks, Keeper, Life, Point, Rule, State
 
@@ -201,7 +201,7 @@ def _died(trace: Trace, birth: Birth, last: Birth, block: int) -> str:
     return f"the backward of {name} has run, and nothing else holds it"
 
 
-def _name_of(trace: Trace, step: Step, of: Birth, block: int) -> str:
+def _name_of(trace: Trace, step: OperatorRun, of: Birth, block: int) -> str:
     """The name of an operator that ends a storage: of a row of blocks alike the last tells what ends that of each."""
     row = () if of.blocks is None else of.blocks.numbers()
     in_another = step.blocks is not None and step.blocks != of.blocks and block not in step.blocks.numbers()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vramplan.answers.explanation.trace import Trace
-from vramplan.replay.notes import KEPT, Birth, Keep, Step
+from vramplan.replay.notes import KEPT, Birth, Keep, OperatorRun
 from vramplan.results.explain import Made, Operator, Rule, Saved, Section
 
 FORWARD, RECOMPUTE, BACKWARD, STEP = "forward", "recompute", "backward", "step"
@@ -30,10 +30,10 @@ def sections(trace: Trace, rules: Callable[[str], Rule], block: int) -> tuple[Se
     return (*found, maker.step())
 
 
-def _outside(trace: Trace, direction: str) -> tuple[list[Step], list[Step]]:
+def _outside(trace: Trace, direction: str) -> tuple[list[OperatorRun], list[OperatorRun]]:
     """The operators before the blocks, and after them."""
-    before: list[Step] = []
-    after: list[Step] = []
+    before: list[OperatorRun] = []
+    after: list[OperatorRun] = []
     found = before
     for step in trace.steps:
         if step.direction == direction:
@@ -46,7 +46,7 @@ def _outside(trace: Trace, direction: str) -> tuple[list[Step], list[Step]]:
     return before, after
 
 
-def _inside(trace: Trace, direction: str, block: int) -> list[Step]:
+def _inside(trace: Trace, direction: str, block: int) -> list[OperatorRun]:
     return [
         step
         for step in trace.steps
@@ -60,7 +60,7 @@ class _Maker:
     def __init__(self, trace: Trace, rules: Callable[[str], Rule], block: int) -> None:
         self.trace, self.rules, self.block = trace, rules, block
 
-    def section(self, part: str, direction: str, steps: Sequence[Step]) -> Section:
+    def section(self, part: str, direction: str, steps: Sequence[OperatorRun]) -> Section:
         """Consecutive operators and what they add up to."""
         trace = self.trace
         births = [trace.births[index] for step in steps for index in step.births]
@@ -94,7 +94,7 @@ class _Maker:
         total = sum(made.bytes * made.copies for row in rows for made in row.makes)
         return Section(STEP, STEP, None, False, tuple(rows), total, 0)
 
-    def operator(self, step: Step) -> Operator:
+    def operator(self, step: OperatorRun) -> Operator:
         """One operator."""
         trace = self.trace
         return Operator(
@@ -130,7 +130,7 @@ class _Maker:
             rule=birth.rules[0] if birth.rules else None,
         )
 
-    def saved(self, step: Step, keep: Keep) -> Saved:
+    def saved(self, step: OperatorRun, keep: Keep) -> Saved:
         """One tensor that an operator keeps."""
         trace = self.trace
         stored = isinstance(keep.ref, int)
@@ -146,7 +146,7 @@ class _Maker:
         )
 
 
-def reason(rules: Callable[[str], Rule], step: Step, keep: Keep) -> tuple[str, str]:
+def reason(rules: Callable[[str], Rule], step: OperatorRun, keep: Keep) -> tuple[str, str]:
     """What the rule of an operator calls a tensor that it keeps, and why it keeps it."""
     if KEPT in keep.roles:
         return KEPT, "its selective checkpoint hands it out instead of running the operator again"

@@ -9,7 +9,7 @@ from functools import cached_property
 from vramplan.answers.explanation.copies import Copies, neighbour_of
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.parts import takes_samples_apart
-from vramplan.replay.notes import Birth, Ref, Step, Weight
+from vramplan.replay.notes import Birth, NotedWeight, OperatorRun, Ref
 from vramplan.replay.observers import Accumulation
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
@@ -33,8 +33,8 @@ class Trace:
         self.record: Record = replay(setup, tape=self.tape)
         self.sizes = self.record.sizes(self.batch)
         self.births: list[Birth] = self.tape.births
-        self.steps: list[Step] = self.tape.steps
-        self.weights: list[Weight] = list(self.tape.weights.values())
+        self.steps: list[OperatorRun] = self.tape.steps
+        self.weights: list[NotedWeight] = list(self.tape.weights.values())
         self.layers = setup.model.blocks
         self._name()
         self.copies = Copies(self.tape, self.record)
@@ -125,11 +125,11 @@ class Trace:
         """`block.17.attn.softmax`: in this block, or in the first that it stands for."""
         return full_name(birth.blocks, birth.label, block)
 
-    def step_name(self, step: Step, block: int | None = None) -> str:
+    def step_name(self, step: OperatorRun, block: int | None = None) -> str:
         """The name of an operator."""
         return full_name(step.blocks, step.label, block)
 
-    def weight_of(self, ref: Ref) -> Weight:
+    def weight_of(self, ref: Ref) -> NotedWeight:
         """The weight that a reference names."""
         assert isinstance(ref, str)
         number = int(ref[1:])
@@ -181,7 +181,7 @@ class Trace:
             elif birth.step.direction == "backward":
                 birth.label = unique(birth.blocks, "backward", self._backward_label(birth))
 
-    def _step_label(self, step: Step) -> str:
+    def _step_label(self, step: OperatorRun) -> str:
         first = self.births[step.births[0]] if step.births else None
         if first is not None and first.source is not None:
             weight = self.weight_of(first.source)

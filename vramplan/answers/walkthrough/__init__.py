@@ -14,13 +14,13 @@ from vramplan.answers.walkthrough.reasons import reasons
 from vramplan.errors import UsageError
 from vramplan.job import build_any_job, build_job
 from vramplan.job.echo import model_to_dict
-from vramplan.planner.accumulation import Accumulation, Schedule
+from vramplan.planner.accumulation import OpenSchedules, Schedule
 from vramplan.planner.decision import Decision, decide
 from vramplan.planner.textbook import budget
 from vramplan.results import DOES_NOT_FIT, FITS, Component
 from vramplan.results.walkthrough import ReplaySide, Step, TextbookSide, Walkthrough
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Assumption, Job
+from vramplan.values.job import Assumption, ResolvedJob
 from vramplan.values.textbook import TEXTS_GLOBAL_BATCH_SIZE, TextbookJob
 
 # The run that the walk-through of the texts is about.
@@ -58,10 +58,10 @@ def walkthrough(
 
     Raises InputError for what a single job would be refused for, and for keys that a step decides by itself.
     """
-    return _Walk(given, parameters, profile_dirs).tell()
+    return _Story(given, parameters, profile_dirs).tell()
 
 
-class _Walk:
+class _Story:
     def __init__(self, given: Mapping[str, Any], parameters: int | None, profile_dirs: Sequence[Path]) -> None:
         self.given, self.parameters, self.profile_dirs = dict(given), parameters, profile_dirs
         self.assumptions: list[Assumption] = []
@@ -188,11 +188,11 @@ class _Walk:
             self.assumptions.append(Assumption("global_batch_size", batch, f"{why}; of step 4"))
         return keys
 
-    def _build(self, keys: Mapping[str, Any]) -> Job:
+    def _build(self, keys: Mapping[str, Any]) -> ResolvedJob:
         kept = {key: value for key, value in self.given.items() if key not in (*TEXTBOOK_ALONE, *BATCH)}
         return build_job({**kept, **keys}, profile_dirs=self.profile_dirs)
 
-    def _replayed(self, plan: _Plan) -> Job:
+    def _replayed(self, plan: _Plan) -> ResolvedJob:
         """The step as a job that is replayed."""
         keys = dict(plan.keys)
         if keys["precision"] == "fp32" and self.given.get("attention") == "flash":
@@ -200,7 +200,7 @@ class _Walk:
             self.assumptions.append(Assumption("attention", "efficient", "of step 1: flash has no fp32 kernels"))
         return self._build(keys)
 
-    def _textbook(self, plan: _Plan, job: Job) -> TextbookJob:
+    def _textbook(self, plan: _Plan, job: ResolvedJob) -> TextbookJob:
         """The step as a textbook job about the same architecture."""
         kept = {key: value for key, value in self.given.items() if key not in (*REPLAY_ALONE, *BATCH)}
         keys = {**kept, **plan.keys, "runtime": "textbook"}
@@ -212,7 +212,7 @@ class _Walk:
         assert isinstance(book, TextbookJob)
         return book
 
-    def _step(self, number: int, plan: _Plan, job: Job, before: Step | None) -> Step:
+    def _step(self, number: int, plan: _Plan, job: ResolvedJob, before: Step | None) -> Step:
         decision = self._decide(job)
         fit = describe(decision, with_remedies=False)
         self.warnings |= dict.fromkeys(text for text in fit.warnings if text not in OF_A_VERDICT)
@@ -242,7 +242,7 @@ class _Walk:
             reasons=tuple(reasons(at, side, replay, decision, fit.total_parameters)),
         )
 
-    def _decide(self, job: Job) -> Decision:
+    def _decide(self, job: ResolvedJob) -> Decision:
         """Judge the replayed step. Accumulation splits the micro-batch of the steps before and never enlarges it."""
         decision = decide(job)
         if decision.choice.rung.schedule.micro_batch_size <= self._micro or job.gradient_accumulation_steps is not None:
@@ -266,7 +266,7 @@ class _Walk:
         def total(schedule: Schedule) -> int:
             return sum(part.bytes for part in parts(schedule))
 
-        accumulation = Accumulation(
+        accumulation = OpenSchedules(
             micro=book.micro_batch_size,
             steps=book.gradient_accumulation_steps,
             global_batch=book.global_batch_size or None,
@@ -290,7 +290,7 @@ class _Walk:
         return side, judged._replace(activation_checkpointing=strategy)
 
 
-def _taken(job: Job, told: Sequence[Assumption]) -> Iterator[Assumption]:
+def _taken(job: ResolvedJob, told: Sequence[Assumption]) -> Iterator[Assumption]:
     """The defaults of the replayed job that the steps do not decide."""
     known = {one.key for one in told} | {"precision", "activation_checkpointing", "attention", *BATCH}
     yield from (one for one in job.assumptions if one.key not in known)

@@ -10,7 +10,7 @@ import typer
 
 from vramplan.answers.compared import compared, compared_jobs, scaled
 from vramplan.cli.job_options import as_job, require
-from vramplan.cli.output import Output, emit, output
+from vramplan.cli.output import OutputChoice, emit, output
 from vramplan.cli.save import save
 from vramplan.errors import InputError, UsageError
 from vramplan.exit_codes import ExitCode
@@ -118,7 +118,7 @@ def _folders(profiles: list[str] | None) -> list[Path]:
     return [Path(folder) for folder in profiles or ()]
 
 
-def _answer(found: Comparison, to: Output, svg: str | None) -> None:
+def _answer(found: Comparison, to: OutputChoice, svg: str | None) -> None:
     if svg is not None:
         save(svg, picture(found), "--svg")
     emit("compare", found, to)

@@ -26,7 +26,7 @@ from vramplan.options import table
 from vramplan.results import FitResult
 from vramplan.results.reading import ReadJob
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 CHOSEN = frozenset(["micro_batch_size", "gradient_accumulation_steps", "activation_checkpointing", "eval_batch_size"])
 """What a file may leave open: it is chosen, or only told of."""
@@ -50,7 +50,7 @@ def is_known(path: str) -> bool:
     return True
 
 
-class Asked(NamedTuple):
+class GivenFiles(NamedTuple):
     """The files, and how they are to be read."""
 
     files: Sequence[str]
@@ -76,7 +76,7 @@ def kind_of(path: str) -> str:
 
 def asked_of(
     config: Sequence[str] | None, job: str | None, program: str | None, version: str | None, rest: tuple[bool, bool]
-) -> Asked | None:
+) -> GivenFiles | None:
     """The options together, None where no file is given. Raises UsageError for what means nothing. `rest`: whether
     unknown settings are ignored, and whether nothing is said.
     """
@@ -84,14 +84,14 @@ def asked_of(
     if config:
         if job is not None:
             raise UsageError(f"{config[0]} describes the job already", key="--job", hint="use one of them")
-        return Asked(config, program, version, ignore_unknown, quiet)
+        return GivenFiles(config, program, version, ignore_unknown, quiet)
     for name, value in (("--from", program), ("--engine-version", version), ("--ignore-unknown", ignore_unknown)):
         if value:
             raise UsageError("means nothing without a file of a training program", key=name, hint="--config FILE")
     return None
 
 
-def answer_of(given: dict[str, Any], folders: Sequence[Path], asked: Asked, largest: str | None) -> FitResult:
+def answer_of(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles, largest: str | None) -> FitResult:
     """The answer about the job of the files."""
     over = _over(given)
     read = _read(over, folders, asked)
@@ -102,7 +102,7 @@ def answer_of(given: dict[str, Any], folders: Sequence[Path], asked: Asked, larg
     return result
 
 
-def job_of(given: dict[str, Any], folders: Sequence[Path], asked: Asked) -> Job:
+def job_of(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> ResolvedJob:
     """The job of the files, to be replayed."""
     over = _over(given)
     read = _read(over, folders, asked)
@@ -114,8 +114,8 @@ def job_of(given: dict[str, Any], folders: Sequence[Path], asked: Asked) -> Job:
 
 
 def converted(
-    given: dict[str, Any], folders: Sequence[Path], asked: Asked, runtimes: Sequence[str]
-) -> tuple[Job, ReadJob, list[str]]:
+    given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles, runtimes: Sequence[str]
+) -> tuple[ResolvedJob, ReadJob, list[str]]:
     """The job of the files under one of `runtimes`, the first of them where theirs is none; and what is lost."""
     over = _over(given)
     read = _read(over, folders, asked)
@@ -142,7 +142,7 @@ HOW = (
 _HALF = re.compile(r"(amp|fsdp|mixed)-(bf16|fp16)")
 
 
-def run_of(given: dict[str, Any], folders: Sequence[Path], asked: Asked) -> dict[str, Any]:
+def run_of(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> dict[str, Any]:
     """What the files train, without how: the batch of a step over all devices is kept, its parts are open."""
     over = _over(given)
     read = _read(over, folders, asked)
@@ -169,13 +169,15 @@ def run_of(given: dict[str, Any], folders: Sequence[Path], asked: Asked) -> dict
     return keys
 
 
-def entries_of(files: Sequence[str], over: dict[str, Any], folders: Sequence[Path], asked: Asked) -> list[JobEntry]:
+def entries_of(
+    files: Sequence[str], over: dict[str, Any], folders: Sequence[Path], asked: GivenFiles
+) -> list[JobEntry]:
     """The jobs that files of training programs describe, for `check`: what is wrong with one is in its entry."""
     wanted = Wanted(asked.program, asked.version, None, asked.ignore_unknown, folders)
     return [_entry(group, over, folders, asked._replace(files=group)) for group in groups(files, wanted)]
 
 
-def _entry(files: Sequence[str], over: dict[str, Any], folders: Sequence[Path], asked: Asked) -> JobEntry:
+def _entry(files: Sequence[str], over: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> JobEntry:
     name = Path(files[-1]).stem
     try:
         read = _read(over, folders, asked)
@@ -185,7 +187,7 @@ def _entry(files: Sequence[str], over: dict[str, Any], folders: Sequence[Path], 
         _tell(read, asked)
     except InputError as error:
         return JobEntry(name, None, error.problems, 1)
-    if isinstance(job, Job):
+    if isinstance(job, ResolvedJob):
         job = job._replace(name=name)
     root = root_of({"name": name, **keys}, Sink(None))
     return JobEntry(name, job, (), 1, root, Catalog(folders))
@@ -212,7 +214,7 @@ def _flat(keys: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _read(over: dict[str, Any], folders: Sequence[Path], asked: Asked) -> ReadJob:
+def _read(over: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> ReadJob:
     beside = {key: value for key, value in _flat(over).items() if value is not None}
     devices = _counted(over)
     with suppress(ValueError, TypeError):
@@ -224,7 +226,7 @@ def _read(over: dict[str, Any], folders: Sequence[Path], asked: Asked) -> ReadJo
     return read_files(asked.files, wanted)
 
 
-def model_named(given: dict[str, Any], folders: Sequence[Path], asked: Asked) -> str | None:
+def model_named(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> str | None:
     """The model as the files name it."""
     values = _read(_over(given), folders, asked).values
     found = [value.sources[0].value for value in values if value.key == MODEL and value.sources]
@@ -237,7 +239,7 @@ def _counted(over: Mapping[str, Any]) -> int | None:
     return None if found is None else found[0]
 
 
-def _tell(read: ReadJob, asked: Asked) -> None:
+def _tell(read: ReadJob, asked: GivenFiles) -> None:
     """How the files were read, and what of them is not in the job."""
     if asked.quiet:
         return

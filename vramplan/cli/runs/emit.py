@@ -10,18 +10,18 @@ from typing import Any
 from vramplan.answers.fit import answered, describe
 from vramplan.answers.session import Session, opened
 from vramplan.cli.job_options import as_job
-from vramplan.cli.output import Output, output, say, write
-from vramplan.cli.runs.configs import Asked, converted, model_named
+from vramplan.cli.output import OutputChoice, output, say, write
+from vramplan.cli.runs.configs import GivenFiles, converted, model_named
 from vramplan.cli.save import save
 from vramplan.configs.asked import Writer, asked_of
 from vramplan.configs.costs import comments_of, header_of
 from vramplan.configs.writers import MODULES, writer_of
-from vramplan.configs.writing import ALL_FILES, Made, Unsaid, made
+from vramplan.configs.writing import ALL_FILES, Unsaid, WrittenFiles, made
 from vramplan.errors import InputError, UsageError
 from vramplan.options import table
 from vramplan.options.words import TEXTBOOK
 from vramplan.planner.decision import ALWAYS, decide
-from vramplan.report.memory import Figures
+from vramplan.report.memory import ShownFigures
 from vramplan.report.numbers import text_of
 from vramplan.results import DOES_NOT_FIT, FitResult
 from vramplan.tuples import NamedTuple
@@ -39,7 +39,7 @@ class Emission(NamedTuple):
     quiet: bool
     checkpoint: str | None = None  # the model as it was asked for
 
-    def of(self, given: dict[str, Any], folders: Sequence[Path], asked: Asked | None = None) -> Emission:
+    def of(self, given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles | None = None) -> Emission:
         """The same for the model that the options or the files name: a copy or a fine-tune of it stays what it is."""
         name = given.get("model")
         if name is None and asked is not None:
@@ -48,7 +48,7 @@ class Emission(NamedTuple):
 
 
 def emission_of(
-    engine: str | None, folder: str | None, force: bool, to: Output, option: str = "--emit"
+    engine: str | None, folder: str | None, force: bool, to: OutputChoice, option: str = "--emit"
 ) -> Emission | None:
     """The options together, None where no file is wanted. Raises UsageError for what means nothing."""
     if engine is None:
@@ -89,7 +89,7 @@ def emitted(
     while True:
         code = int(result.exit_code(strict=strict))
         if code:
-            figures = Figures(result)
+            figures = ShownFigures(result)
             what = "does not fit" if result.verdict == DOES_NOT_FIT else f"is {result.verdict}"
             need = f"{text_of(figures.device)} of {text_of(figures.usable)} GiB per GPU"
             under = f" with {' '.join(_flags(taken))}, as {emission.writer.name} has it" if taken else ""
@@ -171,7 +171,7 @@ def files_of(
     *,
     judged: bool = True,
     checkpoint: str | None = None,
-) -> Made:
+) -> WrittenFiles:
     """The files of an answer; `more` stands among their first lines. Raises InputError with what cannot be said.
 
     `checkpoint`: the model as it was asked for.
@@ -237,7 +237,7 @@ def convert(
         said = "is missing" if name is None else f"{name!r} is no file of a training program"
         raise UsageError(said, key="FILE", hint="vramplan convert axolotl.yaml --to trl")
     folders = [Path(one) for one in profiles or ()]
-    asked = Asked(config, program, version, ignore_unknown, quiet)
+    asked = GivenFiles(config, program, version, ignore_unknown, quiet)
     judged = given.get("gpu") is not None
     given = {**given, "gpu": given.get("gpu") or STAND_IN}
     emission = emission.of(given, folders, asked)
@@ -252,7 +252,7 @@ def convert(
     out(files, emission)
 
 
-def out(files: Made, emission: Emission) -> None:
+def out(files: WrittenFiles, emission: Emission) -> None:
     """Print the first file, or save all of them."""
     if emission.folder is not None:
         _save(files, emission.folder, emission.force)
@@ -269,7 +269,7 @@ def out(files: Made, emission: Emission) -> None:
         say(f"note: of {len(files.texts)} files: {', '.join(files.texts)} ({ALL_FILES})")
 
 
-def _save(files: Made, folder: str, force: bool) -> None:
+def _save(files: WrittenFiles, folder: str, force: bool) -> None:
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:

@@ -32,7 +32,7 @@ from vramplan.results.listings import CheckRow, CheckSummary, ValidateRow
 from vramplan.tuples import NamedTuple
 from vramplan.units import parse_size_bytes
 from vramplan.values.allocator import Settings
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.textbook import AnyJob
 
 MOST_OF_BASELINE = 256 * 2**20  # bytes; the answers about 1,000 jobs take 12 MiB
@@ -109,7 +109,7 @@ def validate(
     rows = []
 
     def ask(session: Session, job: AnyJob, entry: JobEntry) -> FitResult:
-        if isinstance(job, Job):
+        if isinstance(job, ResolvedJob):
             job = job._replace(allocator_offered=None)  # the option says how it is looked at
         return session.compared(job)
 
@@ -194,7 +194,7 @@ def _outcomes(
             outcomes[place] = list(entry.problems)
             continue
         job = entry.job
-        if allocator is not None and isinstance(job, Job) and job.allocator is None:
+        if allocator is not None and isinstance(job, ResolvedJob) and job.allocator is None:
             job = job._replace(allocator=allocator)
         try:
             outcomes[place] = ask(session, job, entry)

@@ -14,7 +14,7 @@ from vramplan.job import JobEntry, build_any_job, build_job, read_one_job
 from vramplan.options import table
 from vramplan.planner.decision import ALWAYS
 from vramplan.results import FitResult
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.machine import Gpu
 from vramplan.values.textbook import AnyJob, TextbookJob
 
@@ -30,14 +30,16 @@ def asked_of(
     return named("vramplan.cli.runs.configs:asked_of")(config, job, program, version, rest)
 
 
-def job_of(given: dict[str, Any], folders: Sequence[Path], written: str | None = None, asked: Any = None) -> Job:
+def job_of(
+    given: dict[str, Any], folders: Sequence[Path], written: str | None = None, asked: Any = None
+) -> ResolvedJob:
     """The resolved job that the options describe, to be replayed: not one of the runtime textbook.
 
     `written` is a job of a file, `FILE` or `FILE#NAME`, whose keys the options replace, and `asked` are files of a
     training program. Raises InputError with everything that is wrong.
     """
     if asked is not None:
-        read: Job = named("vramplan.cli.runs.configs:job_of")(given, folders, asked)
+        read: ResolvedJob = named("vramplan.cli.runs.configs:job_of")(given, folders, asked)
         return read
     if written is None:
         require(given)

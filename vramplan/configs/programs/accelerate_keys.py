@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.configs.table import Release, names
+from vramplan.configs.table import ProgramRelease, names
 
 UNDERSTOOD = names(
     """
@@ -71,4 +71,6 @@ DEFAULTS: dict[str, Any] = {"num_processes": -1, "fsdp_config.fsdp_version": 1, 
 
 _FILES = "src/accelerate/commands/config/config_args.py, utils/dataclasses.py"
 
-RELEASES = (Release("1.15.0", "2026-07-24", f"huggingface/accelerate 1.15.0.dev0 (16cb6eb8), {_FILES}", DEFAULTS),)
+RELEASES = (
+    ProgramRelease("1.15.0", "2026-07-24", f"huggingface/accelerate 1.15.0.dev0 (16cb6eb8), {_FILES}", DEFAULTS),
+)

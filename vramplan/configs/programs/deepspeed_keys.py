@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.configs.table import Release, Table, names
+from vramplan.configs.table import ProgramRelease, Table, names
 
 ZERO = "zero_optimization"
 SIZES = {
@@ -114,7 +114,7 @@ UNMODELLED = {
 
 _SOURCE = "deepspeedai/DeepSpeed {}, deepspeed/runtime/config.py, runtime/zero/config.py, runtime/constants.py"
 DEFAULTS: dict[str, Any] = {f"{ZERO}.stage": 0}
-RELEASES = (Release("0.19.6", "2026-08-22", _SOURCE.format("0.19.6 (edaa7221)"), DEFAULTS),)
+RELEASES = (ProgramRelease("0.19.6", "2026-08-22", _SOURCE.format("0.19.6 (edaa7221)"), DEFAULTS),)
 
 OPTIMIZERS = {
     "adam": "adam",

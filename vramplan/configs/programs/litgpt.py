@@ -14,7 +14,7 @@ from typing import Any
 from vramplan.configs.command import Words, named, options
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
 from vramplan.configs.shell import Script
-from vramplan.configs.table import Release, Table, names
+from vramplan.configs.table import ProgramRelease, Table, names
 from vramplan.configs.written import Written
 from vramplan.errors import near_matches
 
@@ -70,7 +70,7 @@ TRAIN_ARGS: dict[str, Any] = {"train.global_batch_size": 64, "train.micro_batch_
 """Of a file that has a mapping `train`: jsonargparse fills it from the class, litgpt/args.py, TrainArgs."""
 
 RELEASES = (
-    Release(
+    ProgramRelease(
         "0.5.13",
         "2026-06-29",
         "Lightning-AI/litgpt 0.5.13 (26857050), litgpt/args.py, litgpt/finetune/*.py, litgpt/pretrain.py",

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from vramplan.configs import constructed
-from vramplan.configs.constructed import CLASS, Made
+from vramplan.configs.constructed import CLASS, Constructed
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.programs import megatron_bridge_keys as keys
 from vramplan.configs.programs.megatron_bridge_models import model_of
@@ -75,12 +75,12 @@ def from_python(
     return known, constructed.note_on(file, name, [other for other in others if other.endswith("_config")])
 
 
-def _shorter(made: Made) -> Made:
+def _shorter(made: Constructed) -> Constructed:
     """`default_peft_config("lora", dim=8)` is `LoRA(dim=8)`, and precisions by their names are what they name."""
     short = made.name.rpartition(".")[2]
-    if short == "default_peft_config" and made.positional and isinstance(made.positional[0], str | Made):
+    if short == "default_peft_config" and made.positional and isinstance(made.positional[0], str | Constructed):
         scheme = made.positional[0]
-        if isinstance(scheme, Made):
+        if isinstance(scheme, Constructed):
             return scheme
         return replace(made, name=keys.SCHEMES.get(scheme.lower(), scheme), positional=[])
     if short == "get_mixed_precision_config" and made.positional and isinstance(made.positional[0], str):

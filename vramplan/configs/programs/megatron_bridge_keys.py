@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.configs.table import Release, Table, names
+from vramplan.configs.table import ProgramRelease, Table, names
 
 LORA: dict[str, Any] = {"peft._class": "LoRA"}
 PACKED: dict[str, Any] = {
@@ -112,7 +112,7 @@ DEFAULTS: dict[str, Any] = {
     "peft.target_modules": ["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"],
 }
 RELEASES = (
-    Release(
+    ProgramRelease(
         "0.7.0",
         "2026-08-22",
         "NVIDIA-NeMo/Megatron-Bridge 0.7.0 (067f987d), src/megatron/bridge/recipes/common.py",

@@ -14,7 +14,7 @@ from vramplan.configs.command import Words, named, options, processes
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
 from vramplan.configs.shell import Script
-from vramplan.configs.table import Release, Table, names
+from vramplan.configs.table import ProgramRelease, Table, names
 from vramplan.configs.written import Written
 
 UNDERSTOOD = names(
@@ -47,7 +47,7 @@ DEFAULTS: dict[str, Any] = {
     "compile": True,
     "device": "cuda",
 }
-RELEASES = (Release("master", "2025-11-12", "karpathy/nanoGPT master (3adf61e1), train.py", DEFAULTS),)
+RELEASES = (ProgramRelease("master", "2025-11-12", "karpathy/nanoGPT master (3adf61e1), train.py", DEFAULTS),)
 
 PRECISIONS = {"bfloat16": "amp-bf16", "float16": "amp-fp16", "float32": "fp32"}
 PUBLISHED = {(12, 12, 768): "gpt2", (24, 16, 1024): "gpt2-medium", (36, 20, 1280): "gpt2-large"}

@@ -21,7 +21,7 @@ from vramplan.configs.programs import nemo_models as model
 from vramplan.configs.programs import nemo_recipes as recipes
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
 from vramplan.configs.shell import Script
-from vramplan.configs.table import Release, Table
+from vramplan.configs.table import ProgramRelease, Table
 from vramplan.configs.written import Written
 
 DEFAULTS: dict[str, Any] = {
@@ -38,7 +38,7 @@ DEFAULTS: dict[str, Any] = {
     "model.fsdp_sharding_strategy": "full",
 }
 RELEASES = (
-    Release(
+    ProgramRelease(
         "2.5.0",
         "2025-09-20",
         "NVIDIA/NeMo 2.5.0rc0 (8cfedd72), examples/nlp/language_modeling/conf/megatron_gpt_config.yaml",

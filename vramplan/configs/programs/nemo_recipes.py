@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from vramplan.configs import constructed
-from vramplan.configs.constructed import CLASS, Made
+from vramplan.configs.constructed import CLASS, Constructed
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.table import names
@@ -201,7 +201,7 @@ def from_python(
     return known, constructed.note_on(file, name, [other for other in others if other.endswith("_recipe")])
 
 
-def _of_base(found: dict[str, Written], made: Made, file: str) -> dict[str, Written]:
+def _of_base(found: dict[str, Written], made: Constructed, file: str) -> dict[str, Written]:
     """The settings of a recipe that changes another one, whose file is not here: `llama3_70b.pretrain_recipe(...)`."""
     place = Written(None, file, made.line)
     own = {key: item for key, item in found.items() if key.partition(".")[0] in ("model", "trainer", "data", "optim")}
@@ -218,10 +218,10 @@ def _of_base(found: dict[str, Written], made: Made, file: str) -> dict[str, Writ
     return own
 
 
-def _of_class(made: Made) -> Made:
+def _of_class(made: Constructed) -> Constructed:
     """`run.Config(Class, size=1)` is `Class(size=1)`."""
     if made.name in ("run.Config", "run.Partial") and made.positional:
-        made = Made(str(made.positional[0]), made.line, made.positional[1:], made.fields)
+        made = Constructed(str(made.positional[0]), made.line, made.positional[1:], made.fields)
     plugins, line = made.fields.get("plugins", (None, 0))
     if isinstance(plugins, list) and len(plugins) == 1:  # a trainer takes one, or a list
         return replace(made, fields={**made.fields, "plugins": (plugins[0], line)})

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.sheet import Meaning, Program, Sheet
-from vramplan.configs.table import Release, Table, names
+from vramplan.configs.table import ProgramRelease, Table, names
 
 UNDERSTOOD = names(
     """
@@ -64,7 +64,7 @@ DEFAULTS: dict[str, Any] = {
     "clip_grad_norm": -1,
 }
 RELEASES = (
-    Release(
+    ProgramRelease(
         "main",
         "2026-08-20",
         "allenai/open-instruct main (e6c3044a), open_instruct/finetune.py and dpo_utils.py",

@@ -22,11 +22,14 @@ from vramplan.configs.programs.torchtitan_keys import (
 from vramplan.configs.programs.torchtitan_shapes import FLAVORS, SHAPES, UNCOUNTED
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet
 from vramplan.configs.shell import Script
-from vramplan.configs.table import Release, Table
+from vramplan.configs.table import ProgramRelease, Table
 from vramplan.configs.written import Written
 
 _SOURCE = "pytorch/torchtitan {}, torchtitan/config/job_config.py"
-RELEASES = (Release("0.2.2", "2026-04-01", _SOURCE.format("0.2.2 (238fa995)"), DEFAULTS), registry.release(DEFAULTS))
+RELEASES = (
+    ProgramRelease("0.2.2", "2026-04-01", _SOURCE.format("0.2.2 (238fa995)"), DEFAULTS),
+    registry.release(DEFAULTS),
+)
 OPTIMIZERS = {"AdamW": "adamw", "Adam": "adam"}
 SCHEDULES = {"1f1b": "1f1b", "gpipe": "gpipe"}
 

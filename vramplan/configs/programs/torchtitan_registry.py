@@ -16,7 +16,7 @@ from typing import Any
 from vramplan.configs import constructed
 from vramplan.configs.programs.torchtitan_shapes import FOLDERS
 from vramplan.configs.sheet import Meaning, Sheet
-from vramplan.configs.table import Release, names
+from vramplan.configs.table import ProgramRelease, names
 from vramplan.configs.written import Written
 
 UNDERSTOOD = names(
@@ -74,11 +74,11 @@ MODELS = ("deepseek_v3", "gpt_oss", "kimi_k2", "llama3", "llama4", "qwen3_5", "q
 CHECKPOINTS = {"SelectiveAC.Config": "selective-op", "FullAC.Config": "full", "MemoryBudgetAC.Config": None}
 
 
-def release(defaults: Mapping[str, Any]) -> Release:
+def release(defaults: Mapping[str, Any]) -> ProgramRelease:
     """That of the registry, from the defaults of the TOML files."""
     kept = {key: value for key, value in defaults.items() if key not in GONE}
     source = "pytorch/torchtitan main (b5bcd76c), torchtitan/config/configs.py and trainer.py"
-    return Release(VERSION, "2026-08-21", source, {**kept, **DEFAULTS})
+    return ProgramRelease(VERSION, "2026-08-21", source, {**kept, **DEFAULTS})
 
 
 def release_of(keys: Mapping[str, Any]) -> str | None:
@@ -112,31 +112,33 @@ def from_python(
     return found, constructed.note_on(file, name, others)
 
 
-def _of_graphs(made: constructed.Made) -> constructed.Made:
+def _of_graphs(made: constructed.Constructed) -> constructed.Constructed:
     """The configuration that one of the graph trainer copies, with what is changed of the copy.
 
     Source: torchtitan/experiments/graph_trainer/configs.py, to_graph_trainer_config: checkpoints are selective.
     """
     copied = made.positional[0] if made.name == GRAPHS and made.positional else None
-    if not isinstance(copied, constructed.Made):
+    if not isinstance(copied, constructed.Constructed):
         return made
     changed = {name: one for name, one in made.fields.items() if getattr(one[0], "name", None) != "replace"}
     fields = {**copied.fields, **changed}
     if fields.get("activation_checkpoint", (None, 0))[0] is not None:
-        selective = constructed.Made("SelectiveAC.Config", made.line)
+        selective = constructed.Constructed("SelectiveAC.Config", made.line)
         fields["activation_checkpoint"] = (selective, made.line)
     return replace(copied, fields=fields)
 
 
-def _groups(made: constructed.Made, file: str) -> dict[str, Written]:
+def _groups(made: constructed.Constructed, file: str) -> dict[str, Written]:
     """The optimizers of an `OptimizersContainer.Config`, which has one for each group of parameters."""
     container, line = made.fields.get("optimizer", (None, 0))
-    if not isinstance(container, constructed.Made):
+    if not isinstance(container, constructed.Constructed):
         return {}
     groups = container.fields.get("param_groups", ([], 0))[0]
     if not isinstance(groups, list):
         return {}
-    named = [one.fields.get("optimizer_name", (None, 0))[0] for one in groups if isinstance(one, constructed.Made)]
+    named = [
+        one.fields.get("optimizer_name", (None, 0))[0] for one in groups if isinstance(one, constructed.Constructed)
+    ]
     found = list(dict.fromkeys(name for name in named if isinstance(name, str)))
     return {"optimizer.names": Written(found, file, line)} if found else {}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from vramplan.configs.table import Release, names
+from vramplan.configs.table import ProgramRelease, names
 
 UNDERSTOOD = names(
     """
@@ -90,8 +90,8 @@ DEFAULTS: dict[str, Any] = {
     "loss.num_output_chunks": 8,
 }
 RELEASES = (
-    Release("main", "2026-04-23", f"pytorch/torchtune main (bd2a0fc7), recipes/ and {_BUILDERS}", DEFAULTS),
-    Release("0.6.1", "2025-04-10", f"pytorch/torchtune 0.6.1, recipes/ and {_BUILDERS}", DEFAULTS),
+    ProgramRelease("main", "2026-04-23", f"pytorch/torchtune main (bd2a0fc7), recipes/ and {_BUILDERS}", DEFAULTS),
+    ProgramRelease("0.6.1", "2025-04-10", f"pytorch/torchtune 0.6.1, recipes/ and {_BUILDERS}", DEFAULTS),
 )
 
 MODELS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from vramplan.configs.shell.numbers import arithmetic
-from vramplan.configs.shell.scanning import Word, statements_of
+from vramplan.configs.shell.scanning import ShellWord, statements_of
 from vramplan.tuples import NamedTuple
 
 OPEN, CLOSE = "\ue000", "\ue001"  # around the name of an unknown, inside an expanded text
@@ -47,15 +47,15 @@ class Expansion:
     def __init__(self) -> None:
         self.values: dict[str, list[Argument]] = {}
 
-    def test(self, words: list[Word]) -> bool:
+    def test(self, words: list[ShellWord]) -> bool:
         """Whether a condition holds, as far as it can be known."""
         raise NotImplementedError
 
-    def text_of(self, word: Word) -> str:
+    def text_of(self, word: ShellWord) -> str:
         """A word as one text."""
         return " ".join(item.text for item in self.expand(word, split=False))
 
-    def expand(self, word: Word, split: bool = True) -> list[Argument]:
+    def expand(self, word: ShellWord, split: bool = True) -> list[Argument]:
         """A word as the shell hands it on: without quotes, variables replaced, unquoted results split."""
         pieces: list[tuple[str, bool]] = []  # text, and whether it may be split
         text, at = word.text, 0
@@ -165,10 +165,10 @@ class Expansion:
             held = self.values.get(name)
             if held is not None and (not rest.startswith(":") or any(item.text for item in held)):
                 return self.value(name)
-            return self.text_of(Word(default, 0)) if default else ""
+            return self.text_of(ShellWord(default, 0)) if default else ""
         if rest.startswith((":+", "+")):
             held = self.values.get(name)
-            return self.text_of(Word(rest.lstrip(":+"), 0)) if held and any(item.text for item in held) else ""
+            return self.text_of(ShellWord(rest.lstrip(":+"), 0)) if held and any(item.text for item in held) else ""
         value = self.value(name)
         if rest.startswith(("%", "#", "/", ":")):
             return value if unknowns(value) else f"{OPEN}{inside}{CLOSE}"

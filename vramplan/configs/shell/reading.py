@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from vramplan.configs.shell.expanding import Argument, Expansion, shown, split_of, without_unknowns
-from vramplan.configs.shell.scanning import Word, statements_of
+from vramplan.configs.shell.scanning import ShellWord, statements_of
 
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<value>.*)", re.DOTALL)
 _WRITTEN = re.compile(r"(?:\d|&)?>{1,2}(?P<target>.*)", re.DOTALL)  # of a command that a variable held
@@ -42,7 +42,7 @@ class Script:
 
 def read(text: str, sourced: Callable[[str], str | None] = lambda path: None) -> Script:
     """Read a script. `sourced`: the text of a file that it sources, None if it is not there."""
-    reader = _Reader(sourced)
+    reader = _StatementReader(sourced)
     reader.run_all(statements_of(text))
     script = reader.script
     script.values = reader.values
@@ -53,7 +53,7 @@ def read(text: str, sourced: Callable[[str], str | None] = lambda path: None) ->
 
 def words_of(text: str) -> list[Argument]:
     """The words of a command line that stands alone."""
-    reader = _Reader(lambda path: None)
+    reader = _StatementReader(lambda path: None)
     result: list[Argument] = []
     for statement in statements_of(text):
         for word in statement:
@@ -61,10 +61,10 @@ def words_of(text: str) -> list[Argument]:
     return result
 
 
-def _functions(statements: list[list[Word]]) -> tuple[list[list[Word]], dict[str, list[list[Word]]]]:
+def _functions(statements: list[list[ShellWord]]) -> tuple[list[list[ShellWord]], dict[str, list[list[ShellWord]]]]:
     """The statements without the functions that one of them calls with arguments, and those functions."""
-    found: dict[str, list[list[Word]]] = {}
-    kept: list[tuple[list[Word], str]] = []
+    found: dict[str, list[list[ShellWord]]] = {}
+    kept: list[tuple[list[ShellWord], str]] = []
     name, depth = "", 0
     for words in statements:
         texts = [word.text for word in words]
@@ -98,13 +98,13 @@ def _functions(statements: list[list[Word]]) -> tuple[list[list[Word]], dict[str
     return left, {at: [words for words in found[at] if words and words[0].text not in "{}"] for at in once}
 
 
-def _placed(word: Word, line: int) -> Word:
+def _placed(word: ShellWord, line: int) -> ShellWord:
     """A word of another script, at the line that calls it."""
     items = None if word.items is None else tuple(_placed(item, line) for item in word.items)
     return word._replace(line=line, items=items)
 
 
-class _Reader(Expansion):
+class _StatementReader(Expansion):
     """Goes through the statements once, keeps what variables hold, and finds the command."""
 
     def __init__(self, sourced: Callable[[str], str | None]) -> None:
@@ -112,11 +112,11 @@ class _Reader(Expansion):
         self.script = Script()
         self.sourced = sourced
         self.depth = 0
-        self.functions: dict[str, list[list[Word]]] = {}
+        self.functions: dict[str, list[list[ShellWord]]] = {}
 
     # ---- control flow
 
-    def run_all(self, statements: list[list[Word]]) -> None:
+    def run_all(self, statements: list[list[ShellWord]]) -> None:
         """Statements in their order, and functions that one place calls with arguments where it calls them."""
         kept, functions = _functions(statements)
         self.functions |= functions
@@ -124,7 +124,7 @@ class _Reader(Expansion):
         for name in functions:
             self.run(self.functions.pop(name, []))  # its caller was in a branch that is not taken
 
-    def called(self, statements: list[list[Word]], given: list[Argument]) -> None:
+    def called(self, statements: list[list[ShellWord]], given: list[Argument]) -> None:
         """Statements with `$1`, `$2` and so on as a caller gives them."""
         numbered = {str(place): [item] for place, item in enumerate(given, 1)}
         before = {name: held for name, held in self.values.items() if name.isdecimal() or name == "@"}
@@ -134,7 +134,7 @@ class _Reader(Expansion):
         self.values = {name: held for name, held in self.values.items() if not name.isdecimal() and name != "@"}
         self.values |= before
 
-    def run(self, statements: list[list[Word]]) -> None:
+    def run(self, statements: list[list[ShellWord]]) -> None:
         """Statements in their order; branches that are not taken are left out."""
         taken: list[list[bool]] = []  # per open if: is this branch run, was one run
         cases: list[list[Any]] = []
@@ -173,7 +173,7 @@ class _Reader(Expansion):
                 continue
             self.statement(words)
 
-    def pattern(self, case: list[Any], words: list[Word]) -> list[Word]:
+    def pattern(self, case: list[Any], words: list[ShellWord]) -> list[ShellWord]:
         """A pattern of `case`: whether it is the branch; the words behind it."""
         at = next(index for index, word in enumerate(words) if word.text == ")")
         patterns = [part for word in (*case[3], *words[:at]) for part in word.text.strip("()\"'").split("|")]
@@ -182,7 +182,7 @@ class _Reader(Expansion):
         case[1], case[2] = hit, case[2] or hit
         return words[at + 1 :]
 
-    def test(self, words: list[Word]) -> bool:
+    def test(self, words: list[ShellWord]) -> bool:
         """Whether a condition holds; a variable that nothing sets is empty in it."""
         texts: list[str] = []
         for word in words:
@@ -235,7 +235,7 @@ class _Reader(Expansion):
 
     # ---- statements
 
-    def statement(self, words: list[Word]) -> None:
+    def statement(self, words: list[ShellWord]) -> None:
         """An assignment, a sourced file, or a command."""
         while words and words[0].text in ("export", "declare", "local", "readonly", "do", "{", "}", "then", "time"):
             words = words[1:]
@@ -262,12 +262,12 @@ class _Reader(Expansion):
             return
         self.command(words)
 
-    def assign(self, word: Word, matched: re.Match[str]) -> None:
+    def assign(self, word: ShellWord, matched: re.Match[str]) -> None:
         name = matched["name"]
         if word.items is not None:
             value = [item for part in word.items for item in self.expand(part)]
         else:
-            value = [Argument(self.text_of(Word(matched["value"], word.line)), word.line)]
+            value = [Argument(self.text_of(ShellWord(matched["value"], word.line)), word.line)]
         if matched["more"] and name in self.values:
             old = self.values[name]
             if word.items is None and len(old) == 1:
@@ -286,7 +286,7 @@ class _Reader(Expansion):
         self.run_all(statements_of(text))
         self.depth -= 1
 
-    def command(self, words: list[Word]) -> None:
+    def command(self, words: list[ShellWord]) -> None:
         arguments = [argument for word in words for argument in self.expand(word)]
         if not arguments:
             return

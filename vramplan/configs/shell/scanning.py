@@ -11,17 +11,17 @@ MAX_STATEMENTS = 20_000
 _REDIRECTION = re.compile(r"(&?>{1,2}\|?|<{3}|<)[ \t]*(?P<descriptor>&(\d+|-))?")
 
 
-class Word(NamedTuple):
+class ShellWord(NamedTuple):
     """A word as it stands, quotes and all; `items`: of an array."""
 
     text: str
     line: int
-    items: tuple[Word, ...] | None = None
+    items: tuple[ShellWord, ...] | None = None
 
 
-def statements_of(text: str) -> list[list[Word]]:
+def statements_of(text: str) -> list[list[ShellWord]]:
     """The statements of a script as words, and the ends of statements as they are."""
-    result: list[list[Word]] = []
+    result: list[list[ShellWord]] = []
     for line in _Scanner(text).statements():
         result.append(line)
         if len(result) > MAX_STATEMENTS:
@@ -35,9 +35,9 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self.text, self.at, self.line = text, 0, 1
 
-    def statements(self) -> list[list[Word]]:
-        result: list[list[Word]] = []
-        words: list[Word] = []
+    def statements(self) -> list[list[ShellWord]]:
+        result: list[list[ShellWord]] = []
+        words: list[ShellWord] = []
         heredoc: str | None = None
         while self.at < len(self.text):
             char = self.text[self.at]
@@ -65,7 +65,7 @@ class _Scanner:
                     result.append(words)
                 words = []
             elif self.text.startswith(("&&", "||"), self.at):
-                words.append(Word(self.text[self.at : self.at + 2], self.line))
+                words.append(ShellWord(self.text[self.at : self.at + 2], self.line))
                 self.at += 2
             elif char in "|&" and not self.text.startswith(("&>", "|&"), self.at):
                 self.at += 1
@@ -80,7 +80,7 @@ class _Scanner:
                     continue
                 self._redirected(words)
             elif char in "()":
-                words.append(Word(char, self.line))
+                words.append(ShellWord(char, self.line))
                 self.at += 1
             else:
                 words.append(self._word())
@@ -88,7 +88,7 @@ class _Scanner:
             result.append(words)
         return result
 
-    def _redirected(self, words: list[Word]) -> None:
+    def _redirected(self, words: list[ShellWord]) -> None:
         """Past `> FILE`, `2>&1`, `&>> FILE` and `< FILE`, which are no arguments."""
         found = _REDIRECTION.match(self.text, self.at)
         if found is None or self._in_test(words) or any(word.text == "(" for word in words):
@@ -101,7 +101,7 @@ class _Scanner:
             self._word()
 
     @staticmethod
-    def _in_test(words: list[Word]) -> bool:
+    def _in_test(words: list[ShellWord]) -> bool:
         opened = sum(word.text == "[[" for word in words)
         return opened > sum(word.text == "]]" for word in words)
 
@@ -115,7 +115,7 @@ class _Scanner:
             if line == end:
                 return
 
-    def _word(self) -> Word:
+    def _word(self) -> ShellWord:
         start, line = self.at, self.line
         while self.at < len(self.text):
             char = self.text[self.at]
@@ -128,7 +128,7 @@ class _Scanner:
                 before = self.text[start : self.at]
                 if re.fullmatch(r"[A-Za-z_]\w*\+?=", before):
                     self.at += 1
-                    return Word(before, line, tuple(self._array()))
+                    return ShellWord(before, line, tuple(self._array()))
                 if before.endswith("$"):
                     self._nested("(", ")")
                 else:
@@ -149,10 +149,10 @@ class _Scanner:
             self.line -= 1  # counted when it is skipped
         if self.at == start:
             self.at += 1  # a sign that begins no word: it stands for itself
-        return Word(self.text[start : self.at], line)
+        return ShellWord(self.text[start : self.at], line)
 
-    def _array(self) -> list[Word]:
-        items: list[Word] = []
+    def _array(self) -> list[ShellWord]:
+        items: list[ShellWord] = []
         while self.at < len(self.text):
             char = self.text[self.at]
             if char == ")":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramplan.configs.asked import Asked, Files, Writer
+from vramplan.configs.asked import Asked, ProgramFiles, Writer
 from vramplan.configs.page import JSON, Page
 from vramplan.configs.programs import accelerate
 from vramplan.configs.programs.accelerate import DEEPSPEED, FSDP, PARALLEL
@@ -21,14 +21,14 @@ STRATEGIES = {"fsdp": "FULL_SHARD", "fsdp-grad-op": "SHARD_GRAD_OP", "hsdp": "HY
 """Of FSDP 1, by `programs/accelerate.py`, SHARDINGS."""
 
 
-def write(asked: Asked) -> Iterator[Files]:
+def write(asked: Asked) -> Iterator[ProgramFiles]:
     """The settings of DeepSpeed in the file itself, else in a file of their own."""
     yield _files(asked, in_file=False)
     if asked.zero is not None:
         yield _files(asked, in_file=True)
 
 
-def _files(asked: Asked, *, in_file: bool) -> Files:
+def _files(asked: Asked, *, in_file: bool) -> ProgramFiles:
     page = Page("accelerate.yaml")
     pages = [page]
     row = accelerate.strategy_of(str(asked["parallel.sharding"]))
@@ -62,7 +62,7 @@ def _files(asked: Asked, *, in_file: bool) -> Files:
     launch = (
         f"accelerate launch {rank}--config_file {page.name} -m trl.scripts.{task_of(asked)} --config {arguments.name}"
     )
-    return Files(tuple(pages), (launch,))
+    return ProgramFiles(tuple(pages), (launch,))
 
 
 def _mixed(asked: Asked, row: str) -> str:

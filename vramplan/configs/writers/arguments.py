@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramplan.configs.asked import Asked, Files, Writer
+from vramplan.configs.asked import Asked, ProgramFiles, Writer
 from vramplan.configs.page import Page
 from vramplan.configs.programs import trainer
 from vramplan.configs.writers import words
@@ -18,19 +18,19 @@ FSDP_WORDS = {"fsdp": "full_shard", "fsdp-grad-op": "shard_grad_op", "hsdp": "hy
 MODEL = ("model",)
 
 
-def trl(asked: Asked) -> Iterator[Files]:
+def trl(asked: Asked) -> Iterator[ProgramFiles]:
     """One file for `trl sft --config`."""
     page = page_of(asked, "trl.yaml", is_trl=True)
     put_strategy(page, asked)
-    yield Files((page,), (f"{asked.accelerate()} -m trl.scripts.{task_of(asked)} --config {page.name}",))
+    yield ProgramFiles((page,), (f"{asked.accelerate()} -m trl.scripts.{task_of(asked)} --config {page.name}",))
 
 
-def arguments(asked: Asked) -> Iterator[Files]:
+def arguments(asked: Asked) -> Iterator[ProgramFiles]:
     """One file for a script that parses TrainingArguments beside its own arguments of model and data."""
     page = page_of(asked, "training-arguments.yaml", is_trl=False)
     put_strategy(page, asked)
     launch = f"{asked.torchrun()} train.py {page.name}"
-    yield Files((page,), (launch, "train.py parses it with HfArgumentParser(...).parse_yaml_file"))
+    yield ProgramFiles((page,), (launch, "train.py parses it with HfArgumentParser(...).parse_yaml_file"))
 
 
 def task_of(asked: Asked) -> str:

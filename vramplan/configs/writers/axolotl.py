@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from vramplan.configs.asked import Asked, Files, Writer
+from vramplan.configs.asked import Asked, ProgramFiles, Writer
 from vramplan.configs.page import Page
 from vramplan.configs.programs.axolotl import OPTIMIZERS, computing
 from vramplan.configs.writers import words
@@ -18,7 +18,7 @@ from vramplan.configs.writers.arguments import FSDP_WORDS
 LIGER = "axolotl.integrations.liger.LigerPlugin"
 
 
-def write(asked: Asked) -> Iterator[Files]:
+def write(asked: Asked) -> Iterator[ProgramFiles]:
     """One file."""
     page = Page("axolotl.yaml")
     page.put("base_model", asked.checkpoint, "model")
@@ -58,7 +58,7 @@ def write(asked: Asked) -> Iterator[Files]:
     page.yours("num_epochs", 1)
     page.yours("output_dir", "out")
     several = f" --num-machines {asked.nodes}" if asked.nodes > 1 else ""
-    yield Files((page,), (f"axolotl train {page.name} --num-processes {asked.devices}{several}",))
+    yield ProgramFiles((page,), (f"axolotl train {page.name} --num-processes {asked.devices}{several}",))
 
 
 def patterns_of(names: Sequence[str], count: int) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramplan.configs.asked import Asked, Files, Writer
+from vramplan.configs.asked import Asked, ProgramFiles, Writer
 from vramplan.configs.page import JSON, Page
 from vramplan.configs.programs.deepspeed_keys import OPTIMIZERS
 from vramplan.configs.writers import words
@@ -27,7 +27,7 @@ NAMES = {
 """How DeepSpeed writes its optimizers; it takes any case."""
 
 
-def write(asked: Asked) -> Iterator[Files]:
+def write(asked: Asked) -> Iterator[ProgramFiles]:
     """The JSON first."""
     page = Page("ds_config.json", JSON)
     words.put_zero(page, asked)
@@ -36,7 +36,7 @@ def write(asked: Asked) -> Iterator[Files]:
         page.put("optimizer.type", NAMES[word], "optimizer")
         page.put("optimizer.params.lr", 1e-5)
         launch = f"deepspeed --num_gpus {asked.per_node} train.py --deepspeed --deepspeed_config {page.name}"
-        yield Files((page,), (launch,), is_script=True)
+        yield ProgramFiles((page,), (launch,), is_script=True)
         return
     if asked.offloads("optimizer"):
         page.put("zero_force_ds_cpu_optimizer", False)
@@ -44,7 +44,7 @@ def write(asked: Asked) -> Iterator[Files]:
     arguments = page_of(asked, "trl.yaml", is_trl=True)
     arguments.put("deepspeed", page.name, *words.STATES)
     launch = f"{asked.accelerate()} -m trl.scripts.{task_of(asked)} --config {arguments.name}"
-    yield Files((page, arguments), (launch,))
+    yield ProgramFiles((page, arguments), (launch,))
 
 
 WRITER = Writer("deepspeed", ("transformers", "deepspeed"), write)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramplan.configs.asked import Asked, Files, Writer
+from vramplan.configs.asked import Asked, ProgramFiles, Writer
 from vramplan.configs.page import Page
 from vramplan.configs.programs import litgpt
 from vramplan.configs.writers import words
@@ -17,7 +17,7 @@ CLASSES = words.turned(litgpt.OPTIMIZERS) | {"sgd-momentum": "SGD"}
 QUANTIZATIONS = words.turned(litgpt.QUANTIZATIONS)
 
 
-def write(asked: Asked) -> Iterator[Files]:
+def write(asked: Asked) -> Iterator[ProgramFiles]:
     """The file of fine-tuning, or that of pretraining, which compiles and makes no checkpoints."""
     if asked["adapter.kind"]:
         yield _files(asked, "finetune_lora")
@@ -26,7 +26,7 @@ def write(asked: Asked) -> Iterator[Files]:
     yield _files(asked, "pretrain")
 
 
-def _files(asked: Asked, command: str) -> Files:
+def _files(asked: Asked, command: str) -> ProgramFiles:
     page = Page("litgpt.yaml")
     if command == "pretrain":
         page.put("model_name", asked.checkpoint.rsplit("/", 1)[-1], "model")
@@ -56,7 +56,7 @@ def _files(asked: Asked, command: str) -> Files:
     page.put("train.max_norm", asked["max_gradient_norm"] or None, "max_gradient_norm")
     page.yours("train.epochs" if command != "pretrain" else "train.max_tokens", 1 if command != "pretrain" else 10**9)
     _optimizer(page, asked, command)
-    return Files((page,), (f"litgpt {command} --config {page.name}",))
+    return ProgramFiles((page,), (f"litgpt {command} --config {page.name}",))
 
 
 def _adapter(page: Page, asked: Asked) -> None:

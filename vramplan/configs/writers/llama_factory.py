@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from vramplan.configs.asked import Asked, Files, Writer
+from vramplan.configs.asked import Asked, ProgramFiles, Writer
 from vramplan.configs.page import Page
 from vramplan.configs.programs.llama_factory.computing import ATTENTIONS
 from vramplan.configs.writers import words
@@ -23,7 +23,7 @@ STAGES = {"dpo": "dpo", "orpo": "dpo", "simpo": "dpo", "kto": "kto", "reward": "
 """The stage that computes a loss; the others are those of `sft`."""
 
 
-def write(asked: Asked) -> Iterator[Files]:
+def write(asked: Asked) -> Iterator[ProgramFiles]:
     """One file."""
     page = Page("llama-factory.yaml")
     stage = STAGES.get(str(asked["loss"]), "sft")
@@ -69,7 +69,7 @@ def write(asked: Asked) -> Iterator[Files]:
     page.yours("output_dir", "out")
     several = f"NNODES={asked.nodes} NPROC_PER_NODE={asked.per_node} " if asked.nodes > 1 else ""
     forced = "FORCE_TORCHRUN=1 " if asked.devices > 1 or asked.zero is not None else ""
-    yield Files((page,), (f"{forced}{several}llamafactory-cli train {page.name}",))
+    yield ProgramFiles((page,), (f"{forced}{several}llamafactory-cli train {page.name}",))
 
 
 def _trained(page: Page, asked: Asked) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vramplan.configs.asked import Asked, Files, Writer
+from vramplan.configs.asked import Asked, ProgramFiles, Writer
 from vramplan.configs.page import SHELL, Page
 from vramplan.configs.programs.megatron import computing
 from vramplan.configs.programs.megatron.devices import FSDP_STRATEGIES
@@ -19,7 +19,7 @@ from vramplan.configs.writers import words
 ATTENTIONS = {"flash": "flash", "eager": "unfused"}
 
 
-def write(asked: Asked) -> Iterator[Files]:
+def write(asked: Asked) -> Iterator[ProgramFiles]:
     """One script; the attention is named, or left to Megatron."""
     for named in (False, True) if asked["attention"] in ATTENTIONS else (False,):
         kind = KINDS.get(str(asked.shape.get("family")), GPT)
@@ -35,7 +35,7 @@ def write(asked: Asked) -> Iterator[Files]:
         page.yours("lr", 0.0001)
         page.yours("tokenizer_type", "NullTokenizer")
         page.yours("mock_data", True)
-        yield Files((page,), (f"bash {page.name}",))
+        yield ProgramFiles((page,), (f"bash {page.name}",))
 
 
 def _model(page: Page, asked: Asked, kind: Kind) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramplan.configs.asked import Asked, Files, Writer, refused
+from vramplan.configs.asked import Asked, ProgramFiles, Writer, refused
 from vramplan.configs.page import TOML, Page
 from vramplan.configs.programs import torchtitan, torchtitan_shapes
 from vramplan.configs.programs.torchtitan_shapes import NEWER
@@ -29,7 +29,7 @@ MODELS: dict[str, tuple[str, str]] = {
 FLOAT8 = "quantize.linear.float8"
 
 
-def write(asked: Asked) -> Iterator[Files]:
+def write(asked: Asked) -> Iterator[ProgramFiles]:
     """One file."""
     page = Page("torchtitan.toml", TOML)
     found = MODELS.get(str(asked.shape.get("name")))
@@ -59,7 +59,7 @@ def write(asked: Asked) -> Iterator[Files]:
     launch = f"{asked.torchrun()} -m torchtitan.train --job.config_file {page.name}"
     allocator = str(asked["allocator"])
     settings = f"PYTORCH_ALLOC_CONF={allocator} " if ":" in allocator else ""
-    yield Files((page,), (settings + launch,))
+    yield ProgramFiles((page,), (settings + launch,))
 
 
 def _batch(page: Page, asked: Asked) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramplan.configs.asked import Asked, Files, Writer, refused
+from vramplan.configs.asked import Asked, ProgramFiles, Writer, refused
 from vramplan.configs.page import Page
 from vramplan.configs.programs import torchtune_keys as keys
 from vramplan.configs.programs.torchtune import shape_name
@@ -57,7 +57,7 @@ DTYPES = words.turned(keys.DTYPES)
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
-def write(asked: Asked) -> Iterator[Files]:
+def write(asked: Asked) -> Iterator[ProgramFiles]:
     """One file; its comment names the recipe, which decides how many devices there are."""
     page = Page("torchtune.yaml")
     found = MODELS.get(str(asked.shape.get("name")))
@@ -94,7 +94,7 @@ def write(asked: Asked) -> Iterator[Files]:
     _rest(page, asked)
     recipe = recipe_of(asked)
     launch = f"--nnodes {asked.nodes} " * (asked.nodes > 1) + f"--nproc_per_node {asked.per_node} "
-    yield Files((page,), (f"tune run {launch if is_distributed(asked) else ''}{recipe} --config {page.name}",))
+    yield ProgramFiles((page,), (f"tune run {launch if is_distributed(asked) else ''}{recipe} --config {page.name}",))
 
 
 def is_distributed(asked: Asked) -> bool:

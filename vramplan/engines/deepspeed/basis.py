@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from vramplan.replay.record import Record
-from vramplan.values.job import Job, trains_all
+from vramplan.values.job import ResolvedJob, trains_all
 
 
-def basis_of_zero(record: Record, job: Job, alone: dict[str, str]) -> dict[str, str]:
+def basis_of_zero(record: Record, job: ResolvedJob, alone: dict[str, str]) -> dict[str, str]:
     """What each device has of the states, and its buffers; `alone` says what one device would have."""
     assert job.sharding is not None
     if job.sharding.zero is None:

@@ -12,7 +12,7 @@ from vramplan.options import words
 from vramplan.replay.observers import Trained
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recipe import recipe_of
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import ParameterDrive, Zero
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def parameter_drive(resolver: Resolver, fields: Fields, given: dict[str, Any], k
     return ParameterDrive(*(int(given.get(key, default)) for key, default in PARAMETER_DEFAULTS.items()))
 
 
-def check_parameter_drive(parallel: Fields, job: Job) -> None:
+def check_parameter_drive(parallel: Fields, job: ResolvedJob) -> None:
     """Refuse parts that no buffer holds, as DeepSpeed does, and large parameters that always stay whole.
 
     Source: DeepSpeed 0.19.8, deepspeed/runtime/swap_tensor/partitioned_param_swapper.py, get_buffer.

@@ -12,7 +12,7 @@ from vramplan.values.parallel import DDP, ZERO_STAGES, Sharded, Zero
 if TYPE_CHECKING:
     from vramplan.catalog.fields import Fields
     from vramplan.job.resolver import Resolver
-    from vramplan.values.job import Job
+    from vramplan.values.job import ResolvedJob
 
 
 DEFAULTS: dict[str, int] = {
@@ -138,7 +138,7 @@ class DeepSpeedJob(JobBehaviour):
             message = f"{resolver.precision} is not DeepSpeed's, whose optimizers step an fp32 copy of {half} weights"
             raw.fields.refuse("precision", message, hint=f"use mixed-{half}")
 
-    def check(self, resolver: Resolver, job: Job) -> Job:
+    def check(self, resolver: Resolver, job: ResolvedJob) -> ResolvedJob:
         """Without ZeRO nothing was traced: read in its source, and composed."""
         if job.sharding is None or job.sharding.way != REPLICAS:
             return job
@@ -156,7 +156,7 @@ class ZeroSharing(SharingBehaviour):
         """Refuse switches of ZeRO without ZeRO."""
         only_with_zero(resolver)
 
-    def check(self, parallel: Fields, job: Job) -> None:
+    def check(self, parallel: Fields, job: ResolvedJob) -> None:
         """Refuse what does not go with parameters on a drive."""
         if job.sharding is not None and job.sharding.zero is not None and job.sharding.zero.parameter_drive is not None:
             check_parameter_drive(parallel, job)

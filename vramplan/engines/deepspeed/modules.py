@@ -20,7 +20,7 @@ LEAVES = ("mixtral", "qwen_moe")
 Members = tuple[Any, ...]
 
 
-class Entry:
+class ModuleRun:
     """One run of a module of several operators: its parameters, and whether one of its inputs needs a gradient."""
 
     def __init__(self, members: Members, inputs: Sequence[Any]) -> None:

@@ -11,9 +11,9 @@ deepspeed/ops/adam/cpu_adam.py, DeepSpeedCPUAdam; arXiv:2101.06840.
 from __future__ import annotations
 
 from vramplan.engines.deepspeed.layout import Flush
-from vramplan.engines.deepspeed.worst_device import SCALAR_BYTES, Held, Worst, WorstOnHost
-from vramplan.engines.deepspeed.zero import Zero
-from vramplan.replay.record import Record, State
+from vramplan.engines.deepspeed.worst_device import SCALAR_BYTES, DeviceHoldings, Worst, WorstOnHost
+from vramplan.engines.deepspeed.zero import ZeroIteration
+from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import rounded
 from vramplan.replay.sharding.hosted import HostStates
 from vramplan.replay.tensors import BYTE, FP32, FP64, Parameter, Tensor
@@ -21,7 +21,7 @@ from vramplan.replay.tensors import BYTE, FP32, FP64, Parameter, Tensor
 MOMENTS = 2  # of Adam
 
 
-class Offloaded(Zero):
+class Offloaded(ZeroIteration):
     """The walk of one iteration whose step is on the host."""
 
     def __init__(self, *arguments: object) -> None:
@@ -56,7 +56,7 @@ class Offloaded(Zero):
         self.keep_own(flush._replace(own=self.on_host.of(flush, self.rank)))
         self.look_at(self.on_host.most())
 
-    def look_at(self, held: Held) -> None:
+    def look_at(self, held: DeviceHoldings) -> None:
         """Go over to another device, with its norms."""
         if held == self.held:
             return
@@ -89,12 +89,12 @@ class Offloaded(Zero):
         del flag
         self.norms.clear()
 
-    def states(self) -> list[State]:
+    def states(self) -> list[StandingState]:
         """The flat buffer, and one as large as the largest parameter, that gradients come back through."""
         itemsize = self.policy.dtype.itemsize
         return [
-            State("weights", rounded(self.layout.padded * itemsize), 0),
-            State("communication", rounded(max(self.layout.sizes) * itemsize), 0),
+            StandingState("weights", rounded(self.layout.padded * itemsize), 0),
+            StandingState("communication", rounded(max(self.layout.sizes) * itemsize), 0),
         ]
 
     def annotate(self, record: Record) -> None:

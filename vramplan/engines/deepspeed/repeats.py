@@ -18,7 +18,7 @@ WALKED = 3  # units of a row: the first, one that stands for all between, the la
 T = TypeVar("T")
 
 
-class Unit(NamedTuple):
+class RepeatedUnit(NamedTuple):
     """A checkpoint of so many blocks, or one stored block, which stands for several in a row."""
 
     first: int  # block, in the walked model
@@ -31,7 +31,7 @@ class _Irregular(Exception):
     """What is walked does not come unit by unit."""
 
 
-def shortened(segments: Sequence[Segment]) -> tuple[tuple[Segment, ...], tuple[Unit, ...]] | None:
+def shortened(segments: Sequence[Segment]) -> tuple[tuple[Segment, ...], tuple[RepeatedUnit, ...]] | None:
     """The segments that are walked, and what their units stand for; None if that are all."""
     walked, units = [], []
     first = at = 0
@@ -44,12 +44,12 @@ def shortened(segments: Sequence[Segment]) -> tuple[tuple[Segment, ...], tuple[U
         )
         for number in range(count):
             one = times - count + 1 if number == 1 and count == WALKED else 1
-            units.append(Unit(first, blocks, one, at))
+            units.append(RepeatedUnit(first, blocks, one, at))
             first, at = first + blocks, at + one * blocks
     return None if first == at else (tuple(walked), tuple(units))
 
 
-def repeated(order: Order, units: Sequence[Unit]) -> Order | None:
+def repeated(order: Order, units: Sequence[RepeatedUnit]) -> Order | None:
     """The order of the whole model; None if it cannot be told, as something comes between the blocks of a unit."""
     if order.kept_bytes:  # which are of all blocks together
         return None
@@ -60,7 +60,7 @@ def repeated(order: Order, units: Sequence[Unit]) -> Order | None:
 
 
 class _Repetition:
-    def __init__(self, order: Order, units: Sequence[Unit]) -> None:
+    def __init__(self, order: Order, units: Sequence[RepeatedUnit]) -> None:
         self.short, self.units = order, units
         of_block = [number for number, unit in enumerate(units) for _ in range(unit.blocks)]
         self.unit = [None if place is None else of_block[place[1]] for place in order.places]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from vramplan.engines.deepspeed.zero import COMMUNICATION, OVERFLOW_BUFFER_BYTES
 from vramplan.replay.gradients import gradient_states
 from vramplan.replay.operators.elementwise import mul_scalar
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import BYTE, FP32, Parameter, Tensor
@@ -77,9 +77,9 @@ class Replicas(Shards):
         """The gradients go."""
         self.wide = None
 
-    def states(self) -> list[State]:
+    def states(self) -> list[StandingState]:
         """The flag of FusedAdam, and the gradients of earlier micro-steps."""
-        states = [State("optimizer", OVERFLOW_BUFFER_BYTES, 0)]
+        states = [StandingState("optimizer", OVERFLOW_BUFFER_BYTES, 0)]
         if self.resident:
             states += gradient_states(self.trained, False)
         return states

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.answers.settings import Plan, SettingsBehaviour
+from vramplan.answers.settings import SettingsBehaviour, SettingsPlan
 from vramplan.results import Setting
 
 CONFIG = "https://github.com/deepspeedai/DeepSpeed/blob/v0.19.8/deepspeed/runtime/constants.py"
@@ -12,14 +12,14 @@ MODEL = "https://github.com/huggingface/transformers/blob/v5.23.0/src/transforme
 class DeepspeedSettings(SettingsBehaviour):
     """Keys of its JSON configuration; the model of Transformers has the switch for checkpoints."""
 
-    def batch(self, plan: Plan) -> tuple[Setting, ...]:
+    def batch(self, plan: SettingsPlan) -> tuple[Setting, ...]:
         """A batch per GPU, and accumulation."""
         return (
             Setting("train_micro_batch_size_per_gpu", str(plan.micro_batch_size), CONFIG),
             Setting("gradient_accumulation_steps", str(plan.gradient_accumulation_steps), CONFIG),
         )
 
-    def checkpointing(self, plan: Plan) -> tuple[Setting, ...] | None:
+    def checkpointing(self, plan: SettingsPlan) -> tuple[Setting, ...] | None:
         """The method of the model, which makes a checkpoint of each block."""
         if plan.stores_all:
             return (Setting("model.gradient_checkpointing_disable()", "", MODEL),)

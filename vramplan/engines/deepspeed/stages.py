@@ -7,8 +7,8 @@ from vramplan.engines.deepspeed.offload import Offloaded
 from vramplan.engines.deepspeed.replicas import Replicas
 from vramplan.engines.deepspeed.traced import ADAM, STEPPED, composed_with_zero, refused_with_zero
 from vramplan.engines.deepspeed.walk import order_of
-from vramplan.engines.deepspeed.worst_device import Policy
-from vramplan.engines.deepspeed.zero import Zero
+from vramplan.engines.deepspeed.worst_device import WorstDevicePolicy
+from vramplan.engines.deepspeed.zero import ZeroIteration
 from vramplan.engines.deepspeed.zero3_drive import Swapped3
 from vramplan.engines.deepspeed.zero3_offload import Offloaded3
 from vramplan.engines.deepspeed.zero3_parameters import HostedParameters3
@@ -45,7 +45,7 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
             asks_inputs=bool(tape.told.looked_up),
             reentrant=bool(tape.told.checkpointed),
         )
-        of_stage_3 = zero3_policy.Policy(
+        of_stage_3 = zero3_policy.Zero3Policy(
             setup.sharding.shards,
             precision.weights,
             setup.sharding.zero,
@@ -67,7 +67,7 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
         return zero3.Zero3(tape, of_stage_3, order, plan)
     asks_inputs, reentrant = bool(tape.told.looked_up), bool(tape.told.checkpointed)
     order = order_of(recipe, tape.role(Trained), key, asks_inputs=asks_inputs and reentrant, reentrant=reentrant)
-    policy = Policy(
+    policy = WorstDevicePolicy(
         partitions_gradients=setup.sharding.kind == "zero2",
         shards=setup.sharding.shards,
         dtype=precision.weights,
@@ -79,7 +79,7 @@ def stage_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> 
     )
     if setup.offload:
         return Offloaded(tape, policy, order)
-    return Zero(tape, policy, order)
+    return ZeroIteration(tape, policy, order)
 
 
 ZERO = Way(walk=stage_of, refused=refused_with_zero, composed=composed_with_zero, steps=STEPPED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramplan.options.words import FLAT_OPTIMIZERS, PREFERENCE_LOSSES
 from vramplan.replay.sharding.traced import ELEMENTWISE, SHARDED_BITS, smoothing_of_the_trainer
 from vramplan.replay.techniques.evidence import given_without_rows, is_traced_with
-from vramplan.values.job import Job, trains_all
+from vramplan.values.job import ResolvedJob, trains_all
 from vramplan.values.parallel import ZERO3, ZERO_STAGES
 
 ADAM = ("adamw", "adam")  # DeepSpeed's FusedAdam
@@ -31,7 +31,7 @@ READ = (
 """Keys of techniques that change what a stage of ZeRO reads: beside it they need a traced row, of any stage."""
 
 
-def refused_with_zero(job: Job) -> dict[str, str]:
+def refused_with_zero(job: ResolvedJob) -> dict[str, str]:
     """What of a job does not go with ZeRO, by its key; empty where it does."""
     strategy = job.activation_checkpointing or ""
     stage3 = job.sharding is not None and job.sharding.kind == "zero3"
@@ -47,7 +47,7 @@ def refused_with_zero(job: Job) -> dict[str, str]:
     }
 
 
-def composed_with_zero(job: Job) -> dict[str, str]:
+def composed_with_zero(job: ResolvedJob) -> dict[str, str]:
     """What was not traced with ZeRO and composes with it, by its key; empty where it was."""
     stage3 = job.sharding is not None and job.sharding.kind == ZERO3
     return {
@@ -64,19 +64,19 @@ def composed_with_zero(job: Job) -> dict[str, str]:
     }
 
 
-def _unshared(job: Job, stage3: bool) -> str:
+def _unshared(job: ResolvedJob, stage3: bool) -> str:
     """Weights that stage 3 was not seen to gather: of bitsandbytes it takes those of 4 and of 8 bits."""
     return job.quantization or "" if stage3 and job.quantization not in (*SHARDED_BITS, INT8) else ""
 
 
-def _of_overlap(job: Job) -> str:
+def _of_overlap(job: ResolvedJob) -> str:
     """A second bucket beside gradients that go to the host."""
     zero = None if job.sharding is None else job.sharding.zero
     assert job.sharding is not None
     return "true" if zero is not None and zero.overlap_comm and job.offload and job.sharding.kind != ZERO3 else ""
 
 
-def _untrained(job: Job) -> str:
+def _untrained(job: ResolvedJob) -> str:
     """Training less than every weight was not traced with parameters on a drive."""
     assert job.sharding is not None
     if job.sharding.zero is None or job.sharding.zero.parameter_drive is None or trains_all(job):
@@ -84,12 +84,12 @@ def _untrained(job: Job) -> str:
     return "less than every weight, and parameters on NVMe,"
 
 
-def _is_traced(job: Job, stage3: bool) -> bool:
+def _is_traced(job: ResolvedJob, stage3: bool) -> bool:
     """Whether the family was; under stage 3 without the experts, whose weights lie in one parameter of many."""
     return is_traced_with(job.model, *STAGES) and not (stage3 and job.model.experts is not None)
 
 
-def _of_offload(job: Job) -> str:
+def _of_offload(job: ResolvedJob) -> str:
     """Parameters without the optimizer, and states of experts."""
     if not job.offload or (job.model.experts is None and job.offload != ("parameters",)):
         return ""

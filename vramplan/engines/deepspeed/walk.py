@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from vramplan.engines.deepspeed.modules import LEAVES, Around, Entry, OuterEntry
+from vramplan.engines.deepspeed.modules import LEAVES, Around, ModuleRun, OuterEntry
 from vramplan.engines.deepspeed.order import Order, Place
 from vramplan.engines.deepspeed.repeats import repeated, shortened
 from vramplan.replay.asked import AsksInputs
@@ -92,7 +92,7 @@ def _order(recipe: Recipe, key: _Key) -> Order:
         tape.observe(AsksInputs(tape))
     if reentrant:
         tape.observe(RunsReentrantly(tape))
-    noted = _Modules(tape, recipe.shape.family) if with_uses else _Noted(tape)
+    noted = _Modules(tape, recipe.shape.family) if with_uses else _BlocksNoted(tape)
     tape.enlist(Sharding, noted)
     tape.observe(noted)
     network = family(recipe.shape.family)(tape, recipe)
@@ -178,7 +178,7 @@ class Used:
         return self.fn(grad, saved)
 
 
-class _Noted(Sharding):
+class _BlocksNoted(Sharding):
     """Notes which parameters are in which block."""
 
     def __init__(self, tape: Tape) -> None:
@@ -212,7 +212,7 @@ class _Noted(Sharding):
         self.came.append(parameter)
 
 
-class _Modules(_Noted):
+class _Modules(_BlocksNoted):
     """Notes the parameters of each module too, as the iteration comes to it."""
 
     linear_is_function = True
@@ -220,12 +220,12 @@ class _Modules(_Noted):
     def __init__(self, tape: Tape, family: str) -> None:
         super().__init__(tape)
         self.has_leaves, self.around = family in LEAVES, Around()
-        self.entry: Entry | None = None  # the module of several operators that runs
-        self.in_backward: Entry | None = None
+        self.entry: ModuleRun | None = None  # the module of several operators that runs
+        self.in_backward: ModuleRun | None = None
 
     def module_entered(self, inputs: tuple[Any, ...], parameters: tuple[Parameter, ...]) -> None:
         """A norm."""
-        self.entry = Entry(parameters, inputs)
+        self.entry = ModuleRun(parameters, inputs)
         self._come(parameters)
 
     def module_over(self) -> None:
@@ -262,7 +262,7 @@ class _Modules(_Noted):
         return Used(members, fn, lambda those, entered: self._come_again(outer, those, entered))
 
     def _come_back(
-        self, outer: tuple[OuterEntry, ...], entry: Entry, members: tuple[Parameter, ...], entered: bool
+        self, outer: tuple[OuterEntry, ...], entry: ModuleRun, members: tuple[Parameter, ...], entered: bool
     ) -> None:
         self._come_around(outer)
         if not entered and self.in_backward is not entry:

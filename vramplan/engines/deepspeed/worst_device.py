@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SCALAR_BYTES = rounded(4)
 
 
-class Policy(NamedTuple):
+class WorstDevicePolicy(NamedTuple):
     """What a job says of its partitions."""
 
     partitions_gradients: bool  # stage 2
@@ -38,7 +38,7 @@ class Policy(NamedTuple):
     rank: int | None = None  # the device that is looked at; None: at each moment the one that holds most then
 
 
-class Held(NamedTuple):
+class DeviceHoldings(NamedTuple):
     """What a device has that others have not."""
 
     rank: int
@@ -50,7 +50,9 @@ class Held(NamedTuple):
 class Worst:
     """The walk over the moments of an iteration at which another device may come to hold most."""
 
-    def __init__(self, layout: Layout, policy: Policy, arrivals: Sequence[int], flushes: dict[int, Flush]) -> None:
+    def __init__(
+        self, layout: Layout, policy: WorstDevicePolicy, arrivals: Sequence[int], flushes: dict[int, Flush]
+    ) -> None:
         self.layout, self.policy = layout, policy
         self.ranks = layout.telling_ranks
         self.begun: set[int] = set()
@@ -81,7 +83,7 @@ class Worst:
     def _bytes(self, elements: int) -> int:
         return rounded(elements * self.policy.dtype.itemsize)
 
-    def kept(self, flush: Flush) -> Held:
+    def kept(self, flush: Flush) -> DeviceHoldings:
         """A bucket was averaged, and each device has copied what is its own."""
         new = self.pieces[id(flush)].keys() - self.begun
         self.begun |= new
@@ -91,7 +93,7 @@ class Worst:
                 self.first = best
         return self._most()
 
-    def left(self, flush: Flush) -> Held:
+    def left(self, flush: Flush) -> DeviceHoldings:
         """A gradient that was larger than the bucket went, but where nobody asks for it."""
         one = self.large.get(id(flush))
         if one is not None and one not in self.lost:
@@ -103,7 +105,7 @@ class Worst:
                 self.own_large_bytes[rank] = self.own_large_bytes.get(rank, 0) + size
         return self._most()
 
-    def _most(self) -> Held:
+    def _most(self) -> DeviceHoldings:
         def size(rank: int) -> int:
             own = self.sizes[rank] * ((rank in self.begun) + self.has_earlier)
             return own + self._left_bytes(rank)
@@ -123,10 +125,10 @@ class Worst:
     def _left_by(self, rank: int) -> tuple[int, ...]:
         return tuple(one for one in self.lost if one not in self.own_large.get(rank, ()))
 
-    def _held(self, rank: int) -> Held:
-        return Held(rank, rank in self.begun, self._left_by(rank) if self.lost else ())
+    def _held(self, rank: int) -> DeviceHoldings:
+        return DeviceHoldings(rank, rank in self.begun, self._left_by(rank) if self.lost else ())
 
-    def averaged(self) -> Held:
+    def averaged(self) -> DeviceHoldings:
         """All is averaged, and the last part padded."""
 
         return self._held(max(self.ranks, key=lambda rank: self._left_bytes(rank) + self._averaged(rank)))
@@ -137,7 +139,7 @@ class Worst:
     def _missing(self, slices: Sequence[int]) -> int:
         return self.layout.part - sum(slices)
 
-    def stepping(self) -> Held:
+    def stepping(self) -> DeviceHoldings:
         """Norms piece by piece in fp64; then the part flat, in 16 bits if it is of several tensors, and in fp32."""
         part = self.layout.part
 
@@ -158,11 +160,13 @@ class Worst:
 class WorstOnHost(Worst):
     """The same where the step is on the host: pieces pass by in fp64 and fp32, and leave a norm each."""
 
-    def __init__(self, layout: Layout, policy: Policy, arrivals: Sequence[int], flushes: dict[int, Flush]) -> None:
+    def __init__(
+        self, layout: Layout, policy: WorstDevicePolicy, arrivals: Sequence[int], flushes: dict[int, Flush]
+    ) -> None:
         super().__init__(layout, policy, arrivals, flushes)
         self.norms = dict.fromkeys(self.ranks, 0)
 
-    def kept(self, flush: Flush) -> Held:
+    def kept(self, flush: Flush) -> DeviceHoldings:
         """A bucket was averaged: who has the largest piece of it, beside what it has left."""
         pieces = self.pieces[id(flush)]
 
@@ -182,11 +186,11 @@ class WorstOnHost(Worst):
     def _between(self, rank: int) -> int:
         return self._left_bytes(rank) + self.norms[rank] * SCALAR_BYTES
 
-    def most(self) -> Held:
+    def most(self) -> DeviceHoldings:
         """Between two times that a bucket is averaged."""
         return self._held(max(self.ranks, key=self._between))
 
-    def left(self, flush: Flush) -> Held:
+    def left(self, flush: Flush) -> DeviceHoldings:
         """A gradient that was larger than the bucket went, but where nobody asks for it."""
         super().left(flush)
         return self.most()
@@ -194,12 +198,14 @@ class WorstOnHost(Worst):
     def _averaged(self, rank: int) -> int:
         return self.norms[rank] * SCALAR_BYTES + self._bytes(self._missing(self.layout.slices(rank)))
 
-    def stepping(self) -> Held:
+    def stepping(self) -> DeviceHoldings:
         """The norms are added up."""
         self.lost.clear()
         self.lost_bytes = 0
         self.own_large_bytes.clear()
         return self.most()
 
-    def _held(self, rank: int) -> Held:
-        return Held(rank, has_own=False, left=self._left_by(rank) if self.lost else (), norms=self.norms[rank])
+    def _held(self, rank: int) -> DeviceHoldings:
+        return DeviceHoldings(
+            rank, has_own=False, left=self._left_by(rank) if self.lost else (), norms=self.norms[rank]
+        )

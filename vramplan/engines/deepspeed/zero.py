@@ -4,9 +4,9 @@ Every device has all weights in 16 bits. Stage 1 has whole gradients until backw
 their way into the bucket alone; of both the averaged gradients of a device's own part are kept in one buffer, in which
 each parameter that has something in the part is whole.
 
-To use it for parameters that tensor or pipeline parallelism has split already, give `Zero` the order of the local
-parameters (`zero_layout.Order`: their sizes, the blocks that they are in, the order of their gradients) and the number
-of data-parallel devices that share them; everything else follows.
+To use it for parameters that tensor or pipeline parallelism has split already, give `ZeroIteration` the order of the
+local parameters (`zero_layout.Order`: their sizes, the blocks that they are in, the order of their gradients) and the
+number of data-parallel devices that share them; everything else follows.
 
 Source: DeepSpeed 0.19.8, deepspeed/runtime/zero/stage_1_and_2.py (DeepSpeedZeroOptimizer); deepspeed/runtime/engine.py
 (DeepSpeedEngine.backward); deepspeed/ops/adam/fused_adam.py (FusedAdam).
@@ -20,10 +20,10 @@ from typing import Any
 
 from vramplan.engines.deepspeed.layout import Flush, Layout, flushes
 from vramplan.engines.deepspeed.order import Order
-from vramplan.engines.deepspeed.worst_device import Held, Policy, Worst
+from vramplan.engines.deepspeed.worst_device import DeviceHoldings, Worst, WorstDevicePolicy
 from vramplan.replay.observers import Accumulation, Resident
 from vramplan.replay.operators.elementwise import mul_scalar
-from vramplan.replay.record import Record, State
+from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import BOOL, BYTE, FP32, FP64, Parameter, Tensor
@@ -35,13 +35,13 @@ OVERFLOW_BUFFER_BYTES = rounded(4)  # of FusedAdam: one int32 (_dummy_overflow_b
 NORM_BYTES = rounded(4)  # the total norm of the last step, which the engine keeps (_global_grad_norm)
 
 
-class Zero(Shards):
+class ZeroIteration(Shards):
     """The walk of one iteration: buckets, the part's own gradients, and the step."""
 
     clips = True  # the norm of all gradients is taken whether they are clipped or not
     divides_loss = True
 
-    def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
+    def __init__(self, tape: Tape, policy: WorstDevicePolicy, order: Order) -> None:
         self.tape, self.policy, self.order = tape, policy, order
         self.layout = Layout(order.sizes, policy.shards)
         most = self.layout.most_loaded(last=policy.partitions_gradients)
@@ -59,7 +59,7 @@ class Zero(Shards):
         self.large: Parameter | None = None  # whose gradient has no room in any bucket
         self.left: list[Tensor] = []  # such gradients that stage 1 has no use for, and keeps
         self.looked_at: list[tuple[int, int]] = []  # from which event on which device
-        self.held: Held | None = None  # what the device has that is looked at, where that changes
+        self.held: DeviceHoldings | None = None  # what the device has that is looked at, where that changes
         self.own: Tensor | None = None  # averaged gradients of the parameters of the part
         self.earlier: Tensor | None = None  # those of earlier micro-steps
         self.accumulated: dict[Parameter, Tensor] = {}  # whole gradients of earlier micro-steps
@@ -207,7 +207,7 @@ class Zero(Shards):
         elif flush.brings_own:
             self.keep_own(flush)
 
-    def look_at(self, held: Held) -> None:
+    def look_at(self, held: DeviceHoldings) -> None:
         """Go over to the device that holds most now: what the one before had goes, and what this one has is there."""
         if held == self.held:
             return
@@ -351,12 +351,12 @@ class Zero(Shards):
         """The flat gradient goes."""
         self.fp32 = None
 
-    def states(self) -> list[State]:
+    def states(self) -> list[StandingState]:
         """The flat buffer beside the part that is counted with the weights, and two scalars."""
         layout, itemsize = self.layout, self.policy.dtype.itemsize
         rest = rounded(layout.padded * itemsize) - rounded(layout.part * itemsize)
         scalars = NORM_BYTES + (OVERFLOW_BUFFER_BYTES if self.policy.own_adam else 0)
-        return [State("weights", rest, 0), State("optimizer", scalars, 0)]
+        return [StandingState("weights", rest, 0), StandingState("optimizer", scalars, 0)]
 
     def drop(self) -> None:
         """Nothing more will be asked."""

@@ -14,10 +14,10 @@ from itertools import accumulate, pairwise
 
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION, NORM_BYTES, OVERFLOW_BUFFER_BYTES
-from vramplan.engines.deepspeed.zero3_policy import Policy
-from vramplan.engines.deepspeed.zero3_turning import Plan, Turning
+from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
+from vramplan.engines.deepspeed.zero3_turning import Turning, TurningPlan
 from vramplan.replay.operators.elementwise import mul_scalar
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import BOOL, FP16, FP32, FP64, Parameter, Tensor
@@ -33,7 +33,7 @@ class Zero3(Turning, Shards):
     linear_is_function = True
     walks_others = False
 
-    def __init__(self, tape: Tape, policy: Policy, order: Order, plan: Plan | None = None) -> None:
+    def __init__(self, tape: Tape, policy: Zero3Policy, order: Order, plan: TurningPlan | None = None) -> None:
         super().__init__(tape, policy, order, plan)
         self.losses: list[Tensor] = []
         self.norms: list[Tensor] = []
@@ -229,7 +229,7 @@ class Zero3(Turning, Shards):
         self.norms.clear()
         self.whole.clear()
 
-    def states(self) -> list[State]:
+    def states(self) -> list[StandingState]:
         """The parts of the gradients, the bucket, and what groups of parts leave of the flat buffer.
 
         Parts of what is not trained are in no buffer.
@@ -239,10 +239,10 @@ class Zero3(Turning, Shards):
         rest = whole - sum(rounded(group * itemsize) for group in self.groups())
         scalars = NORM_BYTES + rounded(1) + (OVERFLOW_BUFFER_BYTES if self.policy.own_adam else 0)
         return [
-            State("weights", rest + self.frozen_bytes + self.order.kept_bytes, 0),
-            State("gradients", whole, 0),
-            State(COMMUNICATION, rounded(self.policy.zero.reduce_bucket_size * itemsize), 0),
-            State("optimizer", scalars, 0),
+            StandingState("weights", rest + self.frozen_bytes + self.order.kept_bytes, 0),
+            StandingState("gradients", whole, 0),
+            StandingState(COMMUNICATION, rounded(self.policy.zero.reduce_bucket_size * itemsize), 0),
+            StandingState("optimizer", scalars, 0),
         ]
 
     def drop(self) -> None:

@@ -15,7 +15,7 @@ from vramplan.replay.models.modules import Segment
 from vramplan.tuples import NamedTuple
 
 
-class Blocks(NamedTuple):
+class ContiguousBlocks(NamedTuple):
     """The blocks of a stack, or its checkpoints of several, each with its parameters one behind the other."""
 
     stack: int
@@ -44,7 +44,7 @@ class Blocks(NamedTuple):
         return self.backward[block + 1] if turned else self.forward[block]
 
 
-def blocks_of(order: Order, segments: Sequence[Segment], stack: int) -> Blocks | None:
+def blocks_of(order: Order, segments: Sequence[Segment], stack: int) -> ContiguousBlocks | None:
     """The blocks of a stack; None where something comes between their parameters, or between them."""
     numbers: dict[int, list[int]] = {}
     for number, place in enumerate(order.places):
@@ -60,7 +60,7 @@ def blocks_of(order: Order, segments: Sequence[Segment], stack: int) -> Blocks |
         return None
     count = len(firsts) - 1
     starts = (*(numbers[first][0] for first in firsts[:-1]), each[-1][-1] + 1)
-    blocks = Blocks(stack, firsts, starts, count, (), (), ())
+    blocks = ContiguousBlocks(stack, firsts, starts, count, (), (), ())
     steps = _steps(order, blocks)
     made, arrivals = (_runs_of(numbers, blocks) for numbers in (order.made, order.arrivals))
     if steps is None or made is None or arrivals is None:
@@ -91,7 +91,7 @@ def _firsts(segments: Sequence[Segment]) -> tuple[int, ...]:
     return (0, *accumulate(sizes))
 
 
-def _steps(order: Order, blocks: Blocks) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def _steps(order: Order, blocks: ContiguousBlocks) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """When forward comes to each block, and backward, which does so the other way round, if at all."""
     places = []
     for module in order.uses:
@@ -119,7 +119,7 @@ def _falls(runs: Sequence[tuple[int | None, Sequence[int]]]) -> bool:
     return all(low is not None and high is not None and low == high - 1 for high, low in pairwise(found))
 
 
-def _runs_of(numbers: Sequence[int], blocks: Blocks) -> list[tuple[int, tuple[int, ...]]] | None:
+def _runs_of(numbers: Sequence[int], blocks: ContiguousBlocks) -> list[tuple[int, tuple[int, ...]]] | None:
     """The parameters of each block that come one behind the other, as they are called in a block."""
     runs = [(block, members) for block, members in runs_of(numbers, blocks.of) if block is not None]
     found = [(block, tuple([one - blocks.start(block) for one in members])) for block, members in runs]
@@ -131,6 +131,6 @@ def _spans(steps: tuple[tuple[int, ...], tuple[int, ...]], block: int) -> tuple[
     return (forward[block], forward[block + 1]), (backward[block + 1], backward[block])
 
 
-def _uses(order: Order, blocks: Blocks, block: int, low: int, high: int) -> Hashable:
+def _uses(order: Order, blocks: ContiguousBlocks, block: int, low: int, high: int) -> Hashable:
     start = blocks.start(block)
     return tuple(tuple([one - start for one in module]) for module in order.uses[low:high])

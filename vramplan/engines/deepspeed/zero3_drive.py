@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION
 from vramplan.engines.deepspeed.zero3_offload import SWAPPABLE_BYTES, Offloaded3
-from vramplan.engines.deepspeed.zero3_policy import Policy
-from vramplan.replay.record import State
+from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
+from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.sharding.hosted import HostStates, pinned_block
 from vramplan.replay.tensors import Tensor
@@ -41,7 +41,7 @@ class Swapped3(Offloaded3):
     def __init__(
         self,
         tape: Tape,
-        policy: Policy,
+        policy: Zero3Policy,
         order: Order,
         words: tuple[str, ...],
         drive: ParameterDrive,
@@ -148,11 +148,11 @@ class Swapped3(Offloaded3):
         self._free_buffers()
 
     # ------------------------------------------------------------------------------------------------ what is where
-    def states(self) -> list[State]:
+    def states(self) -> list[StandingState]:
         """Parts of small parameters too, which stay where they are gathered."""
         itemsize = self.policy.dtype.itemsize
         kept = sum(rounded(self.parts[one] * itemsize) for one in self.away if self.stays[one])
-        return [*super().states(), State("weights", kept, 0)]
+        return [*super().states(), StandingState("weights", kept, 0)]
 
     def _parameters_on_host(self) -> tuple[int, int]:
         """The buffer of those that stay, the small ones, the buffers of the others, and one that the step fills.

@@ -25,11 +25,11 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from vramplan.engines.deepspeed.modules import Around, Entry, OuterEntry
+from vramplan.engines.deepspeed.modules import Around, ModuleRun, OuterEntry
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.walk import Used, members_of
 from vramplan.engines.deepspeed.zero import COMMUNICATION
-from vramplan.engines.deepspeed.zero3_policy import Policy
+from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
 from vramplan.replay.observers import Observer
 from vramplan.replay.recorder import Node, Tape, rounded
 from vramplan.replay.tensors import Parameter, Tensor
@@ -55,7 +55,7 @@ class Gathering(Observer):
 
     unpacks = True
 
-    def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
+    def __init__(self, tape: Tape, policy: Zero3Policy, order: Order) -> None:
         self.tape, self.policy, self.order = tape, policy, order
         self.sizes = order.sizes
         eight_bits = {one for one, has in enumerate(order.eight_bits) if has}
@@ -82,8 +82,8 @@ class Gathering(Observer):
         self.leaf_of = {one: leaf for leaf in order.leaves for one in leaf}
         self.around = Around()
         self.held: Counter[int] = Counter()  # by how many modules with others inside that run
-        self.entry: Entry | None = None  # the module of several operators that runs
-        self.in_backward: Entry | None = None
+        self.entry: ModuleRun | None = None  # the module of several operators that runs
+        self.in_backward: ModuleRun | None = None
         self.recomputed: set[int] = set()  # those not trained that a checkpoint has gathered again
         self.is_over = False  # the module whose backward made the checkpoint run again
         self.owner: OuterEntry | None = None  # that module, if it has others inside
@@ -96,7 +96,7 @@ class Gathering(Observer):
 
     def module_entered(self, inputs: tuple[Tensor, ...], parameters: tuple[Parameter, ...]) -> None:
         """A norm: its weight is gathered before its first operator, which may not be the one that needs it."""
-        self.entry = Entry(tuple([self._number(one) for one in parameters]), inputs)
+        self.entry = ModuleRun(tuple([self._number(one) for one in parameters]), inputs)
         self._reach(self.entry.members)
 
     def held_whole(self, weight: Parameter) -> Tensor | None:
@@ -200,7 +200,7 @@ class Gathering(Observer):
 
         return Used(members, backward_fn, lambda those, entered: self._come(those, entered, outer))
 
-    def _of_entry(self, entry: Entry, fn: Any) -> Used:
+    def _of_entry(self, entry: ModuleRun, fn: Any) -> Used:
         """An operator of a module that backward comes to once, with the last of its operators."""
         outer = self.around.forward
 

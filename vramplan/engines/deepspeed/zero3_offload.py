@@ -25,9 +25,9 @@ from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero import COMMUNICATION
 from vramplan.engines.deepspeed.zero3 import Zero3
 from vramplan.engines.deepspeed.zero3_gathering import GATHERED
-from vramplan.engines.deepspeed.zero3_policy import Policy
-from vramplan.engines.deepspeed.zero3_turning import Plan
-from vramplan.replay.record import Record, State
+from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
+from vramplan.engines.deepspeed.zero3_turning import TurningPlan
+from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.sharding.hosted import HostStates, pinned_block
 from vramplan.replay.tensors import BOOL, FP32, FP64, Parameter, Tensor
@@ -43,10 +43,10 @@ class Offloaded3(Zero3):
     def __init__(
         self,
         tape: Tape,
-        policy: Policy,
+        policy: Zero3Policy,
         order: Order,
         words: tuple[str, ...],
-        plan: Plan | None = None,
+        plan: TurningPlan | None = None,
         *,
         accumulating: bool,
     ) -> None:
@@ -144,7 +144,7 @@ class Offloaded3(Zero3):
         self.whole.clear()
         self.hosted = self.host_states(self.gathered - before)
 
-    def states(self) -> list[State]:
+    def states(self) -> list[StandingState]:
         """The parts of the weights, unless they are on the host, and the bucket."""
         itemsize = self.policy.dtype.itemsize
         weights = 0
@@ -152,8 +152,8 @@ class Offloaded3(Zero3):
             weights = rounded(sum(self.trained_parts) * itemsize) + self.frozen_bytes
         weights += self.order.kept_bytes
         return [
-            State("weights", weights, 0),
-            State(COMMUNICATION, rounded(self.policy.zero.reduce_bucket_size * itemsize), 0),
+            StandingState("weights", weights, 0),
+            StandingState(COMMUNICATION, rounded(self.policy.zero.reduce_bucket_size * itemsize), 0),
         ]
 
     def annotate(self, record: Record) -> None:

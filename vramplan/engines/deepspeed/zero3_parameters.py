@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from vramplan.engines.deepspeed.zero3 import Zero3
 from vramplan.engines.deepspeed.zero3_offload import Offloaded3
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.sharding.hosted import HostStates
 from vramplan.replay.tensors import Parameter
 
@@ -40,10 +40,10 @@ class HostedParameters3(Offloaded3):
         Zero3.after_step(self)
         super().after_step()
 
-    def states(self) -> list[State]:
+    def states(self) -> list[StandingState]:
         """Those of stage 3 without its weights, but what of quantized ones is no parameter."""
         others = [one for one in Zero3.states(self) if one.category != "weights"]
-        return [State("weights", self.order.kept_bytes, 0), *others]
+        return [StandingState("weights", self.order.kept_bytes, 0), *others]
 
     def host_states(self, small: int) -> HostStates:
         """The parts of the parameters, all of them pinned."""

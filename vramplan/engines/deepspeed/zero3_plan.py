@@ -9,9 +9,9 @@ from typing import Any
 
 from vramplan.engines.deepspeed.order import Order
 from vramplan.engines.deepspeed.zero3 import Zero3
-from vramplan.engines.deepspeed.zero3_blocks import Blocks, blocks_of
-from vramplan.engines.deepspeed.zero3_policy import Policy
-from vramplan.engines.deepspeed.zero3_turning import Plan, Turns
+from vramplan.engines.deepspeed.zero3_blocks import ContiguousBlocks, blocks_of
+from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
+from vramplan.engines.deepspeed.zero3_turning import TurningPlan, Turns
 from vramplan.replay.models.modules import Segment
 from vramplan.tuples import NamedTuple
 
@@ -19,7 +19,7 @@ MOST_PERIOD = 8  # blocks after which the same comes again
 
 
 @lru_cache(maxsize=64)
-def plan_of(order: Order, policy: Policy, stacks: tuple[tuple[Segment, ...], ...], loss: str) -> Plan:
+def plan_of(order: Order, policy: Zero3Policy, stacks: tuple[tuple[Segment, ...], ...], loss: str) -> TurningPlan:
     """Which blocks of the deepest stack are alike, by a walk over the modules.
 
     `stacks`: what is stored of each and what is checkpointed. `loss`: one that uses the head in parts has a plan apart.
@@ -28,8 +28,8 @@ def plan_of(order: Order, policy: Policy, stacks: tuple[tuple[Segment, ...], ...
     blocks = blocks_of(order, stacks[deepest], deepest)
     queued = (0, *accumulate(map(len, order.uses)))
     if blocks is None or blocks.number < 2 * 2:
-        return Plan(None, queued, None)
-    return Plan(blocks, queued, _turns(_Walk(policy, order, blocks, queued).walked(), blocks.number))
+        return TurningPlan(None, queued, None)
+    return TurningPlan(blocks, queued, _turns(_Walk(policy, order, blocks, queued).walked(), blocks.number))
 
 
 class Met(NamedTuple):
@@ -88,7 +88,7 @@ class _Gradient:
 class _Walk(Zero3):
     """A walk over the modules of an iteration that notes what happens in each block."""
 
-    def __init__(self, policy: Policy, order: Order, blocks: Blocks, queued: tuple[int, ...]) -> None:
+    def __init__(self, policy: Zero3Policy, order: Order, blocks: ContiguousBlocks, queued: tuple[int, ...]) -> None:
         nothing: Any = _Nothing()
         super().__init__(nothing, policy, order)
         self.blocks, self.queued = blocks, queued

@@ -16,7 +16,7 @@ def outer_modules(adapter: Adapter | None) -> int:
     return OUTER_MODULES + (0 if adapter is None else OUTER_MODULES_OF_PEFT)
 
 
-class Policy(NamedTuple):
+class Zero3Policy(NamedTuple):
     """What a job says of its partitions."""
 
     shards: int

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 
 from vramplan.engines.deepspeed.order import Order
-from vramplan.engines.deepspeed.zero3_blocks import Blocks
+from vramplan.engines.deepspeed.zero3_blocks import ContiguousBlocks
 from vramplan.engines.deepspeed.zero3_gathering import Gathering
-from vramplan.engines.deepspeed.zero3_policy import Policy
+from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Parameter
 
@@ -16,7 +16,7 @@ from vramplan.replay.tensors import Parameter
 class Standing(Gathering):
     """The walk of one iteration that can be asked where it stands, and go on from another block."""
 
-    def __init__(self, tape: Tape, policy: Policy, order: Order) -> None:
+    def __init__(self, tape: Tape, policy: Zero3Policy, order: Order) -> None:
         super().__init__(tape, policy, order)
         self.bucket: list[int] = []  # numbers of the parameters whose gradients wait to be reduced
         self.filled = 0
@@ -25,7 +25,7 @@ class Standing(Gathering):
         self.waiting: dict[int, Parameter] = {}  # biases that come after their weights, by these
         self.reductions = 0  # of buckets, so far
 
-    def standing(self, blocks: Blocks, queued: Sequence[int], block: int, *, turned: bool) -> Hashable:
+    def standing(self, blocks: ContiguousBlocks, queued: Sequence[int], block: int, *, turned: bool) -> Hashable:
         """All that decides what happens from here on but for the bucket, by the distance from a block that begins.
 
         `queued`: how many parameters are used before each step. `turned`: backward has begun.
@@ -56,7 +56,7 @@ class Standing(Gathering):
             frozenset(seen(self.waiting)),
         )
 
-    def move(self, blocks: Blocks, by: int) -> None:
+    def move(self, blocks: ContiguousBlocks, by: int) -> None:
         """What there is of blocks becomes that of others, whose parameters have numbers that are higher by so many."""
 
         def moved(one: int) -> int:
@@ -80,7 +80,7 @@ class Standing(Gathering):
         used = steps is not None and steps[-1] >= self.step
         return not (used or one in self.leaving or one in self.recomputed or self.held[one])
 
-    def ahead(self, blocks: Blocks) -> set[int]:
+    def ahead(self, blocks: ContiguousBlocks) -> set[int]:
         """The blocks of which something is there that goes with them.
 
         What lives longer than the blocks goes once for each that its own stands for: it must not be handed on so far.
@@ -94,7 +94,7 @@ class Standing(Gathering):
         zero = self.policy.zero
         return max(0, min(zero.max_live_parameters - self.live, zero.prefetch_bucket_size))
 
-    def waits(self, blocks: Blocks, block: int) -> Hashable:
+    def waits(self, blocks: ContiguousBlocks, block: int) -> Hashable:
         """The gradients in the bucket, by the distance from a block."""
         start = blocks.start(block)
         return self.filled, tuple([(blocks.of(one) is not None, one - start) for one in self.bucket])

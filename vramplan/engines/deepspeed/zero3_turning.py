@@ -12,8 +12,8 @@ from collections.abc import Hashable
 from typing import Any
 
 from vramplan.engines.deepspeed.order import Order
-from vramplan.engines.deepspeed.zero3_blocks import Blocks
-from vramplan.engines.deepspeed.zero3_policy import Policy
+from vramplan.engines.deepspeed.zero3_blocks import ContiguousBlocks
+from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
 from vramplan.engines.deepspeed.zero3_standing import Standing
 from vramplan.replay.ledger import NotAlike
 from vramplan.replay.recorder import Tape
@@ -27,10 +27,10 @@ class Turns(NamedTuple):
     period: int
 
 
-class Plan:
+class TurningPlan:
     """What is known of the blocks of a model under a policy: `turns` is None where each is played."""
 
-    def __init__(self, blocks: Blocks | None, queued: tuple[int, ...], turns: Turns | None) -> None:
+    def __init__(self, blocks: ContiguousBlocks | None, queued: tuple[int, ...], turns: Turns | None) -> None:
         self.blocks, self.queued, self.turns = blocks, queued, turns
         self.less = 1  # blocks at both ends that are played besides, should these not be alike
 
@@ -56,7 +56,7 @@ class Inside(NamedTuple):
 class Turning(Standing):
     """The walk of one iteration of which blocks that are alike are played once, where there is a plan of them."""
 
-    def __init__(self, tape: Tape, policy: Policy, order: Order, plan: Plan | None = None) -> None:
+    def __init__(self, tape: Tape, policy: Zero3Policy, order: Order, plan: TurningPlan | None = None) -> None:
         super().__init__(tape, policy, order)
         self.plan, self.turns = plan, None if plan is None else plan.turns
         # the blocks of a checkpoint of several are played one by one
@@ -196,7 +196,7 @@ class Turning(Standing):
 
     # ---------------------------------------------------------------------------------------------------- the state
     @property
-    def _blocks(self) -> Blocks:
+    def _blocks(self) -> ContiguousBlocks:
         assert self.plan is not None
         assert self.plan.blocks is not None
         return self.plan.blocks

@@ -8,13 +8,13 @@ which compile nothing; config_hub/finetune.
 from __future__ import annotations
 
 from vramplan.planner.time.behaviour import FusedKernel, Timing
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 
 class LitGptTiming(Timing):
     """Elements that the kernels of a compiled block read and write for a token, where the run is a pretraining."""
 
-    def fused_kernels(self, job: Job) -> tuple[FusedKernel, ...]:
+    def fused_kernels(self, job: ResolvedJob) -> tuple[FusedKernel, ...]:
         """Residual sums with the norms behind them, rotary positions, and the gate of the feed-forward layer."""
         if job.adapter is not None or not job.precision.startswith(("amp-", "fsdp-")):
             return ()

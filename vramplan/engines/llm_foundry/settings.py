@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.answers.settings import Plan, SettingsBehaviour
+from vramplan.answers.settings import SettingsBehaviour, SettingsPlan
 from vramplan.results import Setting
 
 SOURCE = "https://github.com/mosaicml/llm-foundry/blob/main/scripts/train/yamls/pretrain/mpt-7b.yaml"
@@ -11,14 +11,14 @@ SOURCE = "https://github.com/mosaicml/llm-foundry/blob/main/scripts/train/yamls/
 class FoundrySettings(SettingsBehaviour):
     """Keys of its YAML file."""
 
-    def batch(self, plan: Plan) -> tuple[Setting, ...]:
+    def batch(self, plan: SettingsPlan) -> tuple[Setting, ...]:
         """A batch per GPU, and that of a step, from which accumulation follows."""
         return (
             Setting("device_train_microbatch_size", str(plan.micro_batch_size), SOURCE),
             Setting("global_train_batch_size", str(plan.global_batch_size), SOURCE),
         )
 
-    def checkpointing(self, plan: Plan) -> tuple[Setting, ...] | None:
+    def checkpointing(self, plan: SettingsPlan) -> tuple[Setting, ...] | None:
         """On or off, for each block."""
         if not (plan.stores_all or plan.of_each_block):
             return None

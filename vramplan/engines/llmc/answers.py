@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.answers.behaviour import AnswersBehaviour, Device
+from vramplan.answers.behaviour import AnswersBehaviour, WordedDevice
 from vramplan.engines.llmc.iteration import basis_of_llmc, falls_back
 from vramplan.planner.decision import Decision
 from vramplan.results import DOES_NOT_FIT
@@ -18,7 +18,7 @@ class LlmcAnswers(AnswersBehaviour):
 
     allocated_by = "all that cudaMalloc is asked for"
 
-    def basis(self, device: Device) -> dict[str, str]:
+    def basis(self, device: WordedDevice) -> dict[str, str]:
         """The words for llm.c's own arenas."""
         return basis_of_llmc(device.record, device.job)
 

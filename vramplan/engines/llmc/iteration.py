@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from vramplan.engines.llmc.model import ATTENTION, CLASSIFIER, arena, kernels, parameters, weights
 from vramplan.replay.kernels import Launches
 from vramplan.replay.precision import precision_of
-from vramplan.replay.record import Record, State
+from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import Path, Tape, rounded
 from vramplan.replay.tensors import BYTE, FP32, INT32, DType, Shape
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import ZERO1
 
 if TYPE_CHECKING:
@@ -51,15 +51,15 @@ def replay_llmc(setup: Setup, tape: Tape) -> Record:
     held.clear()
 
     count, share = parameters(shape), parameters(shape) // shards_of(setup)
-    states = [State("weights", rounded(count * dtype.itemsize), 0)]
+    states = [StandingState("weights", rounded(count * dtype.itemsize), 0)]
     if not setup.optimizer.endswith(FP32_STATES):
-        states.append(State("master", rounded(share * FP32.itemsize), 0))
+        states.append(StandingState("master", rounded(share * FP32.itemsize), 0))
     states += [
-        State("optimizer", MOMENTS * rounded(share * FP32.itemsize), 0),
-        State("gradients", rounded(count * dtype.itemsize), 0),
-        State("inputs", 0, length * INT32.itemsize, 2),
-        State("workspace", CUBLASLT_WORKSPACE_BYTES, 0),
-        State("buffers", rounded(FP32.itemsize), 0),  # accumulated_mean_loss
+        StandingState("optimizer", MOMENTS * rounded(share * FP32.itemsize), 0),
+        StandingState("gradients", rounded(count * dtype.itemsize), 0),
+        StandingState("inputs", 0, length * INT32.itemsize, 2),
+        StandingState("workspace", CUBLASLT_WORKSPACE_BYTES, 0),
+        StandingState("buffers", rounded(FP32.itemsize), 0),  # accumulated_mean_loss
     ]
     record = Record(tape, states, saved_at, ran=ran)
     tape.tell(())
@@ -112,7 +112,7 @@ def falls_back(record: Record, device_bytes: int, usable_bytes: int) -> tuple[st
     )
 
 
-def basis_of_llmc(record: Record, job: Job) -> dict[str, str]:
+def basis_of_llmc(record: Record, job: ResolvedJob) -> dict[str, str]:
     """What each component is, in words."""
     count, width = f"{record.parameters:,}", 4 if job.precision == "fp32" else 2
     shared = ""

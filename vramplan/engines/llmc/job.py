@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vramplan.engines.llmc.model import ROW_MULTIPLE, padded_vocabulary, parameters, weights
 from vramplan.job.accepted import refuse
 from vramplan.job.behaviour import LEAVE, JobBehaviour
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import DDP, ZERO1, Sharded
 
@@ -69,7 +69,7 @@ class LlmcJob(JobBehaviour):
         """All devices have the same, or each has a part of the optimizer's states."""
         return sharding_under_llmc(resolver, model)
 
-    def check(self, resolver: Resolver, job: Job) -> Job:
+    def check(self, resolver: Resolver, job: ResolvedJob) -> ResolvedJob:
         """Refuse gradients and states in other types than the program's; the job with what is told about it."""
         return _check(resolver, job)
 
@@ -77,7 +77,7 @@ class LlmcJob(JobBehaviour):
 BEHAVIOUR = LlmcJob()
 
 
-def _check(resolver: Resolver, job: Job) -> Job:
+def _check(resolver: Resolver, job: ResolvedJob) -> ResolvedJob:
     fields = resolver.raw.fields
     if job.fp32_gradients:
         refuse(fields, "gradient_dtype", "fp32", job.runtime, LEAVE)

@@ -14,7 +14,7 @@ from vramplan.values.model import ModelShape
 ROW_MULTIPLE = 128  # rows of the vocabulary's table (padded_vocab_size)
 
 
-class Weight(NamedTuple):
+class StackedWeight(NamedTuple):
     """One tensor of all blocks, or one that is outside of them."""
 
     name: str
@@ -36,7 +36,7 @@ def padded_vocabulary(shape: ModelShape) -> int:
     return -(-shape.vocabulary_size // ROW_MULTIPLE) * ROW_MULTIPLE
 
 
-def weights(shape: ModelShape) -> tuple[Weight, ...]:
+def weights(shape: ModelShape) -> tuple[StackedWeight, ...]:
     """The 16 tensors of `ParameterTensors`; the head is the token table."""
     width, layers = shape.hidden_size, shape.layers
     blocks = {
@@ -54,11 +54,11 @@ def weights(shape: ModelShape) -> tuple[Weight, ...]:
         "fcprojb": width,
     }
     return (
-        Weight("wte", padded_vocabulary(shape) * width),
-        Weight("wpe", shape.max_positions * width),
-        *(Weight(name, elements, layers) for name, elements in blocks.items()),
-        Weight("lnfw", width),
-        Weight("lnfb", width),
+        StackedWeight("wte", padded_vocabulary(shape) * width),
+        StackedWeight("wpe", shape.max_positions * width),
+        *(StackedWeight(name, elements, layers) for name, elements in blocks.items()),
+        StackedWeight("lnfw", width),
+        StackedWeight("lnfb", width),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vramplan.planner.behaviour import PlannerBehaviour
 from vramplan.planner.candidate import Candidate
 from vramplan.results import NOTHING
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import ZERO1
 
 
@@ -19,7 +19,7 @@ class LlmcPlanner(PlannerBehaviour):
         "vramplan fit answers with none, gelu and more",
     )
 
-    def shared_states(self, base: Job) -> Iterator[Candidate]:
+    def shared_states(self, base: ResolvedJob) -> Iterator[Candidate]:
         """Its option `-z 1`."""
         words = "none: weights are gathered after each step"
         yield Candidate({"parallel": {"sharding": ZERO1}}, NOTHING, words)

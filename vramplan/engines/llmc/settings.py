@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.answers.settings import Plan, SettingsBehaviour
+from vramplan.answers.settings import SettingsBehaviour, SettingsPlan
 from vramplan.results import Setting
 
 SOURCE = "https://github.com/karpathy/llm.c/blob/f1e2ace651495b74ae22d45d1723443fd00ecd3a/train_gpt2.cu"
@@ -12,7 +12,7 @@ RECOMPUTED = {"none": "0", "gelu": "1", "gelu-norms": "2"}
 class LlmcSettings(SettingsBehaviour):
     """Flags of `train_gpt2cu`, as its `error_usage` prints them."""
 
-    def batch(self, plan: Plan) -> tuple[Setting, ...]:
+    def batch(self, plan: SettingsPlan) -> tuple[Setting, ...]:
         """A batch per GPU, its length, and the tokens of a step, from which accumulation follows."""
         length = plan.job.sequence_length
         return (
@@ -21,7 +21,7 @@ class LlmcSettings(SettingsBehaviour):
             Setting("-d", str(plan.global_batch_size * length), SOURCE),
         )
 
-    def checkpointing(self, plan: Plan) -> tuple[Setting, ...] | None:
+    def checkpointing(self, plan: SettingsPlan) -> tuple[Setting, ...] | None:
         """What each block computes again."""
         level = RECOMPUTED.get(plan.activation_checkpointing)
         return None if level is None else (Setting("-r", level, SOURCE),)

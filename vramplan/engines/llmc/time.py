@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.planner.time.behaviour import CUDNN, Timing
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 
 class LlmcTiming(Timing):
@@ -13,7 +13,7 @@ class LlmcTiming(Timing):
     fused_optimizer = True
     loop_seconds = 0.0005
 
-    def adds_in_product(self, job: Job) -> bool:
+    def adds_in_product(self, job: ResolvedJob) -> bool:
         """Every product of backward accumulates (matmul_backward, beta is 1)."""
         return True
 

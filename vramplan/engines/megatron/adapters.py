@@ -30,7 +30,7 @@ Beside = Callable[[Tensor, Tensor], Tensor]
 """Of a layer's result and its input: the sum with what the adapter gives."""
 
 
-class Layer(NamedTuple):
+class LinearLayer(NamedTuple):
     """A linear layer, as who adapts it asks for it."""
 
     weight: Parameter
@@ -87,7 +87,7 @@ class AdaptedMegatron(Adapted):
     def __init__(self, adapter: Adapter, precision: Precision) -> None:
         super().__init__(adapter, None, precision.weights, precision.autocast)
 
-    def beside(self, tape: Tape, layer: Layer, name: str, recipe: Recipe, form: Form) -> Beside | None:
+    def beside(self, tape: Tape, layer: LinearLayer, name: str, recipe: Recipe, form: Form) -> Beside | None:
         """The adapter of a layer that is a target."""
         if not is_target(name, self.targets):
             return None
@@ -99,8 +99,8 @@ def beside(tape: Tape, weight: Parameter, name: str, recipe: Recipe, form: Form)
     """The adapter of a layer, if it has one; whoever only asks for the names of layers is told this one."""
     trained = tape.role(Trained)
     if isinstance(trained, AdaptedMegatron):
-        return trained.beside(tape, Layer(weight), name, recipe, form)
-    trained.linear(tape, Layer(weight), name)
+        return trained.beside(tape, LinearLayer(weight), name, recipe, form)
+    trained.linear(tape, LinearLayer(weight), name)
     return None
 
 

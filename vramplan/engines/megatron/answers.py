@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.answers.behaviour import AnswersBehaviour, Device
+from vramplan.answers.behaviour import AnswersBehaviour, WordedDevice
 from vramplan.engines.megatron.basis import basis_of_split
 
 
@@ -15,7 +15,7 @@ class MegatronAnswers(AnswersBehaviour):
     )
     counts_a_part = True
 
-    def basis(self, device: Device) -> dict[str, str]:
+    def basis(self, device: WordedDevice) -> dict[str, str]:
         """The words for a device of Megatron-LM."""
         return basis_of_split(device.record, device.job, device.stage)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from vramplan.engines.megatron.deepspeed import BUCKET_ELEMENTS
 from vramplan.replay.pipeline.stages import Stage
 from vramplan.replay.record import Record
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import DISTRIBUTED_OPTIMIZER, FSDP, ZERO1, is_fsdp
 
 
-def basis_of_split(record: Record, job: Job, stage: Stage | None) -> dict[str, str]:
+def basis_of_split(record: Record, job: ResolvedJob, stage: Stage | None) -> dict[str, str]:
     """The words for a device of Megatron-LM."""
     split, kind = job.split, None if job.sharding is None else job.sharding.kind
     where = "" if stage is None else f" of stage {stage.number}"

@@ -15,7 +15,7 @@ from vramplan.replay.models.modules import Recipe
 from vramplan.replay.optimizers import MOMENTS
 from vramplan.replay.pipeline.stages import Stage
 from vramplan.replay.precision import Precision
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 
@@ -35,24 +35,24 @@ def copies_in_flight(stage: Stage | None) -> list[int]:
     return [stage.in_flight for end in (stage.first, stage.last) if not end]
 
 
-def pipeline_states(recipe: Recipe, stage: Stage | None) -> list[State]:
+def pipeline_states(recipe: Recipe, stage: Stage | None) -> list[StandingState]:
     """What a stage receives into."""
     size = hidden_bytes(recipe)
-    return [State(COMMUNICATION, 0, size) for _ in copies_in_flight(stage)]
+    return [StandingState(COMMUNICATION, 0, size) for _ in copies_in_flight(stage)]
 
 
 def states_of(
     parameters: Sequence[Parameter], optimizer: str, precision: Precision, shards: int, *, fp32_gradients: bool
-) -> list[State]:
+) -> list[StandingState]:
     """Flat weights, the partition's fp32 copy and moments, and the gradients that stay."""
     elements = sum(one.elements * one.copies for one in parameters)
     part = -(-elements // shards)
     half = sum(one.stored_bytes * one.copies for one in parameters)
     return [
-        State("weights", rounded(elements * precision.weights.itemsize), 0),
-        State("master", rounded(part * FP32.itemsize), 0),
-        State("optimizer", MOMENTS[optimizer] * rounded(part * FP32.itemsize), 0),
-        State("gradients", half + (rounded(elements * FP32.itemsize) if fp32_gradients else 0), 0),
+        StandingState("weights", rounded(elements * precision.weights.itemsize), 0),
+        StandingState("master", rounded(part * FP32.itemsize), 0),
+        StandingState("optimizer", MOMENTS[optimizer] * rounded(part * FP32.itemsize), 0),
+        StandingState("gradients", half + (rounded(elements * FP32.itemsize) if fp32_gradients else 0), 0),
     ]
 
 

@@ -19,10 +19,10 @@ from vramplan.replay.models.modules import Recipe
 from vramplan.replay.observers import Accumulation, Resident, train
 from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.optimizers import MOMENTS
-from vramplan.replay.pipeline.stages import Moment, Stage
+from vramplan.replay.pipeline.stages import Stage, StagePass
 from vramplan.replay.precision import Precision, precision_of
 from vramplan.replay.recipe import recipe_of, slice_of
-from vramplan.replay.record import Record, State
+from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.reentrant import RunsReentrantly
 from vramplan.replay.setup import Setup
@@ -35,7 +35,7 @@ from vramplan.values.parallel import DISTRIBUTED_OPTIMIZER, Sharded, Split
 IN_FLIGHT = "in_flight"  # component of the answer
 
 
-class Waiting(NamedTuple):
+class WaitingTensors(NamedTuple):
     """Tensors that other micro-batches hold: bytes that are fixed, bytes per sample, how many of them."""
 
     fixed_bytes: int
@@ -68,7 +68,7 @@ def replay_megatron(setup: Setup, tape: Tape) -> Record:
     common = [state for record in found for state in record.states[:-1]] + [shared]
     saved = [record.saved_bytes(tape.batch) for record in found]
 
-    def level(moment: Moment) -> int:
+    def level(moment: StagePass) -> int:
         """At the representative micro-batch; all parts have the same states beside them."""
         own = found[moment.part]
         waiting = sum(count * size for count, size in zip(moment.waiting, saved, strict=True))
@@ -86,21 +86,21 @@ def _fresh(tape: Tape) -> Tape:
     return Tape(tape.batch, direct=tape.direct)
 
 
-def waiting_beside(setup: Setup, records: Sequence[Record], counts: Sequence[int]) -> list[Waiting]:
+def waiting_beside(setup: Setup, records: Sequence[Record], counts: Sequence[int]) -> list[WaitingTensors]:
     """What the other micro-batches in flight hold: what forward has saved of each part, and what the engine keeps."""
     found = [
-        Waiting(record.fixed[storage], record.per_sample[storage], copies * count)
+        WaitingTensors(record.fixed[storage], record.per_sample[storage], copies * count)
         for record, count in zip(records, counts, strict=True)
         for storage, copies in record.kept().items()
         if count and record.categories[storage] != IN_FLIGHT
     ]
     if slice_of(setup).deepspeed:
         size = deepspeed.hidden_bytes(recipe_of(setup, precision_of(setup.precision)))
-        found += [Waiting(0, size, count) for count in deepspeed.copies_in_flight(setup.stage)]
+        found += [WaitingTensors(0, size, count) for count in deepspeed.copies_in_flight(setup.stage)]
     return [one for one in found if one.copies]
 
 
-def exchanged_before(setup: Setup, recipe: Recipe) -> list[Waiting]:
+def exchanged_before(setup: Setup, recipe: Recipe) -> list[WaitingTensors]:
     """What variables of a schedule still hold of the micro-batch before while the next one runs forward.
 
     The input of the stage and its gradient, and the gradient of its output. An interleaved device has both ends.
@@ -112,8 +112,8 @@ def exchanged_before(setup: Setup, recipe: Recipe) -> list[Waiting]:
     count = 2 if stage.parts != stage.device_parts else 2 * (not stage.first) + (not stage.last)
     length = recipe.sequence_length // (part.tensor if part.sequence_parallel else 1)
     size = length * recipe.shape.hidden_size * recipe.weight_dtype.itemsize
-    tokens = [] if part.last else [Waiting(rounded(FP32.itemsize), 0, 1)]  # of the micro-batch, which are none
-    return [Waiting(0, size, 1)] * count + tokens
+    tokens = [] if part.last else [WaitingTensors(rounded(FP32.itemsize), 0, 1)]  # of the micro-batch, which are none
+    return [WaitingTensors(0, size, 1)] * count + tokens
 
 
 def _exchanged_in_backward(stage: Stage | None) -> int:
@@ -123,7 +123,7 @@ def _exchanged_in_backward(stage: Stage | None) -> int:
     return 2 if stage.parts != stage.device_parts else int(not stage.first)
 
 
-def _hold(tape: Tape, one: Waiting) -> Storage:
+def _hold(tape: Tape, one: WaitingTensors) -> Storage:
     """Memory of other micro-batches, while forward and backward run."""
     fixed, each, copies = one
     if tape.direct and each:
@@ -134,7 +134,7 @@ def _hold(tape: Tape, one: Waiting) -> Storage:
     return storage
 
 
-def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Record:
+def replay_part(setup: Setup, tape: Tape, others: Sequence[WaitingTensors] = ()) -> Record:
     """One micro-batch of one part of a model, the step of its optimizer, and its states; the shared buffer is last.
 
     `others` wait beside it until the step.
@@ -189,15 +189,15 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
     else:
         _fp32_gradients(tape, precision, gradient_dtype, setup)
         states = states_of(tape.parameters, setup, precision, gradient_dtype)
-    states += [State("buffers", rounded(size), 0) for size in model.buffers()]
-    states.append(State("buffers", scalars_of_schedule(setup.stage), 0))
+    states += [StandingState("buffers", rounded(size), 0) for size in model.buffers()]
+    states.append(StandingState("buffers", scalars_of_schedule(setup.stage), 0))
     if recipe.float8:
         copies = fp8.kept_by(tape.parameters, sharded.of_weights(setup.sharding))
-        states += [State("buffers", size, 0) for size in copies]
+        states += [StandingState("buffers", size, 0) for size in copies]
     blocks = model.with_experts(sum(one.times * one.blocks for one in recipe.segments))
-    states += [State("buffers", 0, size, blocks) for size in model.kept_by_samples()]
+    states += [StandingState("buffers", 0, size, blocks) for size in model.kept_by_samples()]
     states += _kept_by_checkpoints(recipe)
-    states.append(State("buffers", 0, model.buffer_bytes()))
+    states.append(StandingState("buffers", 0, model.buffer_bytes()))
     record = Record(tape, states, saved_at, ran=ran)
     tape.tell(())  # which know the tape
     for parameter in tape.parameters:
@@ -206,7 +206,7 @@ def replay_part(setup: Setup, tape: Tape, others: Sequence[Waiting] = ()) -> Rec
     return record
 
 
-def _kept_by_checkpoints(recipe: Recipe) -> list[State]:
+def _kept_by_checkpoints(recipe: Recipe) -> list[StandingState]:
     """What the graphs of routers hold of checkpoints: their inputs, and the gradients of these.
 
     A dispatcher keeps its routing weights, and with them the graph of the last recomputation, until the next
@@ -217,7 +217,7 @@ def _kept_by_checkpoints(recipe: Recipe) -> list[State]:
     if recipe.shape.experts is None or not count:
         return []
     length = recipe.sequence_length // (part.tensor if part.sequence_parallel else 1)
-    return [State("buffers", 0, length * recipe.shape.hidden_size * recipe.weight_dtype.itemsize, count)]
+    return [StandingState("buffers", 0, length * recipe.shape.hidden_size * recipe.weight_dtype.itemsize, count)]
 
 
 def sent(tape: Tape, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -270,15 +270,15 @@ def scalars_of_schedule(stage: Stage | None) -> int:
 
 def states_of(
     parameters: Sequence[Parameter], setup: Setup, precision: Precision, gradient_dtype: DType
-) -> list[State]:
+) -> list[StandingState]:
     """Weights, gradients, fp32 copies and moments of a device; experts that are spread have buffers of their own.
 
     Source: core/distributed/distributed_data_parallel.py, expert_parallel_params.
     """
-    found: list[State] = []
+    found: list[StandingState] = []
     for members, sharding in groups_of(parameters, setup):
         found += _states_of_group(members, sharding, MOMENTS[setup.optimizer], precision, gradient_dtype)
-    scalars = State("optimizer", SCALARS.get(precision.weights, 1) * rounded(FP32.itemsize), 0)
+    scalars = StandingState("optimizer", SCALARS.get(precision.weights, 1) * rounded(FP32.itemsize), 0)
     return [*found, scalars]
 
 
@@ -295,13 +295,13 @@ def groups_of(parameters: Sequence[Parameter], setup: Setup) -> list[tuple[list[
 
 def _states_of_group(
     parameters: list[Parameter], sharding: Sharded | None, moments: int, precision: Precision, gradient_dtype: DType
-) -> list[State]:
+) -> list[StandingState]:
     if sharding is None or sharding.kind not in sharded.KINDS:  # frozen weights are in no buffer
         frozen = sum(one.stored_bytes * one.copies for one in parameters if one.node is None)
         parameters = [one for one in parameters if one.node is not None]
         if frozen:
             trained = _states_of_group(parameters, sharding, moments, precision, gradient_dtype) if parameters else []
-            return [State("weights", frozen, 0), *trained]
+            return [StandingState("weights", frozen, 0), *trained]
     elements = sum(one.elements * one.copies for one in parameters)
     wide = (1 if precision.master else 0, moments)
     if sharding is not None and sharding.kind in sharded.KINDS:
@@ -315,8 +315,12 @@ def _states_of_group(
         gradients = rounded(elements * gradient_dtype.itemsize)
         each = FP32.itemsize if precision.master else precision.weights.itemsize
         master, moved = (count * sum(rounded(one.elements * each) * one.copies for one in parameters) for count in wide)
-    found = [State("weights", weights, 0), State("master", master, 0), State("optimizer", moved, 0)]
-    return [*found, State("gradients", gradients, 0)]
+    found = [
+        StandingState("weights", weights, 0),
+        StandingState("master", master, 0),
+        StandingState("optimizer", moved, 0),
+    ]
+    return [*found, StandingState("gradients", gradients, 0)]
 
 
 def distributed(parameters: Sequence[Parameter], sharding: Sharded) -> tuple[int, list[int]]:

@@ -9,7 +9,7 @@ from vramplan.job.behaviour import LEAVE, JobBehaviour
 from vramplan.job.float8 import told_of_gpu
 from vramplan.job.fsdp import refuse_fsdp_keys
 from vramplan.options import words
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import (
     BLOCKS,
     DDP,
@@ -102,11 +102,11 @@ class MegatronJob(JobBehaviour):
         """Megatron's own ways, and DeepSpeed's ZeRO-1."""
         return sharding_under_megatron(resolver)
 
-    def check(self, resolver: Resolver, job: Job) -> Job:
+    def check(self, resolver: Resolver, job: ResolvedJob) -> ResolvedJob:
         """Refuse what Megatron's code was not traced with; the job with Megatron's defaults."""
         return check_megatron(resolver, job)
 
-    def said_gradient_dtype(self, job: Job) -> str | None:
+    def said_gradient_dtype(self, job: ResolvedJob) -> str | None:
         """That of the weights, where Megatron would take fp32 else."""
         shared = job.sharding is not None and job.sharding.kind == ZERO1
         return "bf16" if job.precision == "mixed-bf16" and not shared else None
@@ -159,7 +159,7 @@ def _check_fsdp_keys(resolver: Resolver) -> None:
             fields.refuse(key, f"{given} is not modelled under megatron", hint=hint)
 
 
-def check_megatron(resolver: Resolver, job: Job) -> Job:
+def check_megatron(resolver: Resolver, job: ResolvedJob) -> ResolvedJob:
     """Refuse what Megatron's code was not traced with; the job with Megatron's defaults."""
     fields = resolver.raw.fields
     parallel = fields.fields("parallel") or fields
@@ -208,7 +208,7 @@ def check_megatron(resolver: Resolver, job: Job) -> Job:
     return job._replace(assumptions=tuple(resolver.assumptions))
 
 
-def _check_experts(resolver: Resolver, job: Job) -> None:
+def _check_experts(resolver: Resolver, job: ResolvedJob) -> None:
     """Refuse what MoELayer does not train, and what was not traced with it."""
     fields, split = resolver.raw.fields, job.split
     parallel = fields.fields("parallel") or fields
@@ -219,7 +219,7 @@ def _check_experts(resolver: Resolver, job: Job) -> None:
         parallel.refuse("sharding", f"{ZERO1} is not modelled with experts", hint=f"use {DISTRIBUTED_OPTIMIZER}")
 
 
-def _check_adapter(resolver: Resolver, job: Job) -> None:
+def _check_adapter(resolver: Resolver, job: ResolvedJob) -> None:
     """Refuse what ParallelLinearAdapter cannot be made for: its rank is split over tensor-parallel devices."""
     fields, split, adapter = resolver.raw.fields, job.split, job.adapter
     assert adapter is not None
@@ -231,7 +231,7 @@ def _check_adapter(resolver: Resolver, job: Job) -> None:
         inside.refuse("rank", message, hint=f"use {-(-adapter.rank // split.tensor) * split.tensor}")
 
 
-def _check_context(resolver: Resolver, job: Job, split: Split) -> Job:
+def _check_context(resolver: Resolver, job: ResolvedJob, split: Split) -> ResolvedJob:
     """The job with Megatron's default for keys and values; refuse what Transformer Engine's core does not run.
 
     Source: megatron-core, TEDotProductAttention (core/extensions/transformer_engine.py), whose cp_comm_type is p2p.
@@ -260,7 +260,7 @@ def _even_with_ends(blocks: int, split: Split) -> bool:
     return split.pipeline > 1 and (blocks + 2) % (split.pipeline * split.virtual) == 0
 
 
-def _check_interleaved(resolver: Resolver, job: Job) -> None:
+def _check_interleaved(resolver: Resolver, job: ResolvedJob) -> None:
     fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
     split = job.split
     assert split is not None
@@ -274,7 +274,7 @@ def _check_interleaved(resolver: Resolver, job: Job) -> None:
         resolver.raw.fields.refuse("gradient_accumulation_steps", message, hint=hint)
 
 
-def untraced_under_megatron(job: Job) -> dict[str, tuple[str, str]]:
+def untraced_under_megatron(job: ResolvedJob) -> dict[str, tuple[str, str]]:
     """What of a job Megatron's code was not traced with, by its key, and what to do instead."""
     strategy = job.activation_checkpointing or ""
     apart = job.split is not None and job.split.pipeline > 1 and strategy.startswith("layers:")

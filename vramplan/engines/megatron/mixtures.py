@@ -166,7 +166,7 @@ class Mixtures(Megatron):
         return blocks - sum(self.is_dense(number) for number in range(blocks))
 
 
-class WholeNorms(Mixtures):
+class WholeNormsModel(Mixtures):
     """GPTModel of OLMoE."""
 
     block = WholeNormBlock

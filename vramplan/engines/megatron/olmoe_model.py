@@ -1,5 +1,5 @@
 """OLMoE in megatron-core (vramplan/engines/megatron/mixtures.py)."""
 
-from vramplan.engines.megatron.mixtures import WholeNorms
+from vramplan.engines.megatron.mixtures import WholeNormsModel
 
-FORWARD = WholeNorms
+FORWARD = WholeNormsModel

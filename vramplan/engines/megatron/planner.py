@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vramplan.planner.behaviour import PlannerBehaviour
 from vramplan.planner.candidate import Candidate
 from vramplan.results import NOTHING
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import DISTRIBUTED_OPTIMIZER
 
 
@@ -19,7 +19,7 @@ class MegatronPlanner(PlannerBehaviour):
         "vramplan fit answers with none, selective, full and every:K",
     )
 
-    def shared_states(self, base: Job) -> Iterator[Candidate]:
+    def shared_states(self, base: ResolvedJob) -> Iterator[Candidate]:
         """The distributed optimizer."""
         words = "none: fp32 copies and moments are shared, and weights gathered after the step"
         yield Candidate({"parallel": {"sharding": DISTRIBUTED_OPTIMIZER}}, NOTHING, words)

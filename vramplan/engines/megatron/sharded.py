@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramplan.replay.precision import Precision
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import rounded
 from vramplan.replay.tensors import FP32, DType, Parameter
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, Sharded
@@ -25,7 +25,7 @@ def of_weights(sharding: Sharded | None) -> int:
 
 def states_of_shards(
     parameters: Sequence[Parameter], sharding: Sharded, moments: int, precision: Precision, gradient_dtype: DType
-) -> list[State]:
+) -> list[StandingState]:
     """A part of everything, the weights whole under `fsdp-grad-op`, and the buffers of blocks.
 
     Under `fsdp` what is in no block is gathered before forward, and stays until backward is over. Frozen weights are
@@ -42,11 +42,11 @@ def states_of_shards(
         gathered = BUFFERS * rounded(largest * width) + rounded(outside * width)
     reduced = BUFFERS * rounded(_largest_block(trained) * gradient_dtype.itemsize)
     return [
-        State("weights", rounded((part if sharding.kind == FSDP else elements) * width), 0),
-        State("master", rounded(own * FP32.itemsize) if precision.master else 0, 0),
-        State("optimizer", moments * rounded(own * FP32.itemsize), 0),
-        State("gradients", rounded(own * gradient_dtype.itemsize), 0),
-        State("communication", gathered + reduced, 0),
+        StandingState("weights", rounded((part if sharding.kind == FSDP else elements) * width), 0),
+        StandingState("master", rounded(own * FP32.itemsize) if precision.master else 0, 0),
+        StandingState("optimizer", moments * rounded(own * FP32.itemsize), 0),
+        StandingState("gradients", rounded(own * gradient_dtype.itemsize), 0),
+        StandingState("communication", gathered + reduced, 0),
     ]
 
 

@@ -8,7 +8,7 @@ core/optimizer (FusedAdam); deepspeed/runtime/pipe/engine.py and p2p.py.
 from __future__ import annotations
 
 from vramplan.planner.time.behaviour import FP32, Timing
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import ZERO1
 
 
@@ -19,20 +19,20 @@ class MegatronTiming(Timing):
     summed = FP32
     fused_optimizer = True
 
-    def adds_in_product(self, job: Job) -> bool:
+    def adds_in_product(self, job: ResolvedJob) -> bool:
         """`gradient_accumulation_fusion`, which Megatron-DeepSpeed does not have."""
         return not _is_deepspeed(job)
 
-    def senders(self, job: Job) -> int:
+    def senders(self, job: ResolvedJob) -> int:
         """`scatter_gather_tensors_in_pipeline`; DeepSpeed's `is_pipe_partitioned` and `is_grad_partitioned`."""
         return 1 if job.split is None else job.split.tensor
 
-    def transfers(self, job: Job) -> int:
+    def transfers(self, job: ResolvedJob) -> int:
         """Megatron-LM sends and receives at once (`send_forward_recv_backward`), DeepSpeed's schedule in turn."""
         return 4 if _is_deepspeed(job) else 2
 
 
-def _is_deepspeed(job: Job) -> bool:
+def _is_deepspeed(job: ResolvedJob) -> bool:
     """Whether it is Megatron-DeepSpeed, whose pipeline and optimizer are DeepSpeed's."""
     return job.sharding is not None and job.sharding.kind == ZERO1
 

@@ -9,7 +9,7 @@ from vramplan.errors import InputError, Problem
 from vramplan.job.behaviour import LEAVE, JobBehaviour
 from vramplan.job.cells import Cells
 from vramplan.replay.operators.flex_attention import BLOCK, is_whole
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -56,7 +56,7 @@ class ModdedJob(JobBehaviour):
         """Linear weights are fp32 under pure-bf16, whose products cast them at each use."""
         return _cells_of(resolver, precision)
 
-    def check(self, resolver: Resolver, job: Job) -> Job:
+    def check(self, resolver: Resolver, job: ResolvedJob) -> ResolvedJob:
         """Refuse sizes that the script cannot run."""
         _check(resolver, job)
         return job._replace(assumptions=tuple(resolver.assumptions))
@@ -77,7 +77,7 @@ def _cells_of(resolver: Resolver, precision: str) -> Cells:
     return Cells(precision)
 
 
-def _check(resolver: Resolver, job: Job) -> None:
+def _check(resolver: Resolver, job: ResolvedJob) -> None:
     fields = resolver.raw.fields
     parallel = fields.fields("parallel") or fields
     if job.sharding is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.planner.behaviour import PlannerBehaviour
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 MUON = "modded-muon"  # what the engine brings under this name
 
@@ -11,7 +11,7 @@ MUON = "modded-muon"  # what the engine brings under this name
 class ModdedPlanner(PlannerBehaviour):
     """Its Muon shares the matrices among all devices."""
 
-    def optimizer_of(self, job: Job) -> str:
+    def optimizer_of(self, job: ResolvedJob) -> str:
         """The script's own Muon, with the number of devices."""
         return f"{MUON}:{job.data_parallel_size}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.answers.settings import Plan, SettingsBehaviour
+from vramplan.answers.settings import SettingsBehaviour, SettingsPlan
 from vramplan.results import Setting
 
 SOURCE = (
@@ -14,14 +14,14 @@ SOURCE = (
 class ModdedSettings(SettingsBehaviour):
     """Fields of its `Hyperparameters`. Each GPU takes one sequence at a time."""
 
-    def batch(self, plan: Plan) -> tuple[Setting, ...]:
+    def batch(self, plan: SettingsPlan) -> tuple[Setting, ...]:
         """The sequences of a step over all GPUs, and their length."""
         return (
             Setting("batch_size", str(plan.global_batch_size), SOURCE),
             Setting("sequence_length", str(plan.job.sequence_length), SOURCE),
         )
 
-    def checkpointing(self, plan: Plan) -> tuple[Setting, ...] | None:
+    def checkpointing(self, plan: SettingsPlan) -> tuple[Setting, ...] | None:
         """It has no switch."""
         return () if plan.stores_all else None
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from vramplan.planner.time.behaviour import Timing
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 
 class ModdedTiming(Timing):
     """Devices take the matrices of Muon in turn (Muon.step of the script in the logs of its records)."""
 
-    def shares_matrices(self, job: Job) -> int:
+    def shares_matrices(self, job: ResolvedJob) -> int:
         """All of them."""
         return job.data_parallel_size
 

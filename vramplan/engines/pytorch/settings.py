@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.answers.settings import Plan, SettingsBehaviour
+from vramplan.answers.settings import SettingsBehaviour, SettingsPlan
 from vramplan.results import Setting
 
 LOADER = "https://github.com/pytorch/pytorch/blob/v2.13.0/torch/utils/data/dataloader.py"
@@ -12,14 +12,14 @@ MODEL = "https://github.com/huggingface/transformers/blob/v5.23.0/src/transforme
 class PytorchSettings(SettingsBehaviour):
     """What a loop around a model of Transformers calls."""
 
-    def batch(self, plan: Plan) -> tuple[Setting, ...]:
+    def batch(self, plan: SettingsPlan) -> tuple[Setting, ...]:
         """The batch of the loader; the loop itself accumulates."""
         return (
             Setting("DataLoader batch_size", str(plan.micro_batch_size), LOADER),
             Setting("backward() calls per optimizer.step()", str(plan.gradient_accumulation_steps)),
         )
 
-    def checkpointing(self, plan: Plan) -> tuple[Setting, ...] | None:
+    def checkpointing(self, plan: SettingsPlan) -> tuple[Setting, ...] | None:
         """The method of the model, which makes a checkpoint of each block."""
         if plan.stores_all:
             return (Setting("model.gradient_checkpointing_disable()", "", MODEL),)

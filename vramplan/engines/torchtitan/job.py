@@ -11,7 +11,7 @@ from vramplan.values.parallel import ALL_GATHER, DDP, ENDS_AS_BLOCKS, FSDP, FSDP
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
-    from vramplan.values.job import Job
+    from vramplan.values.job import ResolvedJob
     from vramplan.values.machine import Gpu, Runtime
     from vramplan.values.model import ModelShape
 
@@ -72,7 +72,7 @@ class TitanJob(JobBehaviour):
             return split, loss
         return titan_split(resolver, split, loss, sequence_length)
 
-    def check(self, resolver: Resolver, job: Job) -> Job:
+    def check(self, resolver: Resolver, job: ResolvedJob) -> ResolvedJob:
         """Refuse what torchtitan's code has not, and what was not traced with it."""
         return job if job.model.engine is None else check_titan(resolver, job)
 
@@ -127,7 +127,7 @@ def titan_split(resolver: Resolver, split: Split | None, loss: str, sequence_len
     return split, loss
 
 
-def check_titan(resolver: Resolver, job: Job) -> Job:
+def check_titan(resolver: Resolver, job: ResolvedJob) -> ResolvedJob:
     """Refuse what torchtitan's code has not, and what was not traced with it, each where it was given.
 
     The job is returned with what was assumed on the way.
@@ -165,7 +165,7 @@ def check_titan(resolver: Resolver, job: Job) -> Job:
     return job._replace(assumptions=tuple(resolver.assumptions))
 
 
-def _check_split(resolver: Resolver, job: Job, split: Split) -> None:
+def _check_split(resolver: Resolver, job: ResolvedJob, split: Split) -> None:
     fields, model, sharding = resolver.raw.fields, job.model, job.sharding
     parallel = fields.fields("parallel") or fields
     if split.pipeline > 1:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.replay.models.modules import Segment
-from vramplan.replay.pipeline.stages import Moment, Stage
-from vramplan.replay.record import Record, State
+from vramplan.replay.pipeline.stages import Stage, StagePass
+from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.sharding.units import COMMUNICATION, GATHERED
 from vramplan.replay.step import replay_one
@@ -35,13 +35,13 @@ def replay_pipelined(setup: Setup, tape: Tape) -> Record:
     within = [_replayed(part, tape, reduces=False) for part in parts]
     states = [[*record.states, *_received(part, tape)] for record, part in zip(within, parts, strict=True)]
     whole = [_whole(setup, record) for record in within]
-    moments = stage.moments or (Moment(0, (stage.in_flight - 1,)),)
+    moments = stage.moments or (StagePass(0, (stage.in_flight - 1,)),)
     candidates = []
     if not stage.moments and stage.in_flight == stage.micro_batches:
         # all wait for the first one's backward, which alone finds no gradients
-        moments = (Moment(0, (max(stage.in_flight - 2, 0),)),)
+        moments = (StagePass(0, (max(stage.in_flight - 2, 0),)),)
         first = _replayed(parts[0], tape, reduces=False, accumulating=False)
-        candidates.append((first, Moment(0, (stage.in_flight - 1,))))
+        candidates.append((first, StagePass(0, (stage.in_flight - 1,))))
 
     def beside(record: Record, own: int, waiting: tuple[int, ...]) -> Record:
         found = [state for one in states for state in one]
@@ -53,7 +53,7 @@ def replay_pipelined(setup: Setup, tape: Tape) -> Record:
 
     idle = (0,) * len(parts)
     candidates += [(within[moment.part], moment) for moment in moments]
-    candidates += [(_replayed(part, tape, reduces=True), Moment(i, idle)) for i, part in enumerate(parts)]
+    candidates += [(_replayed(part, tape, reduces=True), StagePass(i, idle)) for i, part in enumerate(parts)]
     records = [beside(record, moment.part, moment.waiting) for record, moment in candidates]
     number = max(range(len(records)), key=lambda number: records[number].peak_bytes(tape.batch))
     worst, own = records[number], candidates[number][1].part
@@ -89,16 +89,16 @@ def _replayed(setup: Setup, tape: Tape, *, reduces: bool, accumulating: bool = T
     return replay_one(of_one, Tape(tape.batch, direct=tape.direct))
 
 
-def _in_flight(record: Record, others: int) -> list[State]:
+def _in_flight(record: Record, others: int) -> list[StandingState]:
     """What forward has kept, once for each other micro-batch in flight."""
     return [
-        State(IN_FLIGHT, record.fixed[storage], record.per_sample[storage], copies * others)
+        StandingState(IN_FLIGHT, record.fixed[storage], record.per_sample[storage], copies * others)
         for storage, copies in record.kept().items()
         if others and record.categories[storage] not in STAYING
     ]
 
 
-def _received(setup: Setup, tape: Tape) -> list[State]:
+def _received(setup: Setup, tape: Tape) -> list[StandingState]:
     """The buffers for what is received, each for one micro-batch."""
     stage, split = setup.stage, setup.split
     assert stage is not None
@@ -108,7 +108,7 @@ def _received(setup: Setup, tape: Tape) -> list[State]:
     return _each(tape, COMMUNICATION, hidden, _steps(stage) * (2 - stage.first - stage.last))
 
 
-def _given(setup: Setup, tape: Tape, waiting: int) -> list[State]:
+def _given(setup: Setup, tape: Tape, waiting: int) -> list[StandingState]:
     """The logits and losses that the last stage keeps, but those of micro-batches that are counted with what waits."""
     stage, split = setup.stage, setup.split
     assert stage is not None
@@ -117,21 +117,24 @@ def _given(setup: Setup, tape: Tape, waiting: int) -> list[State]:
     if not stage.last or others < 1:
         return []
     logits = setup.sequence_length // split.context * (setup.model.vocabulary_size // split.tensor) * BF16.itemsize
-    return [*_each(tape, IN_FLIGHT, logits, others), State(IN_FLIGHT, rounded(FP32.itemsize), 0, others)]
+    return [*_each(tape, IN_FLIGHT, logits, others), StandingState(IN_FLIGHT, rounded(FP32.itemsize), 0, others)]
 
 
 def _steps(stage: Stage) -> int:
     return stage.micro_batches or stage.in_flight
 
 
-def _each(tape: Tape, category: str, size: int, copies: int) -> list[State]:
+def _each(tape: Tape, category: str, size: int, copies: int) -> list[StandingState]:
     fixed = tape.batch if tape.direct else 0
-    return [State(category, size * fixed, 0 if fixed else size, copies)] if copies else []
+    return [StandingState(category, size * fixed, 0 if fixed else size, copies)] if copies else []
 
 
-def _whole(setup: Setup, record: Record) -> list[State]:
+def _whole(setup: Setup, record: Record) -> list[StandingState]:
     """The whole parameters and gradients of a part, while another one works."""
     assert setup.sharding is not None
     shards = sum(state.at(0) for state in record.states if state.category == "weights")
     elements = shards // FP32.itemsize * setup.sharding.shards
-    return [State(GATHERED, elements * BF16.itemsize, 0), State("gradients", elements * FP32.itemsize, 0)]
+    return [
+        StandingState(GATHERED, elements * BF16.itemsize, 0),
+        StandingState("gradients", elements * FP32.itemsize, 0),
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.answers.settings import Plan, SettingsBehaviour
+from vramplan.answers.settings import SettingsBehaviour, SettingsPlan
 from vramplan.results import Setting
 
 SOURCE = "https://github.com/pytorch/torchtitan/blob/v0.2.0/torchtitan/config/job_config.py"
@@ -13,7 +13,7 @@ SELECTIVE = "[activation_checkpoint] selective_ac_option"
 class TitanSettings(SettingsBehaviour):
     """Keys of its TOML file, each with its section."""
 
-    def batch(self, plan: Plan) -> tuple[Setting, ...]:
+    def batch(self, plan: SettingsPlan) -> tuple[Setting, ...]:
         """A batch per GPU. Accumulation follows from the global batch; a pipeline cuts the batch of a GPU instead."""
         split, micro = plan.job.split, plan.micro_batch_size
         if split is not None and split.pipeline > 1:
@@ -26,7 +26,7 @@ class TitanSettings(SettingsBehaviour):
             Setting("[training] global_batch_size", str(plan.global_batch_size), SOURCE),
         )
 
-    def checkpointing(self, plan: Plan) -> tuple[Setting, ...] | None:
+    def checkpointing(self, plan: SettingsPlan) -> tuple[Setting, ...] | None:
         """`none`, `full`, or `selective` by operators or by blocks."""
         name, _, every = plan.activation_checkpointing.partition(":")
         if name in ("selective-op", "selective-layer"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.answers.settings import Plan, SettingsBehaviour
+from vramplan.answers.settings import SettingsBehaviour, SettingsPlan
 from vramplan.results import Setting
 
 SOURCE = "https://github.com/pytorch/torchtune/blob/v0.6.1/recipes/configs/llama3_1/8B_full.yaml"
@@ -11,14 +11,14 @@ SOURCE = "https://github.com/pytorch/torchtune/blob/v0.6.1/recipes/configs/llama
 class TorchtuneSettings(SettingsBehaviour):
     """Keys of a recipe's configuration."""
 
-    def batch(self, plan: Plan) -> tuple[Setting, ...]:
+    def batch(self, plan: SettingsPlan) -> tuple[Setting, ...]:
         """A batch per GPU, and accumulation."""
         return (
             Setting("batch_size", str(plan.micro_batch_size), SOURCE),
             Setting("gradient_accumulation_steps", str(plan.gradient_accumulation_steps), SOURCE),
         )
 
-    def checkpointing(self, plan: Plan) -> tuple[Setting, ...] | None:
+    def checkpointing(self, plan: SettingsPlan) -> tuple[Setting, ...] | None:
         """On or off, for each layer."""
         if not (plan.stores_all or plan.of_each_block):
             return None

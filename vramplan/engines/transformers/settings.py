@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.answers.settings import Plan, SettingsBehaviour
+from vramplan.answers.settings import SettingsBehaviour, SettingsPlan
 from vramplan.results import Setting
 
 SOURCE = "https://github.com/huggingface/transformers/blob/v5.23.0/src/transformers/training_args.py"
@@ -11,14 +11,14 @@ SOURCE = "https://github.com/huggingface/transformers/blob/v5.23.0/src/transform
 class TrainerSettings(SettingsBehaviour):
     """Fields of `TrainingArguments`. Its switch makes a checkpoint of each block, and there is no other."""
 
-    def batch(self, plan: Plan) -> tuple[Setting, ...]:
+    def batch(self, plan: SettingsPlan) -> tuple[Setting, ...]:
         """A batch per device, and accumulation."""
         return (
             Setting("per_device_train_batch_size", str(plan.micro_batch_size), SOURCE),
             Setting("gradient_accumulation_steps", str(plan.gradient_accumulation_steps), SOURCE),
         )
 
-    def checkpointing(self, plan: Plan) -> tuple[Setting, ...] | None:
+    def checkpointing(self, plan: SettingsPlan) -> tuple[Setting, ...] | None:
         """On or off."""
         if not (plan.stores_all or plan.of_each_block):
             return None

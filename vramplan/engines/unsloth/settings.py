@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.answers.settings import Plan
+from vramplan.answers.settings import SettingsPlan
 from vramplan.engines.transformers.settings import TrainerSettings
 from vramplan.results import Setting
 
@@ -12,7 +12,7 @@ SOURCE = "https://github.com/unslothai/unsloth/blob/main/unsloth/models/llama.py
 class UnslothSettings(TrainerSettings):
     """The batch is the Trainer's; checkpoints are an argument of `FastLanguageModel.get_peft_model`."""
 
-    def checkpointing(self, plan: Plan) -> tuple[Setting, ...] | None:
+    def checkpointing(self, plan: SettingsPlan) -> tuple[Setting, ...] | None:
         """On or off, for each block."""
         if not (plan.stores_all or plan.of_each_block):
             return None

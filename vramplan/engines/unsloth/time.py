@@ -7,13 +7,13 @@ LlamaDecoderLayer_fast_forward.
 from __future__ import annotations
 
 from vramplan.planner.time.behaviour import FusedKernel, Timing
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 
 class UnslothTiming(Timing):
     """Elements that each kernel reads and writes for a token of a block."""
 
-    def fused_kernels(self, job: Job) -> tuple[FusedKernel, ...]:
+    def fused_kernels(self, job: ResolvedJob) -> tuple[FusedKernel, ...]:
         """Norms, rotary positions, the gate of the feed-forward layer, and the residual sums."""
         shape = job.model
         hidden, wide = shape.hidden_size, shape.intermediate_size

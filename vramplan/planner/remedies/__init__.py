@@ -18,19 +18,19 @@ from vramplan.planner.remedies.same import same_run
 from vramplan.planner.remedies.searched import shorter_sequence, smaller_micro_batch
 from vramplan.planner.remedies.slower import slower_run
 from vramplan.planner.remedies.training import lighter, other_numbers, other_optimizer
-from vramplan.planner.remedies.trial import Trials, Tried, Typed
+from vramplan.planner.remedies.trial import Trials, TriedChange, TypedJob
 from vramplan.results import FITS, Remedy
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.machine import Gpu
 
-Offer = tuple[Candidate, Tried]
+Offer = tuple[Candidate, TriedChange]
 
 
 def remedies_for(
-    judged: Job,
+    judged: ResolvedJob,
     rung: Rung,
     judge: Judge,
-    typed: Typed,
+    typed: TypedJob,
     known_gpus: Callable[[], Iterable[Gpu]],
     *,
     closer_from: int | None = None,
@@ -61,7 +61,7 @@ def remedies_for(
     return tuple(_remedy(candidate, tried, rung) for candidate, tried in found)
 
 
-def _singles(judged: Job, trials: Trials, judge: Judge) -> Iterator[Candidate]:
+def _singles(judged: ResolvedJob, trials: Trials, judge: Judge) -> Iterator[Candidate]:
     """Every change that is worth a try."""
     yield from same_run(judged)
     yield from slower_run(judged, judge, trials.typed)
@@ -88,7 +88,7 @@ def _order(offer: Offer) -> tuple[bool, int, float]:
     return tried.verdict != FITS, rank_of(candidate.costs), inf if seconds is None else seconds
 
 
-def _remedy(candidate: Candidate, tried: Tried, rung: Rung) -> Remedy:
+def _remedy(candidate: Candidate, tried: TriedChange, rung: Rung) -> Remedy:
     words = candidate.words
     return Remedy(
         change=tried.change,

@@ -8,9 +8,9 @@ from typing import Any
 from vramplan.planner.behaviour import is_replicated
 from vramplan.planner.candidate import NUMBERS, Candidate
 from vramplan.planner.remedies.same import OF_DDP
-from vramplan.planner.remedies.trial import Trials, Tried
+from vramplan.planner.remedies.trial import Trials, TriedChange
 from vramplan.results import FITS, MONEY
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.machine import Gpu
 from vramplan.values.parallel import FSDP
 
@@ -21,10 +21,10 @@ OF_THE_CARD = ("gpu_free", "attention", "precision", "pytorch_version", "cuda_mo
 
 MOST_DEVICES = 64  # times as many as were typed
 
-Offer = tuple[Candidate, Tried]
+Offer = tuple[Candidate, TriedChange]
 
 
-def larger_cards(base: Job, trials: Trials, known: Callable[[], Iterable[Gpu]]) -> Iterator[Offer]:
+def larger_cards(base: ResolvedJob, trials: Trials, known: Callable[[], Iterable[Gpu]]) -> Iterator[Offer]:
     """The smallest cards that surely fit, one of each size; of cards of a size the one whose memory was seen."""
     offered: list[Gpu] = []
     speed = (base.gpu.memory_bandwidth_bytes_per_s or 0) * SLOWEST
@@ -69,7 +69,7 @@ def _words(gpu: Gpu) -> str:
     return size
 
 
-def more_devices(base: Job, trials: Trials) -> Iterator[Offer]:
+def more_devices(base: ResolvedJob, trials: Trials) -> Iterator[Offer]:
     """The fewest devices, doubled from those that were typed, with what each holds of the states."""
     now = base.data_parallel_size
     ways: list[tuple[dict[str, Any], str]] = []

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from vramplan.planner.candidate import Candidate, rank_of
-from vramplan.planner.remedies.trial import Trials, Tried, together
+from vramplan.planner.remedies.trial import Trials, TriedChange, together
 from vramplan.results import FITS, MONEY
 
 MOST_TRIED = 8
 MOST_FOUND = 2
 
-Offer = tuple[Candidate, Tried]
+Offer = tuple[Candidate, TriedChange]
 
 
 def pairs(seen: Sequence[Offer], trials: Trials) -> Iterator[Offer]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vramplan.planner.behaviour import is_replicated, planning_of
 from vramplan.planner.candidate import NUMBERS, Candidate
 from vramplan.results import NOTHING
-from vramplan.values.job import NEXT_FORWARD, Job
+from vramplan.values.job import NEXT_FORWARD, ResolvedJob
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO_STAGES
 
 OF_DDP = ("parallel.gradient_as_bucket_view",)
@@ -16,14 +16,14 @@ CHUNKS = "chunked:8"  # as torchtune's recipes have it: torchtune/modules/loss, 
 LOSSES = ("standard", "fp32-logits", "half-logits")  # that hold the logits of a micro-batch at once
 
 
-def same_run(base: Job) -> Iterator[Candidate]:
+def same_run(base: ResolvedJob) -> Iterator[Candidate]:
     """Less memory, and neither more time nor other results."""
     yield from _device(base)
     yield from _kernels(base)
     yield from _sharing(base)
 
 
-def _device(base: Job) -> Iterator[Candidate]:
+def _device(base: ResolvedJob) -> Iterator[Candidate]:
     if base.gpu_free_bytes is not None and base.gpu_free_bytes < base.gpu.capacity_bytes:
         yield Candidate({"gpu_free": None}, NOTHING, "none, once nothing else runs on the card")
     if base.allocator is not None and not base.allocator.expandable_segments:
@@ -31,7 +31,7 @@ def _device(base: Job) -> Iterator[Candidate]:
         yield Candidate({"allocator": "expandable_segments:True"}, NOTHING, words)
 
 
-def _kernels(base: Job) -> Iterator[Candidate]:
+def _kernels(base: ResolvedJob) -> Iterator[Candidate]:
     if base.optimizer_implementation == "foreach" and base.optimizer in ("adamw", "adam"):
         yield Candidate({"optimizer_implementation": "fused"}, NOTHING, "none: same arithmetic in one kernel")
     if base.attention in ("eager", "math", "sdpa") and base.model.attention_heads:
@@ -55,7 +55,7 @@ def _kernels(base: Job) -> Iterator[Candidate]:
         yield Candidate({"loss": CHUNKS}, NOTHING, "none: the same loss, of an eighth of the tokens at a time", "loss")
 
 
-def _sharing(base: Job) -> Iterator[Candidate]:
+def _sharing(base: ResolvedJob) -> Iterator[Candidate]:
     sharding = base.sharding
     if sharding is None:
         return

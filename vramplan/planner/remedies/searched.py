@@ -9,13 +9,13 @@ from vramplan.planner.accumulation import divisors
 from vramplan.planner.candidate import Candidate
 from vramplan.planner.remedies.trial import Trials
 from vramplan.results import TIME, TRAINING
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 SEQUENCE_STEP = 128
 SHORTEST = 4  # of the sequence one part in so many: with less, nobody trains the same thing
 
 
-def smaller_micro_batch(base: Job, trials: Trials) -> list[Candidate]:
+def smaller_micro_batch(base: ResolvedJob, trials: Trials) -> list[Candidate]:
     """The largest smaller micro-batch that keeps the global batch, by more accumulation."""
     micro, steps = base.micro_batch_size, base.gradient_accumulation_steps
     assert micro is not None
@@ -33,7 +33,7 @@ def smaller_micro_batch(base: Job, trials: Trials) -> list[Candidate]:
     return [Candidate(change(found), TIME, words)]
 
 
-def shorter_sequence(base: Job, trials: Trials) -> list[Candidate]:
+def shorter_sequence(base: ResolvedJob, trials: Trials) -> list[Candidate]:
     """The longest sequence (in steps of 128 tokens) that fits."""
     if base.model.takes_images:
         return []  # it has no tokens, or the images' are among them

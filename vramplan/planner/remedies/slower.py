@@ -10,24 +10,24 @@ from vramplan.planner.checkpoints import OPTIMAL
 from vramplan.planner.choose import strategies_of
 from vramplan.planner.judge import Judge
 from vramplan.planner.remedies.same import OF_DDP, OF_FSDP
-from vramplan.planner.remedies.trial import Typed
+from vramplan.planner.remedies.trial import TypedJob
 from vramplan.planner.setups import can_be_placed
 from vramplan.results import TIME
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, ZERO_STAGES
 
 SELECTIVE = ("selective", "selective-op")
 ON_HOST = (("optimizer",), ("optimizer", "gradients"), ("parameters", "gradients", "optimizer"))
 
 
-def slower_run(base: Job, judge: Judge, typed: Typed) -> Iterator[Candidate]:
+def slower_run(base: ResolvedJob, judge: Judge, typed: TypedJob) -> Iterator[Candidate]:
     """More communication, more compute, or more traffic to the host."""
     yield from _sharding(base)
     yield from _checkpointing(base, judge, typed)
     yield from _offload(base)
 
 
-def _sharding(base: Job) -> Iterator[Candidate]:
+def _sharding(base: ResolvedJob) -> Iterator[Candidate]:
     sharding = base.sharding
     if sharding is None:
         return
@@ -52,7 +52,7 @@ def _sharding(base: Job) -> Iterator[Candidate]:
         yield Candidate({"parallel": {"sharding": "zero2"}}, TIME, words, "zero2", OF_FSDP)
 
 
-def _checkpointing(base: Job, judge: Judge, typed: Typed) -> Iterator[Candidate]:
+def _checkpointing(base: ResolvedJob, judge: Judge, typed: TypedJob) -> Iterator[Candidate]:
     """Strategies that were not open to choice, and checkpoints placed by size, which never are."""
     pinned = base.activation_checkpointing
     key, with_it = "activation_checkpointing", ("every_second_matmul",)
@@ -69,7 +69,7 @@ def _checkpointing(base: Job, judge: Judge, typed: Typed) -> Iterator[Candidate]
         yield Candidate({key: OPTIMAL}, TIME, "checkpoints placed by size", "checkpointing", with_it)
 
 
-def _offload(base: Job) -> Iterator[Candidate]:
+def _offload(base: ResolvedJob) -> Iterator[Candidate]:
     there = (*base.offload, *(("activations",) if base.offload_activations else ()))
     host = "live in the memory of the host and pass over its link"
     for parts in ON_HOST:

@@ -7,14 +7,14 @@ from typing import Any
 
 from vramplan.planner.candidate import NUMBERS, Candidate
 from vramplan.results import OPTIMIZER, TIME, TRAINING
-from vramplan.values.job import Job, trains_all
+from vramplan.values.job import ResolvedJob, trains_all
 
 RANK = 16
 QUANTIZATION = "nf4"
 OF_THE_STEP = ("optimizer_implementation", "optimizer_state_dtype")
 
 
-def other_optimizer(base: Job) -> Iterator[Candidate]:
+def other_optimizer(base: ResolvedJob) -> Iterator[Candidate]:
     """Optimizers with fewer states, or with smaller ones."""
     if base.optimizer == "adamw":
         words = "states are paged to the host when memory runs out"
@@ -29,7 +29,7 @@ def other_optimizer(base: Job) -> Iterator[Candidate]:
         yield Candidate({"optimizer": "sgd"}, OPTIMIZER, words, "optimizer", OF_THE_STEP)
 
 
-def other_numbers(base: Job) -> Iterator[Candidate]:
+def other_numbers(base: ResolvedJob) -> Iterator[Candidate]:
     """16 bits in place of 32."""
     if base.precision.startswith("pure-") or base.half_weights:
         return
@@ -47,7 +47,7 @@ def other_numbers(base: Job) -> Iterator[Candidate]:
     yield Candidate({"precision": f"pure-{half}"}, TRAINING, words, "half", resets)
 
 
-def lighter(base: Job) -> Iterator[Candidate]:
+def lighter(base: ResolvedJob) -> Iterator[Candidate]:
     """An adapter beside a frozen model, and its weights in few bits."""
     few = "the frozen weights in 4 bits: other results, and slower steps"
     resets = (*NUMBERS, "precision", "grad_scaler", "optimizer_in_backward")
@@ -65,6 +65,6 @@ def lighter(base: Job) -> Iterator[Candidate]:
     yield Candidate(change, TRAINING, f"{words} in 4 bits: other results, and slower steps", "qlora", resets)
 
 
-def _own_reference(base: Job) -> dict[str, Any]:
+def _own_reference(base: ResolvedJob) -> dict[str, Any]:
     """The reference of preference training: in place of a second model the one that trains, without its adapter."""
     return {"dpo_reference": "adapter-off"} if base.dpo_reference == "model" else {}

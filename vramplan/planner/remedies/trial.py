@@ -22,7 +22,7 @@ from vramplan.planner.whole_run import fed
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
 from vramplan.results.time import Time
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.length import NO_LENGTH
 
 MOST_SIMULATED = 6  # changes whose runs go through the simulated allocator: each takes as long as an answer
@@ -30,16 +30,16 @@ ENOUGH_SIMULATED = 3  # of these that surely fit; what costs more is not tried t
 MOST_PLACED = 4  # changes for which checkpoints are placed by size: each is a search
 
 
-class Typed(Protocol):
+class TypedJob(Protocol):
     """What was typed: the job that it describes with a change, None where that is refused; and the keys in it."""
 
     given: frozenset[str]
 
-    def __call__(self, change: Mapping[str, Any]) -> Job | None: ...  # noqa: D102
+    def __call__(self, change: Mapping[str, Any]) -> ResolvedJob | None: ...  # noqa: D102
     def refusal(self, change: Mapping[str, Any]) -> str: ...  # noqa: D102
 
 
-class Tried(NamedTuple):
+class TriedChange(NamedTuple):
     """What comes of a change."""
 
     change: Mapping[str, Any]
@@ -81,7 +81,7 @@ class Least(NamedTuple):
 class Trials:
     """The changes that were tried of one job. `rung`: the answer without a change; `closer_from` as in `decide`."""
 
-    def __init__(self, typed: Typed, judge: Judge, rung: Rung, *, closer_from: int | None = None) -> None:
+    def __init__(self, typed: TypedJob, judge: Judge, rung: Rung, *, closer_from: int | None = None) -> None:
         self.typed, self.replays, self.closer_from = typed, judge.replays, closer_from
         self.device_bytes, self.usable_bytes, self.verdict = rung.peak.device, judge.usable_bytes, rung.verdict
         plain = typed({})
@@ -92,7 +92,7 @@ class Trials:
         if self.verdict != DOES_NOT_FIT and self.device_bytes <= self.usable_bytes:
             self._figure = "high"
 
-    def of(self, candidate: Candidate, *, surely: bool = False) -> Tried | None:
+    def of(self, candidate: Candidate, *, surely: bool = False) -> TriedChange | None:
         """What a candidate comes to; None where it is refused, or makes the same job.
 
         `surely`: only one that fits for certain is of use.
@@ -115,11 +115,11 @@ class Trials:
         """Whether more need not be tried, as each takes long and those that come now cost more."""
         return self._found >= ENOUGH_SIMULATED
 
-    def smallest(self, job: Job) -> Least:
+    def smallest(self, job: ResolvedJob) -> Least:
         """`least_of` a job."""
         return least_of(job, self.replays)
 
-    def _judged(self, change: Mapping[str, Any], job: Job, *, surely: bool) -> Tried | None:
+    def _judged(self, change: Mapping[str, Any], job: ResolvedJob, *, surely: bool) -> TriedChange | None:
         try:
             least = self.smallest(job)
             judge = least.judge
@@ -140,7 +140,7 @@ class Trials:
                 self._placed += placed
                 hopeless = self._simulated > MOST_SIMULATED or self._placed > MOST_PLACED
             if hopeless:
-                return Tried(change, least.peak.device, judge.usable_bytes, DOES_NOT_FIT, False)
+                return TriedChange(change, least.peak.device, judge.usable_bytes, DOES_NOT_FIT, False)
             decision = chosen_for(job, self.replays)
             closer = looked_at(decision, self.closer_from, whole_ladder=False)
             simulated = simulated or closer is not decision
@@ -151,9 +151,9 @@ class Trials:
         rung = decision.choice.rung
         self._found += simulated and rung.verdict == FITS
         time = None if rung.verdict == DOES_NOT_FIT else _time_of(decision)
-        return Tried(change, rung.peak.device, decision.judge.usable_bytes, rung.verdict, True, time)
+        return TriedChange(change, rung.peak.device, decision.judge.usable_bytes, rung.verdict, True, time)
 
-    def helps(self, tried: Tried | None) -> bool:
+    def helps(self, tried: TriedChange | None) -> bool:
         """Whether it is better than the answer without a change."""
         if tried is None or not tried.is_settled:
             return False
@@ -168,7 +168,7 @@ class Trials:
         )
 
 
-def least_of(job: Job, replays: Replays) -> Least:
+def least_of(job: ResolvedJob, replays: Replays) -> Least:
     """The iteration of a job that holds least, with its estimated peak.
 
     Where checkpoints are open, they are those of the last strategy of the ladder, which keeps least.
@@ -191,7 +191,7 @@ def _time_of(decision: Decision) -> Time | None:
     return time if time is None or judged.length == NO_LENGTH else fed(judged, time, rung.schedule)[1]
 
 
-def _identity(job: Job) -> Job:
+def _identity(job: ResolvedJob) -> ResolvedJob:
     """A job without what records how it came about."""
     return job._replace(name="", assumptions=(), warnings=(), case={}, global_batch_given=True)
 

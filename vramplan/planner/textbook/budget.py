@@ -51,13 +51,15 @@ def stored_bytes(job: TextbookJob, micro: int) -> int:
     return activations.MODELS[job.activation_model](sizes(job, micro), element)
 
 
-def sizes(job: TextbookJob, micro: int) -> activations.Sizes:
+def sizes(job: TextbookJob, micro: int) -> activations.ActivationSizes:
     """What an activation model looks at. Only for jobs that have one: what it needs is there then."""
     model = job.model
     assert job.sequence_length is not None
     assert model.hidden_size is not None
     assert model.layers is not None
-    return activations.Sizes(micro, job.sequence_length, model.hidden_size, model.layers, model.attention_heads or 0)
+    return activations.ActivationSizes(
+        micro, job.sequence_length, model.hidden_size, model.layers, model.attention_heads or 0
+    )
 
 
 def activation_bytes(job: TextbookJob, strategy: str, micro: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramplan.engines import behaviour_of
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import is_fsdp
 
 ROOM = "time"
@@ -34,34 +34,34 @@ class Timing:
     fused_optimizer = False  # whether the step is one kernel of the program's own, whatever torch.optim has
     loop_seconds: float | None = None  # of a step outside its kernels; None: what most have
 
-    def adds_in_product(self, job: Job) -> bool:
+    def adds_in_product(self, job: ResolvedJob) -> bool:
         """Whether the product that makes a weight's gradient adds it to those of earlier micro-batches."""
         return False
 
-    def shares_matrices(self, job: Job) -> int:
+    def shares_matrices(self, job: ResolvedJob) -> int:
         """Among how many devices those matrices are divided that an optimizer takes as a whole: those that share them.
 
         Source: microsoft/dion, dion/muon.py, muon_update_batch_async.
         """
         return job.sharding.shards if job.sharding is not None and is_fsdp(job.sharding.kind) else 1
 
-    def counted_devices(self, job: Job) -> int:
+    def counted_devices(self, job: ResolvedJob) -> int:
         """Of how many devices of tensor parallelism the record of one counts the weights."""
         return 1
 
-    def gathers_once(self, job: Job) -> bool:
+    def gathers_once(self, job: ResolvedJob) -> bool:
         """Whether shards are gathered for the first micro-batch of a step alone, and kept."""
         return False
 
-    def senders(self, job: Job) -> int:
+    def senders(self, job: ResolvedJob) -> int:
         """Devices that share what a stage of a pipeline sends; each sends all of it where they do not."""
         return 1
 
-    def transfers(self, job: Job) -> int:
+    def transfers(self, job: ResolvedJob) -> int:
         """Of those with the stages before and behind, how many a micro-batch waits for one after the other."""
         return 2
 
-    def fused_kernels(self, job: Job) -> tuple[FusedKernel, ...]:
+    def fused_kernels(self, job: ResolvedJob) -> tuple[FusedKernel, ...]:
         """Those of its own in place of the point-wise operators of a block, where the replay has others; none."""
         return ()
 
@@ -69,6 +69,6 @@ class Timing:
 DEFAULT = Timing()
 
 
-def timing_of(job: Job) -> Timing:
+def timing_of(job: ResolvedJob) -> Timing:
     """How the job's program spends its time."""
     return behaviour_of(job.runtime.engine, ROOM, DEFAULT)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from vramplan.planner.time.behaviour import CUDNN, FLASH1, FLASH2
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 
-class Fitted(NamedTuple):
+class FittedRate(NamedTuple):
     """A constant that was chosen in sight of published rates, which therefore say less about it."""
 
     constant: str
@@ -50,18 +50,18 @@ _BERT, _RESNET = "h100 bert-large-uncased 32 x 512 amp-bf16 flash", "h100 resnet
 _EFFICIENT = ("h100 gpt2 8 x 1024 amp-bf16 e*", "h100 bert-* amp-fp16 e*")
 _FOUNDRY = ("foundry-a100-*", "foundry-h100-80-*")
 FITTED_FROM = (
-    Fitted("PRODUCTS", "products", ("titan-old-*", "foundry-a100-*", "fmsfsdp-*a100*")),
-    Fitted("PRODUCTS[hopper]", "products on Hopper", ("foundry-h100-80-*", "fmsfsdp-*h100*")),
-    Fitted("ATTENTION", "fused attention", (*_FOUNDRY, "titan-old-*", "fmsfsdp-*")),
-    Fitted("BANDWIDTH", "kernels that read and write", (*_FOUNDRY, "titan-old-*", "fmsfsdp-*")),
-    Fitted("CONTENTION", "communication beside kernels", (*_FOUNDRY, "titan-old-*", "fmsfsdp-*")),
-    Fitted("FoundryTiming.loop_seconds", "the loop of llm-foundry", _FOUNDRY),
-    Fitted("BOOSTED_PRODUCT", "products of cards with a high boost clock", ("timm-*",)),
-    Fitted("Rates.plain", "no idle wave of products without tensor cores", ("hf-bertlarge-*",)),
-    Fitted("UNALIGNED_SHARES", "products over an odd vocabulary", ("h100 gpt2 8 x 1024 amp-bf16 flash", _BERT)),
-    Fitted("OWN_BATCH_NORM", "batch norm in bf16", (_RESNET,)),
-    Fitted("EFFICIENT_SHARES", "the memory-efficient kernel", _EFFICIENT),
-    Fitted("CONSTANT_MFU", "the baseline", (*_FOUNDRY, "titan-old-*", "fmsfsdp-*")),
+    FittedRate("PRODUCTS", "products", ("titan-old-*", "foundry-a100-*", "fmsfsdp-*a100*")),
+    FittedRate("PRODUCTS[hopper]", "products on Hopper", ("foundry-h100-80-*", "fmsfsdp-*h100*")),
+    FittedRate("ATTENTION", "fused attention", (*_FOUNDRY, "titan-old-*", "fmsfsdp-*")),
+    FittedRate("BANDWIDTH", "kernels that read and write", (*_FOUNDRY, "titan-old-*", "fmsfsdp-*")),
+    FittedRate("CONTENTION", "communication beside kernels", (*_FOUNDRY, "titan-old-*", "fmsfsdp-*")),
+    FittedRate("FoundryTiming.loop_seconds", "the loop of llm-foundry", _FOUNDRY),
+    FittedRate("BOOSTED_PRODUCT", "products of cards with a high boost clock", ("timm-*",)),
+    FittedRate("Rates.plain", "no idle wave of products without tensor cores", ("hf-bertlarge-*",)),
+    FittedRate("UNALIGNED_SHARES", "products over an odd vocabulary", ("h100 gpt2 8 x 1024 amp-bf16 flash", _BERT)),
+    FittedRate("OWN_BATCH_NORM", "batch norm in bf16", (_RESNET,)),
+    FittedRate("EFFICIENT_SHARES", "the memory-efficient kernel", _EFFICIENT),
+    FittedRate("CONSTANT_MFU", "the baseline", (*_FOUNDRY, "titan-old-*", "fmsfsdp-*")),
 )
 """Every constant that was chosen in sight of published rates. No other row of tests/measured has moved one."""
 
@@ -86,7 +86,7 @@ CLASSES = frozenset(
 Megatron, rates that no constant was fitted to."""
 
 
-def is_calibrated(job: Job) -> bool:
+def is_calibrated(job: ResolvedJob) -> bool:
     """Whether the constants are known to hold for jobs like this one: every weight is trained, in bf16, on the GPU."""
     whole = job.adapter is None and not job.frozen and not job.offload and not job.offload_activations
     known = (job.runtime.engine, job.gpu.architecture or "") in CLASSES

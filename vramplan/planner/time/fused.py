@@ -9,12 +9,14 @@ from collections.abc import Sequence
 
 from vramplan.planner.time.behaviour import FusedKernel
 from vramplan.replay.kernels import ATTENTION, BACKWARD, BYTES, FORWARD, FP8, NOTHING, PRODUCT, RECOMPUTE, Kernel
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 ITEMSIZE = 2  # such kernels run in 16 bits
 
 
-def with_fused(kernels: Sequence[Kernel], fused: Sequence[FusedKernel], job: Job, blocks: int) -> tuple[Kernel, ...]:
+def with_fused(
+    kernels: Sequence[Kernel], fused: Sequence[FusedKernel], job: ResolvedJob, blocks: int
+) -> tuple[Kernel, ...]:
     """The kernels of a micro-batch with those of a program in place of the point-wise ones in its blocks.
 
     Products, attention, and what is outside of the blocks stay.

@@ -10,7 +10,7 @@ from vramplan.planner.time.behaviour import timing_of
 from vramplan.planner.time.rates import Rates
 from vramplan.replay.kernels import FORWARD, NOTHING, PRODUCT, Kernel, Stepped
 from vramplan.replay.record import Record
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 
 FUSED_PASSES = 1.0
 FOREACH_PASSES = 2.6
@@ -50,7 +50,7 @@ Source: torch/optim/_muon.py, `_single_tensor_muon` and `_zeropower_via_newtonsc
 """
 
 
-def step_seconds(job: Job, record: Record, rates: Rates) -> float:
+def step_seconds(job: ResolvedJob, record: Record, rates: Rates) -> float:
     """Seconds of the step, with clipping; each kernel takes the time of its bytes, its operations or its launch."""
     stepping, clipping = step_bytes(job, record)
     seconds = stepping / rates.bytes_per_s
@@ -67,7 +67,7 @@ def is_matrix(one: Stepped) -> bool:
     return one.in_block and len(one.shape) == 2
 
 
-def _waiting_seconds(job: Job, stepped: Sequence[Stepped], seconds: float) -> float:
+def _waiting_seconds(job: ResolvedJob, stepped: Sequence[Stepped], seconds: float) -> float:
     """What tensors take longer than their bytes do, whose kernels are shorter than their launches."""
     loops = job.optimizer_implementation == FOR_LOOP
     elements = sum(prod(one.shape) * one.copies for one in stepped)
@@ -111,7 +111,7 @@ def _product_seconds(rows: int, inner: int, columns: int, rates: Rates) -> float
     return rates.seconds(kernel, 2 * rows * inner * columns, moved, written)
 
 
-def step_bytes(job: Job, record: Record) -> tuple[int, int]:
+def step_bytes(job: ResolvedJob, record: Record) -> tuple[int, int]:
     """What the step reads and writes on one device, and clipping: of states, gradients and weights not on the host."""
     kept = dict.fromkeys(("weights", "gradients", "master", "optimizer"), 0)
     for state in record.states:
@@ -126,7 +126,7 @@ def step_bytes(job: Job, record: Record) -> tuple[int, int]:
     return moved, 0 if job.max_gradient_norm is None else (NORM_READS + SCALES) * gradients
 
 
-def is_fused(job: Job, record: Record) -> bool:
+def is_fused(job: ResolvedJob, record: Record) -> bool:
     """Whether one kernel steps a weight, or all of them."""
     has_master = any(state.category == "master" and state.at(1) for state in record.states)
     return job.optimizer_implementation == "fused" or timing_of(job).fused_optimizer or has_master

@@ -6,7 +6,7 @@ from vramplan.planner.time import fitted
 from vramplan.planner.time.behaviour import CUDNN, EFFICIENT, FLASH1, FLASH2, timing_of
 from vramplan.replay.kernels import ATTENTION, BACKWARD, CONVOLUTION, FP8, PRODUCT, UNALIGNED, Kernel
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.machine import WITH_TF32, Gpu
 
 TF32_SHARE = 0.5  # of the dense bf16 rate, on every card of NVIDIA since Ampere (Ampere GA100 and GA102 whitepapers)
@@ -160,7 +160,7 @@ class Rates(NamedTuple):
         return rate * fitted.ATTENTION[self.flash]
 
 
-def rates_of(job: Job) -> Rates | None:
+def rates_of(job: ResolvedJob) -> Rates | None:
     """How fast the GPU of a job is; None where its peak rate at that precision is not known."""
     gpu = job.gpu
     half = gpu.bf16_flop_per_s if job.precision.endswith("bf16") else gpu.fp16_flop_per_s
@@ -203,7 +203,7 @@ def rates_of(job: Job) -> Rates | None:
     )
 
 
-def rate_key(job: Job) -> str:
+def rate_key(job: ResolvedJob) -> str:
     """The key of a GPU that has the peak rate of a job's products."""
     if job.precision in EIGHT_BIT_PRECISIONS:
         return "fp8_rate"

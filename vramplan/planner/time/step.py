@@ -17,7 +17,7 @@ from vramplan.results import Host
 from vramplan.results.frozen import FrozenDict
 from vramplan.results.time import CALIBRATED, COMPUTE, EXTRAPOLATED, PARTS, Time
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import Split
 
 if TYPE_CHECKING:  # one device tells nobody anything
@@ -30,7 +30,7 @@ The first holds 95 % of the published rates of its class.
 """
 
 
-class Device(NamedTuple):
+class TimedStage(NamedTuple):
     """One stage of a pipeline, or the only one: its record, its blocks, and how many devices of the pipeline are so."""
 
     record: Record
@@ -38,7 +38,7 @@ class Device(NamedTuple):
     devices: int
 
 
-class Step(NamedTuple):
+class TimedStep(NamedTuple):
     """A step of one device, and where its time goes."""
 
     micro: Micro
@@ -46,14 +46,14 @@ class Step(NamedTuple):
     seconds: dict[str, float]  # of the whole step, by `PARTS`
 
 
-def is_causal(job: Job) -> bool:
+def is_causal(job: ResolvedJob) -> bool:
     """Whether a fused attention of the model leaves out the scores of later tokens."""
     return job.model.task == "lm" or (job.model.task == "cls" and job.model.positions == "rope")
 
 
 def time_of(
-    job: Job,
-    devices: Sequence[Device],
+    job: ResolvedJob,
+    devices: Sequence[TimedStage],
     micro: int,
     steps: int,
     host: Host | None = None,
@@ -70,13 +70,15 @@ def time_of(
     return _told(job, devices, found, slowest, micro, steps, rates)
 
 
-def step_of(job: Job, device: Device, micro: int, steps: int, rates: Rates, host: Host | None = None) -> Step:
+def step_of(
+    job: ResolvedJob, device: TimedStage, micro: int, steps: int, rates: Rates, host: Host | None = None
+) -> TimedStep:
     """A step of one device of the pipeline."""
     one = micro_of(kernels_of(job, device), micro, rates, causal=is_causal(job), compiled=job.compile)
-    return Step(one, *parts_of_step(job, device, one, micro, steps, rates, host))
+    return TimedStep(one, *parts_of_step(job, device, one, micro, steps, rates, host))
 
 
-def kernels_of(job: Job, device: Device, *, by_unit: bool = False) -> Sequence[Kernel]:
+def kernels_of(job: ResolvedJob, device: TimedStage, *, by_unit: bool = False) -> Sequence[Kernel]:
     """What a device runs of a micro-batch; `by_unit`: each repeated unit on its own."""
     record = device.record
     own = timing_of(job).fused_kernels(job)
@@ -92,7 +94,7 @@ def kernels_of(job: Job, device: Device, *, by_unit: bool = False) -> Sequence[K
 
 
 def parts_of_step(
-    job: Job, device: Device, one: Micro, micro: int, steps: int, rates: Rates, host: Host | None = None
+    job: ResolvedJob, device: TimedStage, one: Micro, micro: int, steps: int, rates: Rates, host: Host | None = None
 ) -> tuple[list[Collective], dict[str, float]]:
     """What a device talks in a step, and the seconds of its parts: `one` has those of the kernels of a micro-batch."""
     record, timing = device.record, timing_of(job)
@@ -140,7 +142,7 @@ def _exposed(collectives: Sequence[Collective], micro: Micro, steps: int) -> flo
     return total
 
 
-def _host_seconds(job: Job, host: Host, computing: float) -> float:
+def _host_seconds(job: ResolvedJob, host: Host, computing: float) -> float:
     """Copies that kernels do not hide, and the optimizer's step on the host."""
     copy_seconds = imported("vramplan.planner.time.communication:copy_seconds")
     copies: float = max(copy_seconds(host.to_host_bytes, job.gpu), copy_seconds(host.to_device_bytes, job.gpu))
@@ -154,10 +156,10 @@ HOST_MEMORY_BYTES_PER_S = 150e9  # of a server with eight channels of DDR4-3200 
 
 
 def _told(
-    job: Job,
-    devices: Sequence[Device],
-    found: Sequence[Step],
-    slowest: Step,
+    job: ResolvedJob,
+    devices: Sequence[TimedStage],
+    found: Sequence[TimedStep],
+    slowest: TimedStep,
     micro: int,
     steps: int,
     rates: Rates,

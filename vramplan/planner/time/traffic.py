@@ -13,7 +13,7 @@ from vramplan.planner.time.communication import (
 from vramplan.replay.kernels import BACKWARD, FORWARD, RECOMPUTE
 from vramplan.replay.record import Record
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import (
     DDP,
     DISTRIBUTED_OPTIMIZER,
@@ -46,7 +46,9 @@ class Collective(NamedTuple):
     seconds: float  # of each
 
 
-def collectives_of(job: Job, record: Record, micro: int, blocks: int, node_bandwidth: float | None) -> list[Collective]:
+def collectives_of(
+    job: ResolvedJob, record: Record, micro: int, blocks: int, node_bandwidth: float | None
+) -> list[Collective]:
     """All collectives of a step on one device; `blocks` are those of the model that it has."""
     if job.data_parallel_size == 1 and job.split is None:
         return []
@@ -58,7 +60,7 @@ def collectives_of(job: Job, record: Record, micro: int, blocks: int, node_bandw
     ]
 
 
-def group_link(job: Job, group: str, node_bandwidth: float | None) -> Link:
+def group_link(job: ResolvedJob, group: str, node_bandwidth: float | None) -> Link:
     """What a group talks over; tensor parallelism is innermost, then context, then data, then the pipeline.
 
     Source: megatron-core, core/parallel_state.py, order tp-cp-ep-dp-pp.
@@ -79,7 +81,7 @@ def group_link(job: Job, group: str, node_bandwidth: float | None) -> Link:
     return link_of(job.gpu, sizes[group], inner[group], job.devices_per_node, node_bandwidth)
 
 
-def _of_data(job: Job, record: Record, blocks: int, node_bandwidth: float | None) -> list[Collective]:
+def _of_data(job: ResolvedJob, record: Record, blocks: int, node_bandwidth: float | None) -> list[Collective]:
     """Gradients that are summed, and shards that are gathered."""
     sharding = job.sharding
     if sharding is None or job.data_parallel_size < 2:
@@ -129,14 +131,14 @@ def _of_data(job: Job, record: Record, blocks: int, node_bandwidth: float | None
     return [reduced, one(ALL_GATHER, STEP, trained, half, once=True, hidden=False)]
 
 
-def _hidden_bytes(job: Job, micro: int) -> int:
+def _hidden_bytes(job: ResolvedJob, micro: int) -> int:
     """Of a hidden state of one micro-batch, whole but for context parallelism."""
     split = job.split or Split()
     width = 4 if job.precision == "fp32" else 2
     return micro * job.sequence_length // split.context * job.model.hidden_size * width
 
 
-def _of_tensor(job: Job, micro: int, blocks: int, node_bandwidth: float | None) -> list[Collective]:
+def _of_tensor(job: ResolvedJob, micro: int, blocks: int, node_bandwidth: float | None) -> list[Collective]:
     """Two sums of the hidden state in each block and direction, which nothing hides.
 
     With sequence parallelism each is a reduce-scatter and an all-gather, of the same bytes.
@@ -155,7 +157,7 @@ def _of_tensor(job: Job, micro: int, blocks: int, node_bandwidth: float | None) 
     ]
 
 
-def _of_context(job: Job, micro: int, blocks: int, node_bandwidth: float | None) -> list[Collective]:
+def _of_context(job: ResolvedJob, micro: int, blocks: int, node_bandwidth: float | None) -> list[Collective]:
     """Keys and values go round, beside the attention; in backward their gradients too."""
     split = job.split
     if split is None or split.context < 2:
@@ -169,7 +171,7 @@ def _of_context(job: Job, micro: int, blocks: int, node_bandwidth: float | None)
     ]
 
 
-def _of_experts(job: Job, micro: int, blocks: int, node_bandwidth: float | None) -> list[Collective]:
+def _of_experts(job: ResolvedJob, micro: int, blocks: int, node_bandwidth: float | None) -> list[Collective]:
     """Each token goes to its experts and comes back, in each direction."""
     split, experts = job.split, job.model.experts
     if split is None or split.expert < 2 or experts is None:

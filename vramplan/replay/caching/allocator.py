@@ -23,7 +23,7 @@ MAIN_STREAM = ""
 _blank = object.__new__
 
 
-class OutOfMemory(Exception):
+class NoSegment(Exception):
     """No segment can be had for a request, although all that is free was given back.
 
     `wanted_bytes` were asked of the device; `allocated_bytes` are in use, and `reserved_bytes` with the free blocks
@@ -69,11 +69,11 @@ class CachingAllocator:
 
     # --------------------------------------------------------------------------------------------- both directions
     def malloc(self, size: int, stream: str = MAIN_STREAM) -> Block:
-        """A block of at least `size` bytes. Raises OutOfMemory."""
+        """A block of at least `size` bytes. Raises NoSegment."""
         return self.serve(self.settings.rounded(size), stream)
 
     def serve(self, size: int, stream: str = MAIN_STREAM) -> Block:
-        """The same of a size that is rounded already. Raises OutOfMemory, and Exceeded."""
+        """The same of a size that is rounded already. Raises NoSegment, and Exceeded."""
         small = size <= SMALL_BYTES
         pool = self.pools.get((stream, small))
         if pool is None:
@@ -222,7 +222,7 @@ class CachingAllocator:
             block = self._segment(pool, size)
         if block is None:
             wanted = settings.segment_bytes(size)
-            raise OutOfMemory(wanted, self.allocated_bytes, self.reserved_bytes, pool.largest_free_bytes)
+            raise NoSegment(wanted, self.allocated_bytes, self.reserved_bytes, pool.largest_free_bytes)
         return block
 
     def _segment(self, pool: Pool, size: int) -> Block | None:

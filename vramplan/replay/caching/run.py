@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 
-from vramplan.replay.caching.allocator import MAIN_STREAM, CachingAllocator, Exceeded, OutOfMemory
+from vramplan.replay.caching.allocator import MAIN_STREAM, CachingAllocator, Exceeded, NoSegment
 from vramplan.replay.caching.blocks import Block
 from vramplan.replay.ledger import rounded
 from vramplan.replay.record import Record, Requests
@@ -71,10 +71,10 @@ def reserve(
     libraries, one of each thread: behind its result the first product of the thread makes it, and it stays.
     `is_turned`: convolutions copy operands and results into another layout.
     """
-    return Run(record, micro_batch_size, settings, limit_bytes, first, workspaces, is_turned).reservation()
+    return SimulatedRun(record, micro_batch_size, settings, limit_bytes, first, workspaces, is_turned).reservation()
 
 
-class Run:
+class SimulatedRun:
     """A run that can be asked first whether it reserves more than something, and goes on from there."""
 
     def __init__(
@@ -141,7 +141,7 @@ class Run:
                     allocator.peak_allocated_bytes = allocator.allocated_bytes  # the others for themselves
                 elif allocator.peak_reserved_bytes == before and (self.iteration > 2 or not allocator.retries):
                     break
-        except OutOfMemory as error:
+        except NoSegment as error:
             failure = Failure(
                 iteration=self.iteration,
                 phase=self.phase,
@@ -281,7 +281,7 @@ class Run:
                     except Exceeded:
                         yield
                         course = chain((born,), course)
-            except OutOfMemory:
+            except NoSegment:
                 self.operator = record.operators[born] if born < len(record.operators) else "workspace"
                 raise
         for one in self.kept:

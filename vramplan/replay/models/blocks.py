@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 from vramplan.replay.autograd import checkpoint
 from vramplan.replay.models.modules import Segment, as_is
 from vramplan.replay.models.part_names import LAYERS
-from vramplan.replay.models.rows import Row
+from vramplan.replay.models.rows import StackRow
 from vramplan.replay.observers import Sharding, Trained
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
@@ -115,7 +115,7 @@ def run_blocks(
         make = sharding.around_checkpoints(make, tuple(name for name, one in handed_to(0).items() if one is not None))
     make = sharding.units(make)
     firsts += sharding.apart()
-    row = Row(tape, firsts, None if alike else kind, make_up)
+    row = StackRow(tape, firsts, None if alike else kind, make_up)
     at = 0
     for i, (times, size, checkpointed, selects) in enumerate(segments):
         if not checkpointed or inside:
@@ -214,7 +214,7 @@ class Segmented:
 
 
 def segment_of(
-    row: Row,
+    row: StackRow,
     size: int,
     make: Callable[[int], Block],
     at: int,

@@ -11,7 +11,7 @@ from vramplan.replay.recorder import Tape
 Sign = Callable[[int], object]
 
 
-class Row:
+class StackRow:
     """The blocks of a stack, in the items that a walk plays.
 
     `firsts` are blocks whose items hold what no others do. Items whose blocks have another `kind` or `make_up` than

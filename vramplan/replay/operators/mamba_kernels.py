@@ -31,7 +31,7 @@ class Weights(NamedTuple):
     out_bias: Parameter | None
 
 
-class Sizes(NamedTuple):
+class KernelShapes(NamedTuple):
     """The shapes of what the kernels hand to each other."""
 
     tape: Tape
@@ -98,7 +98,7 @@ def split_conv1d_scan(projected: Tensor, weights: Weights, space: StateSpace) ->
     """
     tape = projected.tape
     batch, length, _ = projected.shape
-    sizes = Sizes(tape, space, batch, length, projected.dtype)
+    sizes = KernelShapes(tape, space, batch, length, projected.dtype)
     inputs = (projected, *weights)
     hidden, autocast = weights.out.shape[0], tape.autocast
     has_norm, shapes = weights.norm is not None, [None if one is None else (one.shape, one.dtype) for one in weights]
@@ -123,7 +123,7 @@ def split_conv1d_scan(projected: Tensor, weights: Weights, space: StateSpace) ->
     return out
 
 
-def _forward(sizes: Sizes, *, has_norm: bool) -> tuple[Tensor, Tensor | None, Tensor]:
+def _forward(sizes: KernelShapes, *, has_norm: bool) -> tuple[Tensor, Tensor | None, Tensor]:
     """What came out of the states, the factors of the norm, and what is projected."""
     space = sizes.space
     _conv = sizes.new("causal_conv1d_fwd", (sizes.batch, sizes.length, space.channels))
@@ -136,7 +136,7 @@ def _forward(sizes: Sizes, *, has_norm: bool) -> tuple[Tensor, Tensor | None, Te
     return scanned, rstd, normed
 
 
-def _scanned(sizes: Sizes, *, gates: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+def _scanned(sizes: KernelShapes, *, gates: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:
     """_mamba_chunk_scan_combined_fwd."""
     decays, steps = sizes.new("chunk_cumsum", sizes.steps, FP32), sizes.new("chunk_cumsum", sizes.steps, FP32)
     states = sizes.new("chunk_state", sizes.states, FP32)
@@ -151,7 +151,7 @@ def _scanned(sizes: Sizes, *, gates: bool) -> tuple[Tensor, Tensor, Tensor, Tens
 
 def _backward(
     grad: Tensor,
-    sizes: Sizes,
+    sizes: KernelShapes,
     projected: tuple[Shape, Shape | None],
     weights: list[tuple[Shape, DType] | None],
     *,
@@ -173,7 +173,7 @@ def _backward(
     return (result, *found)
 
 
-def _of_scan(sizes: Sizes, *, gates: bool) -> None:
+def _of_scan(sizes: KernelShapes, *, gates: bool) -> None:
     """_mamba_chunk_scan_combined_bwd, whose results lie in what it is given."""
     space = sizes.space
     _steps_in = sizes.new("clone", (sizes.batch, sizes.length, space.heads))

@@ -19,7 +19,7 @@ from vramplan.engines import brought_for
 from vramplan.replay.autograd import backward
 from vramplan.replay.observers import Observer, Sharding
 from vramplan.replay.precision import Precision
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import FP32, DType, Parameter, Shape, Tensor
@@ -82,7 +82,7 @@ def optimizer_states(
     implementation: str,
     precision: Precision,
     wide_embeddings: bool = False,
-) -> list[State]:
+) -> list[StandingState]:
     """What the optimizer holds during the whole iteration, each tensor in allocator blocks, summed by component.
 
     Adam and AdamW hold two moments of each parameter's own shape, RMSprop and SGD with momentum one, Adafactor the
@@ -103,12 +103,12 @@ def optimizer_states(
         else:
             size = own_states(parameter, optimizer, implementation, precision)
         moments += size * parameter.copies
-    return [State("master", master, 0), State("optimizer", moments, 0)]
+    return [StandingState("master", master, 0), StandingState("optimizer", moments, 0)]
 
 
 def shared_states(
     parameters: Sequence[Parameter], optimizer: str, wide_embeddings: bool = False, in_backward: bool = False
-) -> list[State]:
+) -> list[StandingState]:
     """What the optimizer holds once, for all parameters together; in backward each parameter has its own optimizer."""
     library = library_of(optimizer)
     if library is None:
@@ -118,7 +118,7 @@ def shared_states(
         size = sum(library.shared_bytes([one], optimizer, wide_embeddings) * one.copies for one in trained)
     else:
         size = library.shared_bytes(trained, optimizer, wide_embeddings)
-    return [State("optimizer", size, 0)]
+    return [StandingState("optimizer", size, 0)]
 
 
 def managed_bytes(parameters: Sequence[Parameter], optimizer: str, wide_embeddings: bool = False) -> int:
@@ -225,7 +225,7 @@ class Optimizer:
         """Step all parameters when backward is over."""
         step(self.tape, self.name, self.implementation, self.precision)
 
-    def states(self) -> list[State]:
+    def states(self) -> list[StandingState]:
         """What the optimizer holds during the whole iteration."""
         parameters, wide = self.tape.parameters, self.setup.wide_embeddings
         found = optimizer_states(parameters, self.name, self.implementation, self.precision, wide)

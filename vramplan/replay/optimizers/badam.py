@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from vramplan.replay.optimizers import Optimizer, one_by_one, optimizer_states, shared_states, step_group
 from vramplan.replay.precision import precision_of
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import rounded
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 
@@ -20,7 +20,7 @@ class StepsABlock(Optimizer):
     Source: badam 1.4, block_optim.py, step_single_gpu, _grad_to_hp, _update_param and switch_trainable_params.
     """
 
-    def states(self) -> list[State]:
+    def states(self) -> list[StandingState]:
         """The copy in fp32, and what the optimizer has for it."""
         copies = [self._wide(one) for one in self._trained()]
         held = sum(rounded(one.elements * FP32.itemsize) * one.copies for one in copies)
@@ -30,7 +30,7 @@ class StepsABlock(Optimizer):
         found += shared_states(copies, self.name)
         for one in copies:
             one.node = None
-        return [State("master", held, 0), *found]
+        return [StandingState("master", held, 0), *found]
 
     def managed_bytes(self) -> int:
         """None: what the host pages in is of a block alone."""

@@ -12,7 +12,7 @@ from vramplan.values.parallel import ENDS_AS_BLOCKS, Split
 UNBOUNDED = 2**40  # stands for as many micro-batches as fill the pipeline
 
 
-class Moment(NamedTuple):
+class StagePass(NamedTuple):
     """A forward or backward pass of one part, and how many micro-batches of each part wait beside it."""
 
     part: int
@@ -27,7 +27,7 @@ class Stage(NamedTuple):
     first: bool  # it has the embeddings
     last: bool  # and the head
     in_flight: int  # micro-batches, each of one part, whose backward pass has yet to come while the newest one runs
-    moments: tuple[Moment, ...] = ()  # of an interleaved schedule
+    moments: tuple[StagePass, ...] = ()  # of an interleaved schedule
     whole: tuple[int, ...] = ()  # of one part of a device that has several: all of them
     steady: bool = False  # variables of the schedule still hold what the micro-batch before has exchanged
     micro_batches: int | None = None  # of a step; None: nobody has said how many
@@ -90,7 +90,7 @@ def blocks_of_parts(blocks: int, parts: int, *, counts_ends: bool) -> list[int]:
     return sizes
 
 
-def moments_of(split: Split, number: int, micro_batches: int | None) -> list[Moment]:
+def moments_of(split: Split, number: int, micro_batches: int | None) -> list[StagePass]:
     """The moments of an interleaved schedule on one device, each that differs once.
 
     Micro-batches go through a part in groups of as many as there are stages; backward takes the parts in reverse.
@@ -100,7 +100,7 @@ def moments_of(split: Split, number: int, micro_batches: int | None) -> list[Mom
     steps = min(micro_batches or UNBOUNDED, 4 * count) * virtual
     warm_up = in_flight(split, number, micro_batches or UNBOUNDED) - 1
     waiting = [0] * virtual
-    found: dict[Moment, None] = {}
+    found: dict[StagePass, None] = {}
 
     def part_of(step: int) -> int:
         return step % (count * virtual) // count
@@ -108,12 +108,12 @@ def moments_of(split: Split, number: int, micro_batches: int | None) -> list[Mom
     backward = 0
     for forward in range(steps):
         part = part_of(forward)
-        found[Moment(part, tuple(waiting))] = None
+        found[StagePass(part, tuple(waiting))] = None
         waiting[part] += 1
         if forward >= warm_up:
             part = virtual - 1 - part_of(backward)
             waiting[part] -= 1
-            found[Moment(part, tuple(waiting))] = None
+            found[StagePass(part, tuple(waiting))] = None
             backward += 1
     return list(found)
 

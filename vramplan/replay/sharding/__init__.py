@@ -22,15 +22,15 @@ from vramplan.replay.sharding.flat_views import FlatViews
 from vramplan.replay.sharding.fully_shard import FullyShard
 from vramplan.replay.sharding.redistribution import Redistribution
 from vramplan.replay.sharding.replicated import Replicated
-from vramplan.replay.sharding.units import REDUCED, SHARDS, WHOLE, Outside, Policy, outside_weights
+from vramplan.replay.sharding.units import REDUCED, SHARDS, WHOLE, OutsideBlocks, ShardPolicy, outside_weights
 from vramplan.replay.techniques import Shards
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import BLOCKS, DDP, ENDS_AS_BLOCKS, FSDP, FSDP_GRAD_OP, WITH_NORM
 
 MOST_OUTSIDE = 64  # models whose parameters in no block are kept, of a few numbers each
 
-_known_outside: dict[Setup, Outside] = {}
+_known_outside: dict[Setup, OutsideBlocks] = {}
 
 OWN_UNITS: dict[str, tuple[tuple[str, ...], bool]] = {
     BLOCKS: ((), False),
@@ -46,9 +46,9 @@ class Way(NamedTuple):
     """A way to share states that an engine brings."""
 
     walk: Callable[[Setup, Tape, Recipe, Precision], Shards]  # through one iteration
-    refused: Callable[[Job], dict[str, str]]  # what of a job does not go with it, by its key; else ""
+    refused: Callable[[ResolvedJob], dict[str, str]]  # what of a job does not go with it, by its key; else ""
     steps: tuple[str, ...]  # optimizers that step what it gives them
-    composed: Callable[[Job], dict[str, str]]  # what goes with it and was not traced, by its key; else ""
+    composed: Callable[[ResolvedJob], dict[str, str]]  # what goes with it and was not traced, by its key; else ""
 
 
 def way_of(kind: str) -> Way:
@@ -78,7 +78,7 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         accumulated = WHOLE if setup.sharding.no_sync else SHARDS
     reduce = REDUCED[setup.sharding.reduce_dtype] if setup.sharding.reduce_dtype else precision.stored
     own, joint = OWN_UNITS[setup.sharding.units]
-    policy = Policy(
+    policy = ShardPolicy(
         shards=setup.sharding.shards,
         stored=precision.stored,
         frozen=precision.frozen,
@@ -110,7 +110,7 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
     return engine(tape, policy, _outside(setup, tape, recipe, policy), redistribute)
 
 
-def _outside(setup: Setup, tape: Tape, recipe: Recipe, policy: Policy) -> Outside:
+def _outside(setup: Setup, tape: Tape, recipe: Recipe, policy: ShardPolicy) -> OutsideBlocks:
     """`outside_weights`, which iterations have in common that differ in their checkpoints or in accumulating."""
     key = setup._replace(segments=(), accumulating=False)
     found = _known_outside.get(key)

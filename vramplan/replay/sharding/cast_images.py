@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import FP32, INT64, DType, Tensor
 
@@ -16,15 +16,17 @@ class CastsImages(Technique):
     _root_pre_forward (cast_root_forward_inputs).
     """
 
-    def given(self, arguments: list[Tensor], states: list[State]) -> list[Tensor]:
+    def given(self, arguments: list[Tensor], states: list[StandingState]) -> list[Tensor]:
         """A copy of each image, which is itself an input in fp32."""
         return [one if one.dtype is INT64 else self._cast(one, states) for one in arguments]
 
-    def _cast(self, image: Tensor, states: list[State]) -> Tensor:
+    def _cast(self, image: Tensor, states: list[StandingState]) -> Tensor:
         states[states.index(self._state(image, image.dtype))] = self._state(image, FP32)
         return self.tape.new("_to_copy", image.shape, image.dtype, image.batched)
 
-    def _state(self, image: Tensor, dtype: DType) -> State:
+    def _state(self, image: Tensor, dtype: DType) -> StandingState:
         """The bytes of a micro-batch of images as they are counted among the inputs."""
         size = prod(image.shape[1:]) * dtype.itemsize
-        return State("inputs", size * self.tape.batch, 0) if self.tape.direct else State("inputs", 0, size)
+        return (
+            StandingState("inputs", size * self.tape.batch, 0) if self.tape.direct else StandingState("inputs", 0, size)
+        )

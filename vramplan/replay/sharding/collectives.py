@@ -17,10 +17,10 @@ from vramplan.replay.sharding.units import (
     GATHERED,
     SHARDS,
     WHOLE,
-    Outside,
-    Policy,
-    Unit,
-    Weight,
+    GatheredUnit,
+    OutsideBlocks,
+    ShardedWeight,
+    ShardPolicy,
     is_packed,
     packed_shape,
     shard_shape,
@@ -40,8 +40,8 @@ class Collectives(Shards):
     def __init__(
         self,
         tape: Tape,
-        policy: Policy,
-        outside: Outside,
+        policy: ShardPolicy,
+        outside: OutsideBlocks,
         redistribute: Callable[[Parameter], None] | None = None,
     ) -> None:
         self.tape, self.policy = tape, policy
@@ -54,12 +54,12 @@ class Collectives(Shards):
         self.is_over = False  # backward
         self.redistribute = redistribute
 
-    def _units_outside(self) -> tuple[Unit, dict[str, Unit]]:
+    def _units_outside(self) -> tuple[GatheredUnit, dict[str, GatheredUnit]]:
         """The root, and the parts of the model that are units of their own."""
-        own = {part: Unit((), weights) for part, weights in self.outside.own}
+        own = {part: GatheredUnit((), weights) for part, weights in self.outside.own}
         if HEAD in own:
             own[HEAD].is_kept = self.policy.keeps_head
-        return Unit((), self.outside.root), own
+        return GatheredUnit((), self.outside.root), own
 
     # --------------------------------------------------------------------------------------------------- shards
     def _shard(self, whole: Parameter) -> Parameter:
@@ -88,7 +88,7 @@ class Collectives(Shards):
         policy = self.policy
         return (policy.stored if trained else policy.frozen or policy.stored) or dtype
 
-    def _weights(self, unit: Unit) -> Sequence[Weight]:
+    def _weights(self, unit: GatheredUnit) -> Sequence[ShardedWeight]:
         if unit.weights is not None:
             return unit.weights
         return [weight_of(one, self.policy) for one in unit.parameters]
@@ -98,7 +98,7 @@ class Collectives(Shards):
         return sum(prod(shard_shape(shape, self.policy.shards)) for shape in shapes)
 
     # ------------------------------------------------------------------------------------------------- gathering
-    def _gather(self, unit: Unit) -> None:
+    def _gather(self, unit: GatheredUnit) -> None:
         """Start to gather a unit, unless that was done: the shards are copied into the buffer of the collective.
 
         Source: _fsdp_collectives.py, foreach_all_gather and _get_all_gather_input_metadatas.
@@ -122,7 +122,7 @@ class Collectives(Shards):
         unit.arriving = self._all_gather(weights)
         del cast
 
-    def _all_gather(self, weights: Sequence[Weight]) -> Tensor:
+    def _all_gather(self, weights: Sequence[ShardedWeight]) -> Tensor:
         """The buffer that the collective writes; parameters of several element types are gathered as bytes."""
         dtypes = {one.dtype for one in weights}
         size = sum(self._elements([one.shape]) * one.dtype.itemsize for one in weights) * self.policy.shards
@@ -130,7 +130,7 @@ class Collectives(Shards):
         arriving = self.tape.new("all_gather", (size // dtype.itemsize,), dtype, False, category=COMMUNICATION)
         return self.tape.on_another_stream(arriving)
 
-    def _gather_from_host(self, weights: Sequence[Weight]) -> Tensor:
+    def _gather_from_host(self, weights: Sequence[ShardedWeight]) -> Tensor:
         """Each shard comes to the device, and is cast there, one by one.
 
         Source: _fsdp_param.py, FSDPParam.all_gather_inputs.
@@ -146,7 +146,7 @@ class Collectives(Shards):
             del shard
         return self._all_gather(weights)
 
-    def _copy_out(self, unit: Unit, *, in_forward: bool) -> None:
+    def _copy_out(self, unit: GatheredUnit, *, in_forward: bool) -> None:
         """Wait for a unit: each parameter is copied out of the buffer, which in forward stays until the next is.
 
         Source: _fsdp_param_group.py, FSDPParamGroup.wait_for_unshard.
@@ -159,7 +159,7 @@ class Collectives(Shards):
             self.kept = unit.arriving
         unit.arriving = None
 
-    def _copies(self, weights: Sequence[Weight]) -> list[Tensor]:
+    def _copies(self, weights: Sequence[ShardedWeight]) -> list[Tensor]:
         """Each parameter whole, with room for as many equal shards as there are."""
         shards, new = self.policy.shards, self.tape.new
         sizes = [(prod(shard_shape(one.shape, shards)) * shards,) for one in weights]
@@ -169,7 +169,7 @@ class Collectives(Shards):
         ]
 
     # -------------------------------------------------------------------------------------------------- reducing
-    def _accumulate(self, unit: Unit) -> None:
+    def _accumulate(self, unit: GatheredUnit) -> None:
         """Whole gradients of earlier micro-steps, summed in the element type of the reduction.
 
         Source: _fsdp_param.py, FSDPParam.to_accumulated_grad_if_needed, under set_requires_gradient_sync(False).
@@ -190,13 +190,13 @@ class Collectives(Shards):
         reduce = self.policy.reduce or one.grad.dtype
         return one.grad if reduce is one.grad.dtype else self.tape.like("to", one.grad, reduce)
 
-    def _kept_shape(self, unit: Unit, weight: Weight) -> Shape:
+    def _kept_shape(self, unit: GatheredUnit, weight: ShardedWeight) -> Shape:
         """That of a gradient between micro-steps: a table's is of all rows that tensor parallelism splits."""
         if unit.weights is None or len(weight.shape) == 1:
             return weight.shape
         return (weight.shape[0] * self.policy.table_parts, *weight.shape[1:])
 
-    def reduce(self, unit: Unit) -> None:
+    def reduce(self, unit: GatheredUnit) -> None:
         """A unit's gradients are complete: they are summed over the devices, and each keeps its shard.
 
         Source: _fsdp_param_group.py, FSDPParamGroup.post_backward; _fsdp_collectives.py, foreach_reduce.
@@ -257,7 +257,7 @@ class Collectives(Shards):
             if policy.reduces_after:  # blocks that this one stands for: one by one, where others are no more
                 unit.others = [self._reduced_alike(shard) for _ in range(with_gradients[0].copies - 1)]
 
-    def _step_now(self, unit: Unit, with_gradients: Sequence[Parameter]) -> None:
+    def _step_now(self, unit: GatheredUnit, with_gradients: Sequence[Parameter]) -> None:
         """Each shard is stepped, and none keeps its gradient: they lie in one piece, which goes when all are through.
 
         Source: _fsdp_collectives.py, foreach_reduce.

@@ -16,7 +16,7 @@ from vramplan.replay.operators.products import linear
 from vramplan.replay.recorder import Tape
 from vramplan.replay.sharding.flat_parameter import FlatParameters
 from vramplan.replay.sharding.fully_shard import UnitBlock
-from vramplan.replay.sharding.units import Outside, Policy, Unit, is_packed
+from vramplan.replay.sharding.units import GatheredUnit, OutsideBlocks, ShardPolicy, is_packed
 from vramplan.replay.tensors import Parameter, Tensor
 
 
@@ -26,15 +26,17 @@ class FlatLeaves(FlatParameters):
     def __init__(
         self,
         tape: Tape,
-        policy: Policy,
-        outside: Outside,
+        policy: ShardPolicy,
+        outside: OutsideBlocks,
         redistribute: Callable[[Parameter], None] | None = None,
     ) -> None:
-        self.leaves: dict[Parameter, Unit] = {}
-        self.trained_units: set[Unit] = set()
-        super().__init__(tape, policy, Outside(tuple(one for one in outside.root if not one.trained)), redistribute)
+        self.leaves: dict[Parameter, GatheredUnit] = {}
+        self.trained_units: set[GatheredUnit] = set()
+        super().__init__(
+            tape, policy, OutsideBlocks(tuple(one for one in outside.root if not one.trained)), redistribute
+        )
 
-    def is_trained(self, unit: Unit) -> bool:
+    def is_trained(self, unit: GatheredUnit) -> bool:
         """A thin layer is, and nothing else."""
         return unit in self.trained_units
 
@@ -48,15 +50,15 @@ class FlatLeaves(FlatParameters):
             for one in inside:
                 if one.node is not None:
                     self._leaf(one)
-            unit = Unit([one for one in inside if one.node is None])
+            unit = GatheredUnit([one for one in inside if one.node is None])
             self._accumulate(unit)
             return UnitBlock(self, unit, block)
 
         return build
 
-    def _leaf(self, weight: Parameter) -> Unit:
+    def _leaf(self, weight: Parameter) -> GatheredUnit:
         if weight not in self.leaves:
-            self.leaves[weight] = unit = Unit((weight,))
+            self.leaves[weight] = unit = GatheredUnit((weight,))
             self.trained_units.add(unit)
             self._accumulate(unit)
         return self.leaves[weight]
@@ -83,7 +85,7 @@ class FlatLeaves(FlatParameters):
         complete, parameter.grad = [parameter.grad], None
         self._reduce(complete, self.leaves[parameter])
 
-    def reduce(self, unit: Unit) -> None:
+    def reduce(self, unit: GatheredUnit) -> None:
         """Of what is frozen, or is reached by no gradient, the gathered parameter goes.
 
         Source: _runtime_utils.py, _post_backward_reshard_only_hook and _catch_all_reshard.
@@ -94,7 +96,7 @@ class FlatLeaves(FlatParameters):
         if self.policy.prefetches_after:
             self._gather_next(unit)
 
-    def _flat_shards(self, unit: Unit) -> list[Parameter]:
+    def _flat_shards(self, unit: GatheredUnit) -> list[Parameter]:
         """What bits need beside them is no parameter: every device has it whole, and not on the host."""
         (shard,) = super()._flat_shards(unit)
         if unit.parameters[0].idle:

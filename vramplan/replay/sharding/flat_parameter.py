@@ -12,11 +12,20 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.sharding.fully_shard import FullyShard
 from vramplan.replay.sharding.hosted import Shard
-from vramplan.replay.sharding.units import COMMUNICATION, GATHERED, SHARDS, WHOLE, Outside, Policy, Unit, Weight
+from vramplan.replay.sharding.units import (
+    COMMUNICATION,
+    GATHERED,
+    SHARDS,
+    WHOLE,
+    GatheredUnit,
+    OutsideBlocks,
+    ShardedWeight,
+    ShardPolicy,
+)
 from vramplan.replay.techniques.clipping import Clips
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES, FP32, DType, Parameter, Tensor
 
@@ -31,28 +40,28 @@ class FlatParameters(FullyShard):
     def __init__(
         self,
         tape: Tape,
-        policy: Policy,
-        outside: Outside,
+        policy: ShardPolicy,
+        outside: OutsideBlocks,
         redistribute: Callable[[Parameter], None] | None = None,
     ) -> None:
         super().__init__(tape, policy, outside, redistribute)
         self.sources: list[tuple[int, ...]] = []  # of the shards that are stepped
-        self.here: set[Unit] = set()  # units whose parameter is what was gathered, and not the shard
+        self.here: set[GatheredUnit] = set()  # units whose parameter is what was gathered, and not the shard
 
-    def _elements_of(self, weights: Sequence[Weight]) -> tuple[int, int]:
+    def _elements_of(self, weights: Sequence[ShardedWeight]) -> tuple[int, int]:
         """Of a flat parameter: all, and those of one device (_flat_param.py, FlatParamHandle._get_shard)."""
         total = sum(prod(one.shape) for one in weights)
         return total, -(-total // self.policy.shards)
 
-    def _dtype_of(self, weights: Sequence[Weight]) -> DType:
+    def _dtype_of(self, weights: Sequence[ShardedWeight]) -> DType:
         """Of the gathered parameter: one, which FSDP1 asks for (_validate_tensors_to_flatten)."""
         return weights[0].dtype
 
-    def is_trained(self, unit: Unit) -> bool:
+    def is_trained(self, unit: GatheredUnit) -> bool:
         """Whether the flat parameter of a unit needs a gradient: one for all its weights."""
         return True
 
-    def _gather(self, unit: Unit) -> None:
+    def _gather(self, unit: GatheredUnit) -> None:
         """Gather a unit, unless it is there: the shard is cast first, and that copy goes when all is gathered.
 
         A shard on the host comes to the device, and the whole one is cast. It comes again for a unit that was kept
@@ -85,10 +94,10 @@ class FlatParameters(FullyShard):
             unit.gathered = [self.tape.on_another_stream(gathered)]
         del shard
 
-    def _copy_out(self, unit: Unit, *, in_forward: bool) -> None:
+    def _copy_out(self, unit: GatheredUnit, *, in_forward: bool) -> None:
         """The collective writes to where the weights are."""
 
-    def leave(self, unit: Unit, result: Any) -> Any:
+    def leave(self, unit: GatheredUnit, result: Any) -> Any:
         """A unit's first forward is over: its parameter is the shard again, whether what was gathered stays or not.
 
         Source: _runtime_utils.py, _post_forward_reshard.
@@ -101,7 +110,7 @@ class FlatParameters(FullyShard):
         self.here.discard(self.root)
         return super().after_model(loss)
 
-    def leave_again(self, unit: Unit) -> None:
+    def leave_again(self, unit: GatheredUnit) -> None:
         """A unit that runs again before its own backward has begun goes again, gathered ahead or not.
 
         Source: _runtime_utils.py, _pre_forward and _post_forward.
@@ -112,7 +121,7 @@ class FlatParameters(FullyShard):
         if self.policy.reshards_after_forward:
             unit.gathered = None
 
-    def _accumulate(self, unit: Unit) -> None:
+    def _accumulate(self, unit: GatheredUnit) -> None:
         """The whole gradient of earlier micro-steps, in the element type of the products, under no_sync.
 
         What forward does not free, no micro-step under no_sync frees: it is there when the last one begins.
@@ -128,7 +137,7 @@ class FlatParameters(FullyShard):
             gathered = self.tape.new("all_gather", (own * self.policy.shards,), dtype, False, category=GATHERED)
             unit.gathered = [self.tape.on_another_stream(gathered)]
 
-    def reduce(self, unit: Unit) -> None:
+    def reduce(self, unit: GatheredUnit) -> None:
         """A unit's gradients are complete: they become one tensor, the weights go, and each device keeps its part.
 
         Weights that the loss does not hang on have zeros in their place. A shard that goes to the host stays here until
@@ -148,7 +157,7 @@ class FlatParameters(FullyShard):
             one.grad = None
         self._reduce([whole], unit)
 
-    def _reduce(self, complete: list[Tensor], unit: Unit) -> None:
+    def _reduce(self, complete: list[Tensor], unit: GatheredUnit) -> None:
         """The gradient of a flat parameter is complete."""
         tape, policy = self.tape, self.policy
         unit.used_by_backward, unit.is_reduced = False, True
@@ -209,7 +218,7 @@ class FlatParameters(FullyShard):
         total = tape.new("pow", (), FP32, False, category="temporaries")
         del own, squared, total
 
-    def _laid_flat(self, unit: Unit) -> tuple[int, ...]:
+    def _laid_flat(self, unit: GatheredUnit) -> tuple[int, ...]:
         """The weights of a unit, and behind them the flat parameter that they are copied into and that is cut.
 
         Source: _flat_param.py, FlatParamHandle.flatten_tensors_into_flat_param and shard.
@@ -223,11 +232,11 @@ class FlatParameters(FullyShard):
         """Each unit whole."""
         return [] if self.policy.hosted is not None else self.sources
 
-    def _padding(self, unit: Unit) -> list[Tensor]:
+    def _padding(self, unit: GatheredUnit) -> list[Tensor]:
         """What stands for the gradients of padding between the weights of a unit, of which there is none."""
         return []
 
-    def _flat_shards(self, unit: Unit) -> list[Parameter]:
+    def _flat_shards(self, unit: GatheredUnit) -> list[Parameter]:
         """What the optimizer steps of a unit: its flat shard."""
         first, weights = unit.parameters[0], self._weights(unit)
         _, own = self._elements_of(weights)
@@ -241,9 +250,9 @@ class FlatParameters(FullyShard):
         shard.path, shard.part = first.path, first.part[:-1]
         return [shard]
 
-    def states(self) -> list[State]:
+    def states(self) -> list[StandingState]:
         """The shards of the gradients of earlier micro-steps, and what clipping keeps."""
-        kept = [State("buffers", ALLOCATOR_BLOCK_BYTES, 0)] if self.policy.clips else []  # clip_flat_parameters
+        kept = [StandingState("buffers", ALLOCATOR_BLOCK_BYTES, 0)] if self.policy.clips else []  # clip_flat_parameters
         if self.policy.accumulated != SHARDS or self.policy.hosted is not None:
             return kept
         size = 0
@@ -252,7 +261,7 @@ class FlatParameters(FullyShard):
             _, own = self._elements_of(weights)
             dtype = self.policy.stored or self._dtype_of(weights)
             size += rounded(own * dtype.itemsize) * unit.parameters[0].copies
-        return [State("gradients", size, 0), *kept]
+        return [StandingState("gradients", size, 0), *kept]
 
 
 def clip_flat_parameters(tape: Tape) -> Tensor:

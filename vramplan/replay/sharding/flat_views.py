@@ -12,7 +12,7 @@ from math import prod
 
 from vramplan.replay.recorder import rounded
 from vramplan.replay.sharding.flat_parameter import FlatParameters
-from vramplan.replay.sharding.units import Unit, Weight
+from vramplan.replay.sharding.units import GatheredUnit, ShardedWeight
 from vramplan.replay.tensors import Parameter, Tensor
 
 ALIGNMENT_BYTES = 16
@@ -21,7 +21,7 @@ ALIGNMENT_BYTES = 16
 class FlatViews(FlatParameters):
     """The same walk over units; what is stepped are views of the shard of each."""
 
-    def _pieces(self, weights: Sequence[Weight]) -> Iterator[tuple[int, bool]]:
+    def _pieces(self, weights: Sequence[ShardedWeight]) -> Iterator[tuple[int, bool]]:
         """Elements of all that lies in a flat parameter, in order, and whether they are a weight."""
         aligned = ALIGNMENT_BYTES // self._dtype_of(weights).itemsize
         total = 0
@@ -35,12 +35,12 @@ class FlatViews(FlatParameters):
         if padding:
             yield padding, False
 
-    def _elements_of(self, weights: Sequence[Weight]) -> tuple[int, int]:
+    def _elements_of(self, weights: Sequence[ShardedWeight]) -> tuple[int, int]:
         """Of a flat parameter: all, and those of one device."""
         total = sum(size for size, _ in self._pieces(weights))
         return total, total // self.policy.shards
 
-    def _padding(self, unit: Unit) -> list[Tensor]:
+    def _padding(self, unit: GatheredUnit) -> list[Tensor]:
         """Padding has no gradients: zeros stand in its place.
 
         Source: torch/csrc/autograd/FunctionsManual.cpp, split_with_sizes_backward.
@@ -49,7 +49,7 @@ class FlatViews(FlatParameters):
         dtype = self._dtype_of(weights)
         return [self.tape.new("zeros", (size,), dtype, False) for size, real in self._pieces(weights) if not real]
 
-    def _flat_shards(self, unit: Unit) -> list[Parameter]:
+    def _flat_shards(self, unit: GatheredUnit) -> list[Parameter]:
         """What the first device has of each weight. All are views of one tensor, which the first stands for."""
         flat = super()._flat_shards(unit)[0]
         own, dtype = flat.elements, flat.dtype

@@ -14,11 +14,11 @@ from typing import Any
 
 from vramplan.replay.models.checkpointed import checkpointed_blocks
 from vramplan.replay.operators.views import to
-from vramplan.replay.record import Record, State
+from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import Node, Tape, rounded
 from vramplan.replay.sharding.collectives import Collectives
 from vramplan.replay.sharding.hosted import HostStates, host_states
-from vramplan.replay.sharding.units import SHARDS, WHOLE, Outside, Policy, Unit, is_packed, own_part
+from vramplan.replay.sharding.units import SHARDS, WHOLE, GatheredUnit, OutsideBlocks, ShardPolicy, is_packed, own_part
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 
 
@@ -35,15 +35,18 @@ class FullyShard(Collectives):
     def __init__(
         self,
         tape: Tape,
-        policy: Policy,
-        outside: Outside,
+        policy: ShardPolicy,
+        outside: OutsideBlocks,
         redistribute: Callable[[Parameter], None] | None = None,
     ) -> None:
         super().__init__(tape, policy, outside, redistribute)
-        self.order: list[Unit] = []  # in which forward left the units, the first time each
-        self.visits: list[Unit] = []  # the same each time: a module may run several times
+        self.order: list[GatheredUnit] = []  # in which forward left the units, the first time each
+        self.visits: list[GatheredUnit] = []  # the same each time: a module may run several times
         self.outer: tuple[Any, ...] | None = None  # units and order of the model that trains, where another runs
-        self.hook: tuple[Node | None, list[Unit]] = None, []  # the last one of a part of the model, and whose it is
+        self.hook: tuple[Node | None, list[GatheredUnit]] = (
+            None,
+            [],
+        )  # the last one of a part of the model, and whose it is
         self.host_states: HostStates | None = None
         self.wholes: tuple[Parameter, ...] = ()  # of the shards that are stepped
         self.inputs_dtype, self.norm_with_head = policy.inputs, policy.norm_with_head
@@ -56,7 +59,7 @@ class FullyShard(Collectives):
         def build(number: int) -> UnitBlock:
             start = len(self.tape.parameters)
             block = make(number)
-            unit = Unit(self.tape.parameters[start:])
+            unit = GatheredUnit(self.tape.parameters[start:])
             unit.is_kept = number == self.policy.kept_block
             self._accumulate(unit)
             return UnitBlock(self, unit, block)
@@ -119,7 +122,7 @@ class FullyShard(Collectives):
         self.hook = None, []
         return result
 
-    def _visit(self, unit: Unit) -> None:
+    def _visit(self, unit: GatheredUnit) -> None:
         """Forward leaves a unit.
 
         Source: _fsdp_param_group.py, FSDPParamGroup._record_post_forward.
@@ -179,7 +182,7 @@ class FullyShard(Collectives):
             (one.stored_bytes if is_packed(one) else rounded(prod(one.shape) * dtype.itemsize),) for one, dtype in pairs
         ]
 
-    def states(self) -> list[State]:
+    def states(self) -> list[StandingState]:
         """The shards of the gradients of earlier micro-steps: those of a unit lie in one piece."""
         if self.policy.accumulated != SHARDS or self.policy.hosted is not None:
             return []
@@ -190,7 +193,7 @@ class FullyShard(Collectives):
                 dtype = self.policy.stored or trained[0].dtype
                 shapes = [one.shape for one in trained]
                 size += rounded(self._elements(shapes) * dtype.itemsize) * trained[0].copies
-        return [State("gradients", size, 0)]
+        return [StandingState("gradients", size, 0)]
 
     def after_step(self) -> None:
         """The gradients go."""
@@ -209,7 +212,7 @@ class FullyShard(Collectives):
         record.host_states = self.host_states
 
     # ----------------------------------------------------------------------------------------------------- hooks
-    def enter(self, unit: Unit) -> bool:
+    def enter(self, unit: GatheredUnit) -> bool:
         """A unit's forward begins, the first time or again; whether it is the first time."""
         if self.tape.recomputing is None:
             self._gather(unit)
@@ -219,7 +222,7 @@ class FullyShard(Collectives):
         self._copy_out(unit, in_forward=not unit.used_by_backward)
         return False
 
-    def leave(self, unit: Unit, result: Any) -> Any:
+    def leave(self, unit: GatheredUnit, result: Any) -> Any:
         """A unit's forward is over: the first, or that of a reentrant checkpoint, in which it stays gathered.
 
         Source: _fsdp_state.py, FSDPState._post_forward; _fsdp_param_group.py, FSDPParamGroup.post_forward.
@@ -232,11 +235,11 @@ class FullyShard(Collectives):
             self.kept = None
         return self.through(result, lambda tensor: self._before_backward(unit, tensor))
 
-    def leave_again(self, unit: Unit) -> None:
+    def leave_again(self, unit: GatheredUnit) -> None:
         """A unit's forward is over that ran again: it was the outermost module of its own forward."""
         self.kept = None
 
-    def _before_backward(self, unit: Unit, tensor: Tensor) -> Tensor:
+    def _before_backward(self, unit: GatheredUnit, tensor: Tensor) -> Tensor:
         """The result of a unit, whose gradient brings its parameters, and starts to gather those of the next unit.
 
         Where a unit ends the model, the root's hook is one more on the same tensor, and comes after it.
@@ -263,13 +266,13 @@ class FullyShard(Collectives):
             self.hook = hooked.node, units
         return hooked
 
-    def _gather_next(self, unit: Unit) -> None:
+    def _gather_next(self, unit: GatheredUnit) -> None:
         """Gather ahead of time the unit that backward comes to after this one."""
         index = unit.visits.pop() if unit.visits and self._weights(unit) else 0
         if index and not self.visits[index - 1].is_reduced:
             self._gather(self.visits[index - 1])
 
-    def after_inputs(self, unit: Unit, given: Any, other: Tensor | None = None) -> tuple[Any, Tensor | None]:
+    def after_inputs(self, unit: GatheredUnit, given: Any, other: Tensor | None = None) -> tuple[Any, Tensor | None]:
         """The inputs of a unit: when their gradients are there, so are those of its parameters.
 
         All go through one node, in which the gradients of each meet.
@@ -309,7 +312,7 @@ class FullyShard(Collectives):
 class UnitBlock:
     """A block with the hooks of its unit."""
 
-    def __init__(self, shard: FullyShard, unit: Unit, block: Any) -> None:
+    def __init__(self, shard: FullyShard, unit: GatheredUnit, block: Any) -> None:
         self.shard, self.unit, self.block = shard, unit, block
 
     def __call__(self, hidden: Any) -> Any:

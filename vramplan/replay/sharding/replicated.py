@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramplan.replay.gradients import gradient_states
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import Parameter, Tensor
@@ -61,7 +61,7 @@ class Replicated(Shards):
             self.accumulated.clear()
         return self.tape.parameters
 
-    def states(self) -> list[State]:
+    def states(self) -> list[StandingState]:
         """The buckets, and the gradients of earlier micro-steps beside them.
 
         They are filled in the order in which gradients came in the first iteration (Reducer::rebuild_buckets), and
@@ -72,7 +72,7 @@ class Replicated(Shards):
         trained = [one for one in self.tape.parameters if one.node is not None or one.idle]
         came = {id(one) for one in self.arrived}
         turned = [*(one for one in trained if id(one) not in came), *reversed(self.arrived)]
-        states = [State(COMMUNICATION, sum(rounded(size) for size in bucket_sizes(turned)), 0)]
+        states = [StandingState(COMMUNICATION, sum(rounded(size) for size in bucket_sizes(turned)), 0)]
         if self.resident:
             states += gradient_states([one for one in trained if not one.idle], False)
         return states

@@ -9,7 +9,7 @@ from vramplan.replay.models.parts import compiles_blocks, has_no_biases, shards_
 from vramplan.replay.sharding import way_of
 from vramplan.replay.techniques.evidence import FLAT, UNITS, given_without_rows, is_traced_with
 from vramplan.replay.techniques.expert_adapters import is_over_experts
-from vramplan.values.job import OF_TORCHAO, Job, of_torchao
+from vramplan.values.job import OF_TORCHAO, ResolvedJob, of_torchao
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded
 
 ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
@@ -31,7 +31,7 @@ def stepped_under(sharding: Sharded) -> tuple[str, ...]:
     return steps_shards(sharding.version) if own else way_of(sharding.kind).steps
 
 
-def refused_with_shards(job: Job) -> dict[str, str]:
+def refused_with_shards(job: ResolvedJob) -> dict[str, str]:
     """What of a job does not go with its shards, by its key; empty where it does.
 
     Either the program cannot run it, or the replay does not follow it. What was never traced is no reason: under FSDP
@@ -54,7 +54,7 @@ def refused_with_shards(job: Job) -> dict[str, str]:
     return {key: word for key, word in found.items() if word}
 
 
-def composed_with_shards(job: Job) -> dict[str, str]:
+def composed_with_shards(job: ResolvedJob) -> dict[str, str]:
     """What a job has that was not traced with its shards and composes with them, by its key."""
     if job.sharding is None or job.sharding.kind == DDP or shares_by_itself(job.model.family):
         return {}
@@ -78,12 +78,12 @@ def composed_with_shards(job: Job) -> dict[str, str]:
     return {key: word for key, word in found.items() if word}
 
 
-def smoothing_of_the_trainer(job: Job) -> str:
+def smoothing_of_the_trainer(job: ResolvedJob) -> str:
     """The Trainer's label smoothing, which is made of the logits outside of the model."""
     return f"{job.label_smoothing:g}" if job.label_smoothing and engine_of(job.runtime.engine).smooths_outside else ""
 
 
-def _of_flat_parameters(job: Job) -> dict[str, str]:
+def _of_flat_parameters(job: ResolvedJob) -> dict[str, str]:
     """FSDP1 wants a unit to be trained as a whole or not at all: LoRA has units of its own for that."""
     found = {
         "adapter": _of_leaves(job),
@@ -94,7 +94,7 @@ def _of_flat_parameters(job: Job) -> dict[str, str]:
     return {key: word for key, word in found.items() if word}
 
 
-def _of_leaves(job: Job) -> str:
+def _of_leaves(job: ResolvedJob) -> str:
     """LoRA is wrapped by PEFT's policy, where PEFT puts it on."""
     adapter = job.adapter
     if adapter is None:
@@ -106,7 +106,7 @@ def _of_leaves(job: Job) -> str:
     return "" if adapter.kind == "lora" else adapter.kind
 
 
-def _of_checkpoints(job: Job) -> str:
+def _of_checkpoints(job: ResolvedJob) -> str:
     """Those of several blocks where forward may be at its highest before its last block.
 
     Gradients of earlier micro-steps are known block by block. What forward leaves hides that, unless it goes to the
@@ -119,13 +119,13 @@ def _of_checkpoints(job: Job) -> str:
     return _of_placement(job)
 
 
-def _of_placement(job: Job) -> str:
+def _of_placement(job: ResolvedJob) -> str:
     """Checkpoints that are placed by the sizes of blocks on one device."""
     strategy = job.activation_checkpointing or ""
     return strategy if strategy == "optimal" else ""
 
 
-def _untraced_selective(job: Job) -> str:
+def _untraced_selective(job: ResolvedJob) -> str:
     """Selective checkpoints of which no row says that they compose: under FSDP2 rows have those of operators."""
     strategy = job.activation_checkpointing or ""
     if not strategy.startswith("selective"):
@@ -135,12 +135,12 @@ def _untraced_selective(job: Job) -> str:
     return "" if known and job.sharding.version == 2 else strategy
 
 
-def _is_wrapped_otherwise(job: Job) -> bool:
+def _is_wrapped_otherwise(job: ResolvedJob) -> bool:
     """Blocks that are compiled, or gathered in another order, were not traced with states on the host."""
     return job.compile or prefetches_after(job.model.family)
 
 
-def _of_quantization(job: Job) -> str:
+def _of_quantization(job: ResolvedJob) -> str:
     """Weights of 4 bits beneath LoRA shard; a bias that the first forward pass casts in place does not."""
     if job.quantization not in SHARDED_BITS:
         return job.quantization or ""
@@ -155,28 +155,28 @@ def _of_quantization(job: Job) -> str:
     return ""
 
 
-def _is_over_bits(job: Job, kind: str) -> bool:
+def _is_over_bits(job: ResolvedJob, kind: str) -> bool:
     return job.quantization is not None and job.adapter is not None and job.adapter.kind == kind
 
 
-def _has_master(job: Job) -> bool:
+def _has_master(job: ResolvedJob) -> bool:
     """A master copy, which no program under FSDP makes, and fp8, of which FSDP has its own."""
     return job.precision.startswith("mixed-") or job.precision == "fp8"
 
 
-def _casts_images(job: Job) -> bool:
+def _casts_images(job: ResolvedJob) -> bool:
     """Images, which a policy of FSDP casts: vramplan/replay/sharding/cast_images.py."""
     return job.precision.startswith("fsdp-") and job.model.takes_images
 
 
-def _is_over_experts(job: Job) -> bool:
+def _is_over_experts(job: ResolvedJob) -> bool:
     adapter = job.adapter
     if adapter is None or job.model.experts is None:
         return False
     return is_over_experts(adapter.kind, job.model, adapter.targets)
 
 
-def _of_adapter(job: Job) -> dict[str, str]:
+def _of_adapter(job: ResolvedJob) -> dict[str, str]:
     adapter = job.adapter
     if adapter is None:
         return {}

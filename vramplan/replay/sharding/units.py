@@ -19,7 +19,7 @@ REDUCED = {"fp32": FP32, "bf16": BF16, "fp16": FP16}  # words of parallel.reduce
 SHARDS, WHOLE = "shards", "whole"  # what earlier micro-steps left: sums over all devices, or this device's own
 
 
-class Policy(NamedTuple):
+class ShardPolicy(NamedTuple):
     """What a job says of its shards."""
 
     shards: int  # devices that share the states
@@ -52,7 +52,7 @@ def shard_shape(shape: Shape, shards: int) -> Shape:
     return (-(-shape[0] // shards), *shape[1:])
 
 
-class Weight(NamedTuple):
+class ShardedWeight(NamedTuple):
     """What is to be known of a parameter to gather it."""
 
     shape: Shape
@@ -75,10 +75,10 @@ def packed_shape(parameter: Parameter, storage: DType) -> Shape:
     return (-(-parameter.quantized[0] // storage.itemsize), 1)
 
 
-class Unit:
+class GatheredUnit:
     """Parameters that one collective gathers, and which of their tensors exist at the moment."""
 
-    def __init__(self, parameters: Sequence[Parameter], weights: Sequence[Weight] | None = None) -> None:
+    def __init__(self, parameters: Sequence[Parameter], weights: Sequence[ShardedWeight] | None = None) -> None:
         self.parameters = tuple(parameters)
         self.weights = None if weights is None else tuple(weights)  # of parameters some of which are made later
         self.visits: list[int] = []  # when forward left it, among all units; backward takes them from the end
@@ -94,14 +94,14 @@ class Unit:
         self.moves = 0  # of its shard from the host to the device
 
 
-def weight_of(parameter: Parameter, policy: Policy) -> Weight:
+def weight_of(parameter: Parameter, policy: ShardPolicy) -> ShardedWeight:
     """What is to be known of a parameter to gather it."""
     if policy.storage is not None and is_packed(parameter):
-        return Weight(packed_shape(parameter, policy.storage), policy.storage, False, packed=True)
-    return Weight(parameter.shape, parameter.dtype, parameter.node is not None)
+        return ShardedWeight(packed_shape(parameter, policy.storage), policy.storage, False, packed=True)
+    return ShardedWeight(parameter.shape, parameter.dtype, parameter.node is not None)
 
 
-def own_part(parameter: Parameter, policy: Policy) -> str | None:
+def own_part(parameter: Parameter, policy: ShardPolicy) -> str | None:
     """The part of the model whose own unit a parameter outside of the blocks is in; None: it is in the root."""
     part = parameter.part[0] if parameter.part else None
     if part == NORMS and policy.norm_with_head:
@@ -109,18 +109,18 @@ def own_part(parameter: Parameter, policy: Policy) -> str | None:
     return part if part in policy.own else None
 
 
-class Outside(NamedTuple):
+class OutsideBlocks(NamedTuple):
     """The parameters that are in no block."""
 
-    root: tuple[Weight, ...]
-    own: tuple[tuple[str, tuple[Weight, ...]], ...] = ()  # of each part that is a unit
+    root: tuple[ShardedWeight, ...]
+    own: tuple[tuple[str, tuple[ShardedWeight, ...]], ...] = ()  # of each part that is a unit
 
 
-def outside_weights(recipe: Recipe, trained: Trained, policy: Policy) -> Outside:
+def outside_weights(recipe: Recipe, trained: Trained, policy: ShardPolicy) -> OutsideBlocks:
     """The parameters that are in no block, some of which a forward pass makes when it uses them."""
     tape = Tape(1)
     train(tape, trained)
-    noted = _Noted(tape)
+    noted = _UnitsNoted(tape)
     tape.enlist(Sharding, noted)
     shape = recipe.shape
     parts = 1 if recipe.split is None else recipe.split.devices
@@ -129,16 +129,16 @@ def outside_weights(recipe: Recipe, trained: Trained, policy: Policy) -> Outside
     arguments, _ = make_inputs(tape, inputs_of(network, small))
     network(*arguments)
     inside = {id(one) for one in noted.inside}
-    groups: dict[str | None, list[Weight]] = {None: [], **{part: [] for part in policy.own}}
+    groups: dict[str | None, list[ShardedWeight]] = {None: [], **{part: [] for part in policy.own}}
     for one in tape.parameters:
         if id(one) not in inside:
             groups[own_part(one, policy)].append(weight_of(one, policy))
     for one in tape.parameters:
         one.node = None
-    return Outside(tuple(groups.pop(None)), tuple((str(part), tuple(found)) for part, found in groups.items()))
+    return OutsideBlocks(tuple(groups.pop(None)), tuple((str(part), tuple(found)) for part, found in groups.items()))
 
 
-class _Noted(Sharding):
+class _UnitsNoted(Sharding):
     """Notes which parameters are in blocks."""
 
     def __init__(self, tape: Tape) -> None:

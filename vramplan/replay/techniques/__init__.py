@@ -13,7 +13,7 @@ from vramplan.replay.inputs import Objective
 from vramplan.replay.models.modules import LABEL_SMOOTHER, LOGIT_PAIRS, PREFERENCES, REWARD, TILED, Recipe
 from vramplan.replay.observers import Sharding
 from vramplan.replay.precision import PRECISIONS, Precision
-from vramplan.replay.record import Record, State
+from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import Parameter, Tensor
@@ -33,7 +33,7 @@ class Technique:
     def before_forward(self) -> None:
         """The model is about to run."""
 
-    def given(self, arguments: list[Tensor], states: list[State]) -> list[Tensor]:
+    def given(self, arguments: list[Tensor], states: list[StandingState]) -> list[Tensor]:
         """What the model is given in place of its arguments; `states` are the bytes of all inputs."""
         return arguments
 
@@ -56,7 +56,7 @@ class Technique:
     def after_step(self) -> None:
         """The optimizer has stepped, and the gradients are still there: called in the reverse order."""
 
-    def states(self, buffers: Sequence[int]) -> list[State]:
+    def states(self, buffers: Sequence[int]) -> list[StandingState]:
         """What is on the device during the whole iteration; `buffers` are the bytes of those of the model."""
         return []
 
@@ -97,7 +97,7 @@ class Shards(Sharding):
         """Bytes of what the device has of each parameter that it steps, whole, before it keeps its shard alone."""
         return []
 
-    def states(self) -> list[State]:
+    def states(self) -> list[StandingState]:
         """What is there during the whole iteration, beside weights and states of the optimizer."""
         return []
 

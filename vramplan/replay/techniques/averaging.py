@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import INT64, Parameter
 
 
-def average_states(parameters: Sequence[Parameter], buffers: Sequence[int]) -> list[State]:
+def average_states(parameters: Sequence[Parameter], buffers: Sequence[int]) -> list[StandingState]:
     """A copy of every weight and every buffer, in its own dtype; tied weights once.
 
     Source: torch/optim/swa_utils.py, AveragedModel.__init__.
     """
     size = sum(rounded(one.elements * one.dtype.itemsize) * one.copies for one in parameters)
-    return [State("ema", size + sum(rounded(buffer) for buffer in buffers), 0)]
+    return [StandingState("ema", size + sum(rounded(buffer) for buffer in buffers), 0)]
 
 
 def update_average(tape: Tape) -> None:
@@ -36,6 +36,6 @@ class Averages(Technique):
         """`update_parameters`."""
         update_average(self.tape)
 
-    def states(self, buffers: Sequence[int]) -> list[State]:
+    def states(self, buffers: Sequence[int]) -> list[StandingState]:
         """The averaged model."""
         return average_states(self.tape.parameters, buffers)

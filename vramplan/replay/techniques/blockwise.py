@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramplan.replay.optimizers import optimizer_states
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import Parameter
 
@@ -20,9 +20,9 @@ class KeepsStates(Technique):
     makes the states of a weight when it has its first gradient.
     """
 
-    def states(self, buffers: Sequence[int]) -> list[State]:
+    def states(self, buffers: Sequence[int]) -> list[StandingState]:
         """Those of every weight that has no gradient now."""
-        found: list[State] = []
+        found: list[StandingState] = []
         frozen = [one for one in self.tape.parameters if one.node is None]
         for one in frozen:
             stands = Parameter(self.tape, one.name, one.shape, one.dtype, one.copies, trainable=True)

@@ -15,7 +15,7 @@ from vramplan.replay.models.capable import offloads
 from vramplan.replay.models.parts import compiles_blocks
 from vramplan.replay.techniques.vocabulary import EVALUATION, GENERATION, given, key_of, techniques_of, traced_code
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP
 
@@ -76,13 +76,13 @@ FAMILY_BY_FAMILY = ((COMPILE, TRAINED),)
 """Pairs that need rows of the very family: what a compiler fuses around an adapter depends on the code of a block."""
 
 
-class Gap(NamedTuple):
+class EvidenceGap(NamedTuple):
     """A technique that no row has beside another, or with the model's code."""
 
     technique: str
     beside: str | None  # another technique; None: the model's code
 
-    def sentence(self, job: Job) -> str:
+    def sentence(self, job: ResolvedJob) -> str:
         """What is refused, or told, at the technique's key."""
         shown = given(job, self.technique)
         if self.beside is None:
@@ -105,20 +105,20 @@ NO_ROWS = Rows(0, (), (), ())
 UNDER = " under "  # in what `ModelShape.code` calls a family of a training program's own code
 
 
-def missing(job: Job) -> tuple[Gap, ...]:
+def missing(job: ResolvedJob) -> tuple[EvidenceGap, ...]:
     """All gaps: techniques never traced with the model's code, and pairs never with each other, in any family."""
     has, code = techniques_of(job), traced_code(job.model)
-    alone = [Gap(one, None) for one in has if code not in rows_of(one).codes]
-    return (*alone, *(Gap(other, one) for one, other in combinations(has, 2) if not rows_of(one, other).number))
+    alone = [EvidenceGap(one, None) for one in has if code not in rows_of(one).codes]
+    return (*alone, *(EvidenceGap(other, one) for one, other in combinations(has, 2) if not rows_of(one, other).number))
 
 
-def untraced(job: Job) -> tuple[Gap, ...]:
+def untraced(job: ResolvedJob) -> tuple[EvidenceGap, ...]:
     """The gaps that are refused: one mechanism reads what the other changes, and no row says that they compose."""
     has = techniques_of(job)
-    found: dict[frozenset[str], Gap] = {}
+    found: dict[frozenset[str], EvidenceGap] = {}
     for one, other in _reliant(has):
         if not _has_basis(job, one, other) and not _is_traced(job, one, other):
-            found.setdefault(frozenset((one, other)), Gap(other, one))
+            found.setdefault(frozenset((one, other)), EvidenceGap(other, one))
     return tuple(found.values())
 
 
@@ -129,7 +129,7 @@ def _reliant(has: tuple[str, ...]) -> Iterator[tuple[str, str]]:
             yield from ((one, other) for other in has if other != one and TOUCHES.get(other) in reads)
 
 
-def _has_basis(job: Job, one: str, other: str) -> bool:
+def _has_basis(job: ResolvedJob, one: str, other: str) -> bool:
     """Whether the family's code has a path of its own for the pair, whose basis is told with the answer."""
     if one in UNITS:
         return shares_by_itself(job.model.family)
@@ -140,7 +140,7 @@ def _has_basis(job: Job, one: str, other: str) -> bool:
     return key_of(other) in ("adapter", "quantization") and compiles_blocks(job.model.family)
 
 
-def _is_traced(job: Job, one: str, other: str) -> bool:
+def _is_traced(job: ResolvedJob, one: str, other: str) -> bool:
     rows = rows_of(one, other)
     if (one, TOUCHES.get(other)) in FAMILY_BY_FAMILY:
         stored = job.activation_checkpointing in (None, "none")  # no row has checkpoints over compiled adapters
@@ -158,7 +158,7 @@ def is_traced_with(model: ModelShape, *techniques: str) -> bool:
     return any(model.code in rows_of(one).families for one in techniques)
 
 
-def given_without_rows(job: Job, key: str, *beside: str) -> str:
+def given_without_rows(job: ResolvedJob, key: str, *beside: str) -> str:
     """What a job has at a key that no row has beside any of some techniques, as a message shows it; "" for none."""
     found = (one for one in techniques_of(job) if key_of(one) == key)
     return ", ".join(given(job, one) for one in found if not any(rows_of(one, other).number for other in beside))

@@ -10,7 +10,7 @@ from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.elementwise import div_by, mul_scalar, neg
 from vramplan.replay.operators.loss_parts import sum_all
 from vramplan.replay.operators.views import to
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.preference import Scored
@@ -21,7 +21,7 @@ from vramplan.replay.tensors import FP32, INT64, Tensor
 class SmoothsLabels(Objective):
     """Label smoothing of Transformers' Trainer: the model is asked for logits (trainer.py, Trainer.compute_loss)."""
 
-    def forward(self, model: Any, arguments: list[Tensor], states: list[State]) -> Output:
+    def forward(self, model: Any, arguments: list[Tensor], states: list[StandingState]) -> Output:
         """A forward pass, and the loss that the Trainer makes of its results."""
         return forward_and_smoothed_loss(self.setup, self.tape, model, arguments)
 
@@ -37,7 +37,7 @@ class ScoresTokens(Objective):
     Source: trl 1.16.0, trainer/sft_trainer.py, SFTTrainer.compute_loss with the loss type nll.
     """
 
-    def forward(self, model: Any, arguments: list[Tensor], states: list[State]) -> Output:
+    def forward(self, model: Any, arguments: list[Tensor], states: list[StandingState]) -> Output:
         """A forward pass, and the loss that the trainer makes of its scores."""
         scored = model(*arguments).logits
         assert isinstance(scored, Scored)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import BOOL, INT64, Shape, Tensor
@@ -65,7 +65,7 @@ class MaskedApart(Technique):
     over past tokens are as large without padding, and in the replay.
     """
 
-    def states(self, buffers: Sequence[int]) -> list[State]:
+    def states(self, buffers: Sequence[int]) -> list[StandingState]:
         """The mask of the tokenizer, and those that are made of it."""
         setup, shape = self.setup, self.setup.model
         length = setup.sequence_length
@@ -73,4 +73,7 @@ class MaskedApart(Technique):
         masks = 1 if shape.sliding_window is None or length < shape.sliding_window else 2
         if setup.attention == "eager" and shape.task in ("lm", "cls"):  # those of other tasks are in the replay
             masks = 0
-        return [State("inputs", 0, length * INT64.itemsize), State("buffers", 0, masks * length * length * width)]
+        return [
+            StandingState("inputs", 0, length * INT64.itemsize),
+            StandingState("buffers", 0, masks * length * length * width),
+        ]

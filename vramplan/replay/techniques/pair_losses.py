@@ -15,7 +15,7 @@ from vramplan.replay.operators.ends import cross_entropy
 from vramplan.replay.operators.loss_parts import log1mexp, log_sigmoid, shifted, sum_last
 from vramplan.replay.operators.selected_log_softmax import selected_log_softmax
 from vramplan.replay.operators.views import contiguous, narrow, split, view
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.techniques.objectives import leave_autocast
 from vramplan.replay.tensors import BOOL, INT64, Tensor
 
@@ -27,22 +27,22 @@ class Pairs(Objective):
 
     names: tuple[str, ...] = ("input_ids", "attention_mask")
 
-    def inputs(self, model: Any) -> tuple[list[Tensor], list[State]]:
+    def inputs(self, model: Any) -> tuple[list[Tensor], list[StandingState]]:
         """Token ids and mask of both sequences of each pair.
 
         Source: trl 1.16.0, trainer/reward_trainer.py, DataCollatorForPreference.
         """
         return self.tensors(self.names, SEQUENCES * self.tape.batch)
 
-    def tensors(self, names: tuple[str, ...], rows: int) -> tuple[list[Tensor], list[State]]:
+    def tensors(self, names: tuple[str, ...], rows: int) -> tuple[list[Tensor], list[StandingState]]:
         """Tensors of so many rows of a sequence."""
         tape, length = self.tape, self.recipe.sequence_length
         size = rows // tape.batch * length * INT64.itemsize
         found = [tape.constant((rows, length), INT64, True, name) for name in names]
-        state = State("inputs", size * tape.batch, 0) if tape.direct else State("inputs", 0, size)
+        state = StandingState("inputs", size * tape.batch, 0) if tape.direct else StandingState("inputs", 0, size)
         return found, [state] * len(names)
 
-    def forward(self, model: Any, arguments: list[Tensor], states: list[State]) -> Output:
+    def forward(self, model: Any, arguments: list[Tensor], states: list[StandingState]) -> Output:
         """The forward pass, and the loss of what it returns."""
         return Output(self.loss(self.logits(model, arguments[0]), []), None)
 
@@ -67,7 +67,7 @@ class LogitPairs(Pairs):
 
     names = ("input_ids", "attention_mask", "labels")
 
-    def inputs(self, model: Any) -> tuple[list[Tensor], list[State]]:
+    def inputs(self, model: Any) -> tuple[list[Tensor], list[StandingState]]:
         """Token ids, mask and labels of chosen and of rejected sequences.
 
         Source: trl 1.16.0, experimental/utils.py, DPODataCollatorWithPadding.
@@ -75,7 +75,7 @@ class LogitPairs(Pairs):
         names = [f"{of}_{name}" for of in ("chosen", "rejected") for name in self.names]
         return self.tensors(tuple(names), self.tape.batch)
 
-    def forward(self, model: Any, arguments: list[Tensor], states: list[State]) -> Output:
+    def forward(self, model: Any, arguments: list[Tensor], states: list[StandingState]) -> Output:
         """The tensors are concatenated first, and live until the trainer has made the loss."""
         tape, (pairs, length) = self.tape, arguments[0].shape
         joined = [tape.new("cat", (SEQUENCES * pairs, length), INT64, True) for _ in self.names]

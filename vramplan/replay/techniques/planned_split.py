@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramplan.replay.models import has_tensor_plan, published
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.techniques import Technique
 from vramplan.values.model import Experts, ModelShape
 from vramplan.values.parallel import RING, Split
@@ -55,7 +55,7 @@ def _experts_of_part(experts: Experts, tensor: int) -> Experts:
 class PlannedSplit(Technique):
     """What the devices of a group send each other."""
 
-    def states(self, buffers: Sequence[int]) -> list[State]:
+    def states(self, buffers: Sequence[int]) -> list[StandingState]:
         """The largest of it at a time, which counts from the beginning to the end."""
         setup, planned = self.setup, self.setup.planned
         assert planned is not None
@@ -66,4 +66,4 @@ class PlannedSplit(Technique):
             others = 2 if planned.context_communication == RING else planned.context
             part = max(setup.model.keys_of(full=full) for full in (False, True)) * setup.sequence_length
             most = max(most, 2 * 2 * others * part)
-        return [State(COMMUNICATION, 0, most * width)]
+        return [StandingState(COMMUNICATION, 0, most * width)]

@@ -20,7 +20,7 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.observers import Sharding, Trained, train
 from vramplan.replay.precision import PRECISIONS
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapted import Adapted, AdapterOff
@@ -36,14 +36,14 @@ SHARED = (DPO_ADAPTER_OFF, KTO_ADAPTER_OFF)  # the reference is the model itself
 class Preferences(Objective):
     """TRL's DPOTrainer, which asks for log-probabilities of both sequences of a pair, and its KTOTrainer, of one."""
 
-    def inputs(self, model: Any) -> tuple[list[Tensor], list[State]]:
+    def inputs(self, model: Any) -> tuple[list[Tensor], list[StandingState]]:
         """Pairs, or completions."""
         scored = self.setup.loss in SCORED
         if self.setup.loss.startswith(KTO):
             return make_completions(self.tape, self.recipe, scored=scored)
         return make_pairs(self.tape, self.recipe, scored=scored)
 
-    def forward(self, model: Any, arguments: list[Tensor], states: list[State]) -> Output:
+    def forward(self, model: Any, arguments: list[Tensor], states: list[StandingState]) -> Output:
         """Both forward passes, and the loss."""
         return forward_and_preferences(self.setup, self.tape, model, self.recipe, arguments, states)
 
@@ -52,7 +52,7 @@ class Preferences(Objective):
         return output._replace(loss=None)
 
 
-def make_pairs(tape: Tape, recipe: Recipe, *, scored: bool) -> tuple[list[Tensor], list[State]]:
+def make_pairs(tape: Tape, recipe: Recipe, *, scored: bool) -> tuple[list[Tensor], list[StandingState]]:
     """Token ids, attention mask and completion mask of a micro-batch of pairs, chosen before rejected.
 
     With `scored` the log-probabilities of the reference model come with them.
@@ -66,10 +66,12 @@ def make_pairs(tape: Tape, recipe: Recipe, *, scored: bool) -> tuple[list[Tensor
         for name in ("ref_chosen_logps", "ref_rejected_logps"):
             tensors.append(tape.constant((batch,), FP32, True, name))
             sizes.append(FP32.itemsize)
-    return tensors, [State("inputs", size * batch, 0) if tape.direct else State("inputs", 0, size) for size in sizes]
+    return tensors, [
+        StandingState("inputs", size * batch, 0) if tape.direct else StandingState("inputs", 0, size) for size in sizes
+    ]
 
 
-def make_completions(tape: Tape, recipe: Recipe, *, scored: bool) -> tuple[list[Tensor], list[State]]:
+def make_completions(tape: Tape, recipe: Recipe, *, scored: bool) -> tuple[list[Tensor], list[StandingState]]:
     """Token ids, attention mask and completion mask of a micro-batch, of its own completions and of mismatched ones.
 
     Source: trl 1.16.0, trainer/kto_trainer.py, DataCollatorForUnpairedPreference.
@@ -84,16 +86,20 @@ def make_completions(tape: Tape, recipe: Recipe, *, scored: bool) -> tuple[list[
         tensors.append(tape.constant((tape.batch,), FP32, True, name))
         sizes.append(FP32.itemsize)
     return tensors, [
-        State("inputs", size * tape.batch, 0) if tape.direct else State("inputs", 0, size) for size in sizes
+        StandingState("inputs", size * tape.batch, 0) if tape.direct else StandingState("inputs", 0, size)
+        for size in sizes
     ]
 
 
-def _states(tape: Tape, sizes: list[int]) -> list[State]:
-    return [State("inputs", size * tape.batch, 0) if tape.direct else State("inputs", 0, size) for size in sizes]
+def _states(tape: Tape, sizes: list[int]) -> list[StandingState]:
+    return [
+        StandingState("inputs", size * tape.batch, 0) if tape.direct else StandingState("inputs", 0, size)
+        for size in sizes
+    ]
 
 
 def forward_and_preferences(
-    setup: Setup, tape: Tape, model: Any, recipe: Recipe, arguments: list[Tensor], states: list[State]
+    setup: Setup, tape: Tape, model: Any, recipe: Recipe, arguments: list[Tensor], states: list[StandingState]
 ) -> Output:
     """Both forward passes and the loss; the weights and buffers of a reference model are added to the states.
 
@@ -134,7 +140,7 @@ def forward_and_preferences(
         if not shares:
             size = sum(rounded(one.elements * one.dtype.itemsize) * one.copies for one in weights)
             share = -(-size // reference_shards(setup))
-            states.append(State("reference", share + sum(rounded(buffer) for buffer in other.buffers()), 0))
+            states.append(StandingState("reference", share + sum(rounded(buffer) for buffer in other.buffers()), 0))
         for one in weights:
             one.node = None  # it was its own accumulator: a cycle
         return found

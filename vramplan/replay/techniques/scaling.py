@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from vramplan.replay.operators.elementwise import mul_scalar
 from vramplan.replay.precision import Precision
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
@@ -16,12 +16,12 @@ from vramplan.values.parallel import is_fsdp
 KNOW_SCALES = ("adamw", "adam", "sgd", "sgd-momentum")  # whose fused kernels of torch.optim unscale by themselves
 
 
-def scaler_states() -> list[State]:
+def scaler_states() -> list[StandingState]:
     """The scale and the count of steps since it grew.
 
     Source: torch/amp/grad_scaler.py, GradScaler._lazy_init_scale_growth_tracker.
     """
-    return [State("optimizer", 2 * rounded(FP32.itemsize), 0)]
+    return [StandingState("optimizer", 2 * rounded(FP32.itemsize), 0)]
 
 
 def scale_loss(loss: Tensor) -> Tensor:
@@ -128,6 +128,6 @@ class ScalesLoss(Technique):
         """`scaler.update`."""
         self.held.clear()
 
-    def states(self, buffers: Sequence[int]) -> list[State]:
+    def states(self, buffers: Sequence[int]) -> list[StandingState]:
         """The scale."""
         return scaler_states()

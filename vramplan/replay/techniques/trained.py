@@ -16,7 +16,7 @@ from vramplan.replay.models.part_names import LAYERS
 from vramplan.replay.models.parts import asks_no_inputs
 from vramplan.replay.observers import Trained, train
 from vramplan.replay.precision import Precision
-from vramplan.replay.record import State
+from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
@@ -43,9 +43,9 @@ class TrainsLess(Technique):
         if asks_inputs(self.setup):
             self.tape.observe(AsksInputs(self.tape))
 
-    def states(self, buffers: Sequence[int]) -> list[State]:
+    def states(self, buffers: Sequence[int]) -> list[StandingState]:
         """What quantized weights share."""
-        return [State("weights", self.trained.shared_bytes(), 0)]
+        return [StandingState("weights", self.trained.shared_bytes(), 0)]
 
 
 def trained_of(setup: Setup, precision: Precision) -> Trained:

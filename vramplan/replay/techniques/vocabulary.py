@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramplan.replay.techniques.expert_adapters import is_over_experts
-from vramplan.values.job import Job
+from vramplan.values.job import ResolvedJob
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import BLOCKS as ALONE
 from vramplan.values.parallel import Sharded, Split
@@ -23,7 +23,7 @@ LIGER = "liger_kernels"
 EVALUATION, GENERATION = "eval_batch_size", "generation_batch_size"
 
 
-def techniques_of(job: Job) -> tuple[str, ...]:
+def techniques_of(job: ResolvedJob) -> tuple[str, ...]:
     """The techniques of a job, as `key: value` of a job file, sorted.
 
     A value stands for all that share its mechanism: `activation_checkpointing: full` for every strategy that recomputes
@@ -38,7 +38,7 @@ def key_of(technique: str) -> str:
     return technique.partition(": ")[0]
 
 
-def given(job: Job, technique: str) -> str:
+def given(job: ResolvedJob, technique: str) -> str:
     """What the job has at the key of one of its techniques, as a message shows it."""
     key, _, word = technique.partition(": ")
     if key == "frozen":
@@ -61,7 +61,7 @@ def traced_code(model: ModelShape) -> str:
     return model.transformers_model_type if model.engine is None else model.code
 
 
-def _named(job: Job) -> Iterator[str]:
+def _named(job: ResolvedJob) -> Iterator[str]:
     switches = (key for key in SWITCHES if getattr(job, key))
     # a kernel that takes the lengths of sequences makes no mask: nothing of the technique is left
     yield from (f"{key}: true" for key in switches if key != "packing" or job.attention != "flash")
@@ -77,7 +77,7 @@ def _named(job: Job) -> Iterator[str]:
         yield from _of_split(job.split)
 
 
-def _of_precision(job: Job) -> Iterator[str]:
+def _of_precision(job: ResolvedJob) -> Iterator[str]:
     if job.precision != "fp32":
         yield f"precision: {job.precision.partition('-')[0]}"
     if job.half_weights:
@@ -88,7 +88,7 @@ def _of_precision(job: Job) -> Iterator[str]:
         yield "gradient_dtype: fp32"
 
 
-def _of_loss(job: Job) -> Iterator[str]:
+def _of_loss(job: ResolvedJob) -> Iterator[str]:
     if job.loss != "standard":
         yield f"loss: {job.loss.partition(':')[0]}"
     if job.label_smoothing:
@@ -103,7 +103,7 @@ def _of_loss(job: Job) -> Iterator[str]:
         yield GENERATION
 
 
-def _of_training(job: Job) -> Iterator[str]:
+def _of_training(job: ResolvedJob) -> Iterator[str]:
     strategy = (job.activation_checkpointing or "none").partition(":")[0]
     if strategy != "none":
         yield f"activation_checkpointing: {'full' if strategy in BLOCKS else strategy}"
@@ -126,7 +126,7 @@ def _of_training(job: Job) -> Iterator[str]:
         yield f"quantization: {job.quantization}"
 
 
-def _is_over_experts(job: Job) -> bool:
+def _is_over_experts(job: ResolvedJob) -> bool:
 
     adapter, model = job.adapter, job.model
     if adapter is None or model.experts is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.configs.table import Release
+from vramplan.configs.table import ProgramRelease
 
 _TRAINER: dict[str, Any] = {
     "per_device_train_batch_size": 8,
@@ -46,10 +46,12 @@ _TRL: dict[str, Any] = {
 }
 
 
-def _trl(version: str, date: str, **others: Any) -> Release:
+def _trl(version: str, date: str, **others: Any) -> ProgramRelease:
     defaults = {key: value for key, value in {**_TRL, **others}.items() if value != ""}
     files = "trl/trainer/sft_config.py, dpo_config.py, model_config.py, base_config.py"
-    return Release(version, date, f"huggingface/trl {version}, {files}; transformers, training_args.py", defaults)
+    return ProgramRelease(
+        version, date, f"huggingface/trl {version}, {files}; transformers, training_args.py", defaults
+    )
 
 
 _V4: dict[str, Any] = {"dtype": "", "fsdp_config.version": 1}
@@ -71,8 +73,8 @@ TRL_RELEASES = (
 _ARGUMENTS = "huggingface/transformers {}, src/transformers/training_args.py"
 
 RELEASES = (
-    Release("5.23.0", "2026-11-13", _ARGUMENTS.format("5.23.0"), _TRAINER),
-    Release(
+    ProgramRelease("5.23.0", "2026-11-13", _ARGUMENTS.format("5.23.0"), _TRAINER),
+    ProgramRelease(
         "4.53.3",
         "2025-07-22",
         _ARGUMENTS.format("4.53.3"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.configs.programs import trainer
-from vramplan.configs.table import Release, names
+from vramplan.configs.table import ProgramRelease, names
 
 UNDERSTOOD = names(
     """
@@ -201,4 +201,4 @@ DEFAULTS: dict[str, Any] = {
 
 _SOURCE = "axolotl-ai-cloud/axolotl {}, src/axolotl/utils/schemas/"
 
-RELEASES = (Release("0.18.0", "2026-07-24", _SOURCE.format("0.18.0 (067b021c)"), DEFAULTS),)
+RELEASES = (ProgramRelease("0.18.0", "2026-07-24", _SOURCE.format("0.18.0 (067b021c)"), DEFAULTS),)

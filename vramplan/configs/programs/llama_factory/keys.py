@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.configs.programs import trainer
-from vramplan.configs.table import Release, Table, names
+from vramplan.configs.table import ProgramRelease, Table, names
 
 UNDERSTOOD = names(
     """
@@ -161,8 +161,8 @@ DEFAULTS: dict[str, Any] = {
 _SOURCE = "hiyouga/LLaMA-Factory 0.9.6.dev0 (ff6d4d12), src/llamafactory/hparams/ and v1/config/; transformers 5.23.0"
 
 RELEASES = (
-    Release("0.9.6", "2026-08-18", _SOURCE, DEFAULTS),
-    Release(
+    ProgramRelease("0.9.6", "2026-08-18", _SOURCE, DEFAULTS),
+    ProgramRelease(
         "0.9.3",
         "2025-06-16",
         "hiyouga/LLaMA-Factory 0.9.3, src/llamafactory/hparams/; transformers 4.52 (optim: adamw_torch)",

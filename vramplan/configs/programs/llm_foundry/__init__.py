@@ -12,7 +12,7 @@ from typing import Any
 
 from vramplan.configs.programs.llm_foundry import command
 from vramplan.configs.sheet import Meaning, Program, Sheet
-from vramplan.configs.table import Release, Table, names
+from vramplan.configs.table import ProgramRelease, Table, names
 
 UNDERSTOOD = names(
     """
@@ -111,7 +111,7 @@ DEFAULTS: dict[str, Any] = {
     "fsdp_config.activation_cpu_offload": False,
 }
 _SOURCE = "mosaicml/llm-foundry 0.22.0.dev0 (8c8dd48f), llmfoundry/utils/config_utils.py; composer/utils/parallelism.py"
-RELEASES = (Release("0.22.0", "2025-07-21", _SOURCE, DEFAULTS),)
+RELEASES = (ProgramRelease("0.22.0", "2025-07-21", _SOURCE, DEFAULTS),)
 
 OPTIMIZERS = {
     "decoupled_adamw": "adamw",

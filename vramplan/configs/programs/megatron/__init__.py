@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from vramplan.configs.programs.megatron import computing, devices, model, options
-from vramplan.configs.programs.megatron.asked import Asked
+from vramplan.configs.programs.megatron.asked import MegatronMeaning
 from vramplan.configs.programs.megatron.keys import RELEASES, TABLE
 from vramplan.configs.sheet import Meaning, Program, Sheet
 
@@ -27,10 +27,10 @@ SERVING_TASK = re.compile(r"EVAL|PROMPT|GEN", re.IGNORECASE)
 
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of a Megatron command."""
-    read_command(Asked(sheet, meaning))
+    read_command(MegatronMeaning(sheet, meaning))
 
 
-def read_command(asked: Asked) -> None:
+def read_command(asked: MegatronMeaning) -> None:
     """The job of the whole command."""
     sheet, meaning = asked.sheet, asked.meaning
     meaning.say("runtime", "megatron", "program")

@@ -20,7 +20,7 @@ OF_MODEL = (
 """Arguments that a model says by itself: where only the caller knows one, the model is asked for."""
 
 
-class Asked:
+class MegatronMeaning:
     """The settings of a command, and the job that they mean."""
 
     def __init__(self, sheet: Sheet, meaning: Meaning) -> None:

@@ -6,13 +6,13 @@ Source: NVIDIA/Megatron-LM core 0.20.0 (d98e8a64), megatron/core/transformer/tra
 from __future__ import annotations
 
 from vramplan.configs.programs import megatron_beside as beside
-from vramplan.configs.programs.megatron.asked import Asked
+from vramplan.configs.programs.megatron.asked import MegatronMeaning
 from vramplan.configs.programs.megatron.kinds import Kind
 
 OPTIMIZERS = {"adam": "adam", "adamw": "adam", "sgd": "sgd-momentum", "muon": "muon", "dist_muon": "muon"}
 
 
-def numbers_of(asked: Asked) -> None:
+def numbers_of(asked: MegatronMeaning) -> None:
     """Say precision, optimizer and clipping."""
     sheet, meaning = asked.sheet, asked.meaning
     half = "bf16" if sheet.flag("bf16") else "fp16" if sheet.flag("fp16") else None
@@ -30,7 +30,7 @@ def numbers_of(asked: Asked) -> None:
     meaning.say("max_gradient_norm", sheet.number("clip_grad") or None, "clip_grad")
 
 
-def checkpointing(asked: Asked) -> None:
+def checkpointing(asked: MegatronMeaning) -> None:
     """Say what is recomputed."""
     sheet, meaning = asked.sheet, asked.meaning
     granularity = sheet.text("recompute_granularity")
@@ -52,7 +52,7 @@ def checkpointing(asked: Asked) -> None:
         meaning.say("activation_checkpointing", "none", "recompute_granularity")
 
 
-def attention(asked: Asked, kind: Kind) -> None:
+def attention(asked: MegatronMeaning, kind: Kind) -> None:
     """Say the kernel of attention, dropout, and the capacity of experts."""
     sheet, meaning = asked.sheet, asked.meaning
     backend = sheet.text("attention_backend") or "auto"

@@ -7,7 +7,7 @@ megatron/core/num_microbatches_calculator.py.
 from __future__ import annotations
 
 from vramplan.configs.programs import megatron_beside as beside
-from vramplan.configs.programs.megatron.asked import Asked
+from vramplan.configs.programs.megatron.asked import MegatronMeaning
 from vramplan.configs.programs.megatron.options import DEVICES_OF_THE_TESTS
 
 FSDP_STRATEGIES = {"optim_grads_params": "fsdp", "optim_grads": "fsdp-grad-op", "optim": "distributed-optimizer"}
@@ -15,7 +15,7 @@ FSDP_STRATEGIES = {"optim_grads_params": "fsdp", "optim_grads": "fsdp-grad-op", 
 PER_NODE = 8
 
 
-def batch_of(asked: Asked) -> None:
+def batch_of(asked: MegatronMeaning) -> None:
     """Say the micro-batch and the accumulation steps."""
     sheet, meaning = asked.sheet, asked.meaning
     micro = asked.count("micro_batch_size", "micro_batch_size")
@@ -44,13 +44,13 @@ def batch_of(asked: Asked) -> None:
         meaning.say(key, 1, "global_batch_size")  # the default is one micro-batch per data-parallel device
 
 
-def supposed(asked: Asked) -> bool:
+def supposed(asked: MegatronMeaning) -> bool:
     """Whether nobody says how many GPUs there are: Megatron's tests run on one node unless a list says so."""
     place = asked.sheet.written.get("launcher.nproc_per_node")
     return asked.sheet.devices is None and place is not None and place.file is None
 
 
-def data_parallel(asked: Asked) -> int:
+def data_parallel(asked: MegatronMeaning) -> int:
     """Data-parallel devices; sizes of every kind of parallelism are said here."""
     meaning = asked.meaning
     key = "model_parallel_size" if asked.sheet.given("model_parallel_size") else "tensor_model_parallel_size"
@@ -92,7 +92,7 @@ def data_parallel(asked: Asked) -> int:
     return max(1, expert // context)
 
 
-def world_of(asked: Asked) -> int | None:
+def world_of(asked: MegatronMeaning) -> int | None:
     """All GPUs: what was named beside the file, or what the launcher starts."""
     if asked.sheet.devices is not None:
         return asked.sheet.devices
@@ -111,7 +111,7 @@ def world_of(asked: Asked) -> int | None:
     return None
 
 
-def schedule_of(asked: Asked, stages: int) -> None:
+def schedule_of(asked: MegatronMeaning, stages: int) -> None:
     """Say an interleaved schedule."""
     per_stage = asked.count("num_layers_per_virtual_pipeline_stage", "parallel.schedule")
     chunks = asked.count("num_virtual_stages_per_pipeline_rank", "parallel.schedule")
@@ -126,7 +126,7 @@ def schedule_of(asked: Asked, stages: int) -> None:
         asked.meaning.say("parallel.schedule", f"interleaved:{chunks}", of)
 
 
-def sharding_of(asked: Asked) -> None:
+def sharding_of(asked: MegatronMeaning) -> None:
     """Say how data-parallel devices share the states, and what is on the host."""
     sheet, meaning = asked.sheet, asked.meaning
     sheet.flag("overlap_param_gather")

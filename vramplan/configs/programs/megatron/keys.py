@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.configs.programs import megatron_beside as beside
-from vramplan.configs.table import Release, Table, names
+from vramplan.configs.table import ProgramRelease, Table, names
 
 UNDERSTOOD = names(
     """
@@ -221,7 +221,7 @@ DEFAULTS: dict[str, Any] = {
 }
 
 RELEASES = (
-    Release(
+    ProgramRelease(
         "core 0.20.0",
         "2026-08-22",
         "NVIDIA/Megatron-LM core 0.20.0 (d98e8a64), megatron/training/arguments.py, megatron/core/*/*_config.py",

@@ -10,7 +10,7 @@ from typing import Any
 
 from vramplan.configs import shell
 from vramplan.configs.programs import megatron_beside as beside
-from vramplan.configs.programs.megatron.asked import Asked
+from vramplan.configs.programs.megatron.asked import MegatronMeaning
 from vramplan.configs.programs.megatron.kinds import BERT, BLOOM, GPT, GPT_OSS, LLAMA, MIXTRAL, STARCODER, T5, Kind
 
 VOCABULARIES = {
@@ -22,7 +22,7 @@ VOCABULARIES = {
 }
 
 
-def kind_of(asked: Asked, program: str) -> Kind:
+def kind_of(asked: MegatronMeaning, program: str) -> Kind:
     """The kind of models that the program and the arguments make."""
     sheet = asked.sheet
     images = beside.reads_images(sheet)
@@ -47,7 +47,7 @@ def kind_of(asked: Asked, program: str) -> Kind:
     return LLAMA if gated else GPT
 
 
-def experts_of(asked: Asked) -> int | None:
+def experts_of(asked: MegatronMeaning) -> int | None:
     """Experts of a block; the most of them, where Megatron-DeepSpeed's pyramid has a number for each block."""
     text = asked.sheet.text("num_experts") or ""
     numbers = [int(word) for word in text.split() if word.isdecimal()]
@@ -56,7 +56,7 @@ def experts_of(asked: Asked) -> int | None:
     return max(numbers) if len(numbers) > 1 else asked.count("num_experts")
 
 
-def model_of(asked: Asked, kind: Kind) -> None:
+def model_of(asked: MegatronMeaning, kind: Kind) -> None:
     """Say the model: a profile of these sizes, else the sizes."""
     sheet, meaning = asked.sheet, asked.meaning
     key = "encoder_num_layers" if sheet.given("encoder_num_layers") else "num_layers"
@@ -138,7 +138,7 @@ def model_of(asked: Asked, kind: Kind) -> None:
     meaning.say("model", shape, key, "hidden_size", "num_attention_heads")
 
 
-def vocabulary_of(asked: Asked, kind: Kind) -> int | None:
+def vocabulary_of(asked: MegatronMeaning, kind: Kind) -> int | None:
     """How many tokens there are, None where only the tokenizer knows."""
     sheet = asked.sheet
     given = asked.count("vocab_size") or asked.count("padded_vocab_size") or asked.count("pad_vocab_size_to")
