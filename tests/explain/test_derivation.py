@@ -5,8 +5,11 @@ The reference is the literal replay of every block, in which each tensor of each
 
 from __future__ import annotations
 
+import ast
 import random
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -23,8 +26,10 @@ from vramplan.answers.explanation.trace import Trace, full_name
 from vramplan.planner.replays import Replays
 from vramplan.replay.models.parts import takes_samples_apart
 from vramplan.replay.recorder import Tape
+from vramplan.replay.rules import FILE
 from vramplan.replay.setup import Segment, Setup
 from vramplan.replay.step import replay
+from vramplan.values.model import LinearAttention
 
 DRAWS = settings(max_examples=10, deadline=None)
 BATCHES = st.integers(1, 5)
@@ -44,6 +49,13 @@ IMAGES_IN_A_ROW = plain(
     precision="mixed-fp16",
     sequence_length=2,
     image_size=16,
+)
+# the mask that a recurrent block is handed
+LINEAR = LinearAttention(key_heads=1, value_heads=1, key_size=8, value_size=8, kernel=1, layers=())
+PADDED_LINEAR = plain(
+    model("qwen3_5_text", **SMALL, head_size=8, partial_rotary_factor=0.5, linear_attention=LINEAR),
+    sequence_length=1,
+    padded=True,
 )
 AGAIN = {"segments": (Segment(1, 1, True), Segment(1, 1, True)), "accumulating": True, "hold_outputs": True}
 IMAGES_TWICE = plain(model("qwen2_5_vl", **SMALL, **TOWER, **WINDOWS), sequence_length=45, image_size=16, **AGAIN)
@@ -188,6 +200,7 @@ def lives_are_the_same(quick: Trace, direct: Trace, known: list[str]) -> None:
 @example(IMAGES, 3, 0)
 @example(PADDED_STACKS, 1, 0)
 @example(IMAGES_IN_A_ROW, 3, 0)
+@example(PADDED_LINEAR, 1, 0)
 def test_every_operator_has_a_rule_and_every_saved_tensor_a_reason(setup: Setup, batch: int, block: int) -> None:
     trace = Trace(setup, batch)
     shown = sections(trace, rule_of, block % setup.model.blocks)
@@ -204,6 +217,24 @@ def test_every_operator_has_a_rule_and_every_saved_tensor_a_reason(setup: Setup,
             for dimension in tensor.shape:
                 size *= dimension
             assert tensor.bytes == -(-size // 512) * 512, tensor.name
+
+
+MODELS = Path(__file__).resolve().parents[2] / "vramplan" / "replay" / "models"
+
+
+def functions_with_tensors(file: Path) -> Iterator[tuple[str, str]]:
+    """The functions of a file that make tensors, each with its documentation and that of the file."""
+    tree = ast.parse(file.read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and "tape.new(" in ast.unparse(node):
+            yield node.name, f"{ast.get_docstring(node)} {ast.get_docstring(tree)}"
+
+
+@pytest.mark.contract
+def test_every_function_of_a_model_that_makes_a_tensor_names_the_file_of_its_original() -> None:
+    found = [(file.name, *one) for file in sorted(MODELS.glob("*.py")) for one in functions_with_tensors(file)]
+    assert len(found) > 10
+    assert [(file, name) for file, name, text in found if not FILE.search(" ".join(text.split()))] == []
 
 
 @pytest.mark.sweep(6)

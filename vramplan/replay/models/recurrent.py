@@ -18,7 +18,7 @@ class Recurrent(Llama):
 
 
 def recurrent_mask(mask: Tensor | None) -> Tensor | None:
-    """create_recurrent_attention_mask: the mask of padded sequences itself, if one token is padding."""
+    """create_recurrent_attention_mask of masking_utils.py: the mask of padded sequences itself, if one is padded."""
     if mask is None:
         return None
     ones = mask.tape.new("eq", mask.shape, BOOL, True)
