@@ -16,12 +16,15 @@ THEIRS = (
     "engines",
     "replay/models",
     "catalog/families",
-    "configs",  # reads and writes the files of programs, in the words of each
+    "configs/programs",  # each reads the files of one program, in its words
+    "configs/writers",  # each writes the files of one program
 )
 REGISTRIES = (
     "catalog/config_classes.py",  # which family each model type is of
     "catalog/shapes.py",  # names that people ask for, for near matches
     "catalog/generic.py",  # types that are not modelled, and why
+    "configs/registry.py",  # which module reads which program's files
+    "configs/shell/reading.py",  # commands that start others, of which one has the name of its program
     "measure/apart.py",  # Transformers is a package here
     "measure/here.py",
     "planner/time/fitted.py",  # the runs that a constant was fitted from
