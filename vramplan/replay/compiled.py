@@ -312,16 +312,20 @@ class CompiledTape(Tape):
 
         What a product has read closes all that is behind it, so that a deep model is not walked through again.
         """
-        found = {id(storage): ref(storage)}
+        found: dict[int, Deferred] = {id(storage): storage}
         stack = [storage]
         while stack:
             one = stack.pop()
-            older = [*one.parents, *(origin() for origin in one.origins)]
-            for other in older:
+            for other in one.parents:
                 if type(other) is Deferred and not other.closed and id(other) not in found:
-                    found[id(other)] = ref(other)
+                    found[id(other)] = other
                     stack.append(other)
-        return tuple(found.values())
+            for origin in one.origins:
+                older = origin()
+                if older is not None and not older.closed and id(older) not in found:
+                    found[id(older)] = older
+                    stack.append(older)
+        return tuple(map(ref, found.values()))
 
     def _sources(self, storage: Storage) -> list[Storage]:
         """The stored tensors that it is computed from."""
@@ -345,7 +349,7 @@ class CompiledTape(Tape):
             self.store(tensor)
             if tensor.storage.closed:
                 continue
-            for one in self._origins(tensor.storage):
+            for one in tensor.storage.origins:  # found when it was stored; nothing that it comes from is made later
                 found = one()
                 if found is not None:
                     found.read = found.closed = True
