@@ -83,9 +83,11 @@ class Mixer:
         return GatedNorm(tape, recipe)
 
     def __call__(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        own = (self.dt_bias, self.decay_log, self.skip)
-        read = (self.conv1d,) if self.conv1d_bias is None else (self.conv1d, self.conv1d_bias)
-        with Outer(hidden, own=own, read=read):
+        """In training all weights are handed to mamba2_split_conv1d_scan_combined, which runs where a kernel has it."""
+        norm = None if self.norm is None else self.norm.weight
+        looked_at = (self.conv1d, self.conv1d_bias, norm, self.out_proj.weight, self.out_proj.bias)
+        read = tuple([one for one in looked_at if one is not None])
+        with Outer(hidden, own=(self.dt_bias, self.decay_log, self.skip), read=read):
             return self.mixed(hidden, mask)
 
     def mixed(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
