@@ -50,6 +50,25 @@ def test_one_device_checkpoints_nothing_and_several_shard() -> None:
     )
 
 
+def test_devices_that_are_named_beside_the_file_go_before_its_own() -> None:
+    holds(
+        job(lora(), "a.yaml", devices=8),
+        gradient_accumulation_steps=2,
+        activation_checkpointing="full",
+        parallel__sharding="fsdp",
+        parallel__fsdp_version=2,
+        parallel__data=None,  # whoever names them says how many there are
+    )
+    few = FULL.format(devices=1).replace("global_batch_size: 32", "global_batch_size: 8")
+    holds(job(few, "a.yaml", devices=8), gradient_accumulation_steps=1)
+    assert any("which LitGPT refuses: 16 samples are counted" in note for note in meant(few, "a.yaml", devices=8).notes)
+
+
+def test_several_devices_quantize_nothing() -> None:
+    with pytest.raises(InputError, match="LitGPT quantizes on one device alone, and these are 8"):
+        job(lora(quantize="bnb.nf4"), "a.yaml", devices=8)
+
+
 def test_the_projections_with_adapters() -> None:
     holds(
         job(lora(), "a.yaml"),

@@ -51,6 +51,27 @@ def test_megatron_deepspeed() -> None:
     holds(job(DEEPSPEED.replace("ZERO_STAGE=2", "ZERO_STAGE=0"), "run.sh"), parallel__sharding="ddp")
 
 
+WHOLE = DEEPSPEED.replace("--tensor-model-parallel-size 2", "--tensor-model-parallel-size 1")
+
+
+def test_stages_that_megatron_has_no_code_of_are_the_engine_of_deepspeed_around_a_whole_model() -> None:
+    holds(job(WHOLE, "run.sh"), runtime="deepspeed", parallel__sharding="zero2", parallel__context=2, parallel__data=8)
+    assert "Transformers" in meant(WHOLE, "run.sh").unmodelled["deepspeed"]
+    eager = WHOLE.replace("--use-flash-attn-v2 ", "").replace("ds-sequence-parallel-size 2", "ds-sequence-parallel-size 1")
+    holds(job(eager, "run.sh"), runtime="deepspeed", attention="eager")
+    holds(job(DEEPSPEED, "run.sh"), runtime="megatron")  # split layers are Megatron's
+
+
+def test_stage_1_beside_experts_or_parts_of_sequences_is_counted_as_the_distributed_optimizer() -> None:
+    first = WHOLE.replace("ZERO_STAGE=2", "ZERO_STAGE=1").replace("--cpu-optimizer", "")
+    holds(job(first, "run.sh"), runtime="megatron", parallel__sharding="distributed-optimizer", offload=None)
+    assert "distributed optimizer" in meant(first, "run.sh").unmodelled["zero_stage"]
+    apart = first.replace("ds-sequence-parallel-size 2", "ds-sequence-parallel-size 1")
+    holds(job(apart, "run.sh"), parallel__sharding="zero1")
+    experts = apart.replace("--num-experts 1", "--num-experts 8 --moe-expert-parallel-size 4")
+    holds(job(experts, "run.sh"), parallel__sharding="distributed-optimizer", parallel__expert=4)
+
+
 def test_a_language_model_beside_one_of_images() -> None:
     text = (
         "torchrun --nproc_per_node 4 examples/multimodal/train.py --num-layers 2 --hidden-size 64 --use-te --freeze-LM "

@@ -111,3 +111,13 @@ def test_a_count_before_the_gpu_goes_before_the_count_of_a_file(tmp_path: Path) 
     files = (str(accelerate), str(path))
     assert run("fit", *files, "--gpu", "a100-80gb", "--format", "json").document["job"]["parallel"]["data"] == 4
     assert run("fit", *files, "--gpu", "2xa100-80gb", "--format", "json").document["job"]["parallel"]["data"] == 2
+
+
+def test_a_model_that_nobody_knows_is_called_by_the_name_that_the_file_has(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "base_model: deepseek-ai/DeepSeek-V4-Pro\nsequence_len: 64\nmicro_batch_size: 1\nadapter: lora\n", "utf-8"
+    )
+    ran = run("fit", file, "--gpu", "8xa100")
+    assert ran.code == 2
+    assert "there is no model profile 'DeepSeek-V4-Pro' (hf download deepseek-ai/DeepSeek-V4-Pro config.json" in ran.err

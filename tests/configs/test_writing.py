@@ -307,6 +307,19 @@ def test_a_file_keeps_the_name_that_it_says(tmp_path: Path) -> None:
     assert ran.out.count("base_model: meta-llama/Llama-3.2-1B-Instruct") == 1, ran.err
 
 
+def test_a_file_of_one_device_is_written_for_several(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "checkpoint_dir: checkpoints/openlm-research/open_llama_3b\nprecision: bf16-true\ndevices: 1\nlora_r: 8\n"
+        "lora_query: true\ntrain:\n  global_batch_size: 32\n  micro_batch_size: 2\n  max_seq_length: 64\n",
+        "utf-8",
+    )
+    ran = run("fit", file, "--gpu", "a100", "--gpus", "8", "--emit", "litgpt")
+    assert ran.code == 0, ran
+    assert "devices: 8" in ran.out
+    assert "global_batch_size: 32" in ran.out
+
+
 def test_what_follows_from_another_key_is_not_told() -> None:
     """Of a way of sharding that a program has no setting for nothing is said of what only that way has."""
     ran = run("fit", "-m", "llama-3.2-3b", "-g", "8xa100", "--fsdp", "--precision", "fsdp-bf16", "--emit", "deepspeed")

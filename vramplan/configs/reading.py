@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vramplan.catalog import model_names
 from vramplan.catalog.text import read_text
 from vramplan.configs import command, forms, registry, shell
 from vramplan.configs.catalogue import Catalogue
@@ -289,8 +288,8 @@ def _name_model(meaning: Meaning, known: Catalogue) -> None:
         meaning.ask("model", f"{told.value} is a folder of the machine that trains (--model NAME)")
         return
     if name is None and "/" in told.value and not known.cached(told.value):
-        shape = min(model_names.candidates(told.value.strip().rstrip("/").lower()), key=len)
-        meaning.job["model"] = told._replace(value=shape)
+        asked = told.value.strip().rstrip("/").rsplit("/", 1)[-1]  # a shorter name would be that of another model
+        meaning.job["model"] = told._replace(value=asked)
         meaning.note(f"model: {told.value} is not in the catalogue; its config.json here would tell its shape")
     if name and name != told.value:
         meaning.job["model"] = told._replace(value=name)

@@ -200,7 +200,11 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("micro_batch_size", int(micro), "train.micro_batch_size")
         steps = int(total) // devices // int(micro)
         of = ("train.global_batch_size", "train.micro_batch_size", "devices", "num_nodes")
-        if steps < 1:
+        if steps < 1 and sheet.devices is not None:
+            meaning.say("gradient_accumulation_steps", 1, *of)
+            more = f"{int(total)} is smaller than {devices} devices x {int(micro)} samples, which LitGPT refuses"
+            meaning.note(f"train.global_batch_size: {more}: {devices * int(micro)} samples are counted")
+        elif steps < 1:
             sheet.problem("train.global_batch_size", f"{total} is smaller than {devices} devices x {micro} samples")
         else:
             meaning.say("gradient_accumulation_steps", steps, *of)
@@ -210,6 +214,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     quantized = sheet.word("quantize", QUANTIZATIONS)
     if quantized:
         meaning.say("quantization", quantized, "quantize")
+        if devices > 1:
+            hint = "leave out quantize, or name one device: --gpus 1"
+            sheet.problem("quantize", f"LitGPT quantizes on one device alone, and these are {devices}", hint)
     _optimizer(sheet, meaning, pretrain, bool(quantized))
     pair = sheet.word("precision", PRECISIONS, "bf16-mixed")
     if pair:
@@ -265,14 +272,14 @@ def _model(sheet: Sheet, meaning: Meaning, pretrain: bool, length: int | None) -
 
 
 def _devices(sheet: Sheet, meaning: Meaning, pretrain: bool) -> tuple[int, int]:
-    """All devices, and the nodes."""
+    """All devices, and the nodes. Those that are named beside the file go before its own."""
     nodes = sheet.count("num_nodes") or 1
     text = str(sheet.get("devices") if sheet.given("devices") else "auto" if pretrain else 1)
+    if sheet.devices is not None:
+        return sheet.devices, nodes if sheet.devices % nodes == 0 else 1
     if text in ("auto", "-1"):
-        if sheet.devices is None:
-            meaning.ask("parallel.data", "devices: auto takes every GPU of the machine (--gpus N)")
-            return nodes, nodes
-        return sheet.devices, nodes
+        meaning.ask("parallel.data", "devices: auto takes every GPU of the machine (--gpus N)")
+        return nodes, nodes
     count = len(text.split(",")) if "," in text else int(float(text)) if text.replace(".", "").isdigit() else 0
     if count < 1:
         sheet.problem("devices", f"{text!r} is not a number of devices")

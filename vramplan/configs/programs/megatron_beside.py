@@ -157,7 +157,21 @@ def sharding(sheet: Sheet, meaning: Meaning) -> bool:
     if sheet.flag("cpu_optimizer"):
         meaning.say("offload", ["gradients", "optimizer"] if stage else ["optimizer"], "cpu_optimizer")
     sheet.flag("no_pipeline_parallel")
+    is_split = "parallel.tensor" in meaning.job or "parallel.pipeline" in meaning.job
+    if not is_split and (stage > 1 or "offload" in meaning.job):
+        _by_the_engine(meaning, stage)
+    elif stage == 1 and ("parallel.expert" in meaning.job or "parallel.context" in meaning.job):
+        meaning.say("parallel.sharding", "distributed-optimizer", "zero_stage")
+        meaning.lack("zero_stage", "stage 1 beside it is counted as Megatron's distributed optimizer")
     return True
+
+
+def _by_the_engine(meaning: Meaning, stage: int) -> None:
+    """A whole model under stages that Megatron has no code of: DeepSpeed's engine around blocks of Transformers."""
+    meaning.say("runtime", "deepspeed", "zero_stage", "deepspeed")
+    if "attention" not in meaning.job:
+        meaning.say("attention", "eager", "use_flash_attn_v1", "use_flash_attn_v2")
+    meaning.lack("deepspeed", f"Megatron's blocks under stage {stage} are counted as those of Transformers")
 
 
 def reads_images(sheet: Sheet) -> bool:
