@@ -31,6 +31,7 @@ def run(text: str) -> list[str]:
         ('if [ -z "$NOT_SET" ]; then B=empty; fi\npython x.py $B', ["empty"]),
         ("A=b\ncase $A in\na) B=1;;\nb|c) B=2;;\n*) B=3;;\nesac\npython x.py $B", ["2"]),
         ("python x.py '#not a comment' \"a'b\"", ["#not a comment", "a'b"]),
+        ('A="--a `b <<< "c; 1/10"` --d 2"\npython x.py $A', ["--a", '\ue000`b <<< "c; 1/10"`\ue001', "--d", "2"]),
         ("python x.py --a 1 2>&1 > own.log --b 2 | tee log", ["--a", "1", "--b", "2"]),
         ("A='python x.py --a 1 &>> own.log'\neval $A", ["--a", "1"]),
         ('python x.py $([ "$A" != 1 ] && echo "--a" || echo --b) --c', ["--a", "--c"]),

@@ -10,7 +10,7 @@ from vramplan.replay.models import splits_of
 from vramplan.replay.techniques.planned_split import has_plan
 from vramplan.values.machine import Runtime
 from vramplan.values.model import ModelShape
-from vramplan.values.parallel import ALL_GATHER, Split, is_fsdp
+from vramplan.values.parallel import ALL_GATHER, ENDS_AS_BLOCKS, Split, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -91,11 +91,12 @@ def _context(resolver: Resolver, split: Split, _model: ModelShape, sequence_leng
 def _pipeline(resolver: Resolver, split: Split, model: ModelShape, _sequence_length: int) -> None:
     fields = resolver.raw.fields.fields("parallel") or resolver.raw.fields
     parts = split.pipeline * split.virtual
-    if parts > model.blocks:
+    alone = 2 if split.pipeline_split == ENDS_AS_BLOCKS else 0  # the embedding and the head may be a part each
+    if parts > model.blocks + alone:
         message = f"{split.pipeline} stages"
         if split.virtual > 1:
             message += f" of {split.virtual} parts"
-        most = model.blocks // split.virtual
+        most = (model.blocks + alone) // split.virtual
         hint = f"use at most {most}" if most > 1 else "use fewer parts"
         fields.refuse("pipeline", f"{message} are more than the {model.blocks} blocks of {model.name}", hint=hint)
     if split.virtual == 1 and split.schedule == "interleaved":

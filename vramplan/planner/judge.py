@@ -331,7 +331,8 @@ class Judge:
         """Extra forward FLOPs over the FLOPs of a step without checkpointing."""
         known = (record for (name, *_), record in self._records.items() if name == strategy)
         flops = (next(known, None) or self.record(strategy, True, False)).flops
-        return flops["recompute"] / (flops["forward"] + flops["backward"])
+        computed = flops["forward"] + flops["backward"]
+        return flops["recompute"] / computed if computed else 0.0  # a stage may have the embedding alone
 
     def setup(self, strategy: str, accumulates: bool, stage: int = 0) -> Setup:
         """The iteration that a strategy means, of one stage where there are several."""

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.running import run
+from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.replay.models.modules import CORE, Segment
 from vramplan.replay.pipeline.stages import Stage, blocks_of_parts, in_flight, moments_of, stages_of
@@ -359,6 +360,28 @@ def test_126_blocks_are_8_stages_of_2_parts_with_embedding_and_head() -> None:
     words += ("--schedule", "interleaved:2", "--steps", "16", "--seq", "512", "--attention", "flash")
     ran = run("fit", *words, "--print", "job.parallel.pipeline_split")
     assert ran.out.strip() == "embedding-and-head", ran.err
+
+
+def test_the_embedding_and_the_head_may_be_a_stage_each() -> None:
+    """BLOOM was fine-tuned so: 70 blocks on 72 stages (bigscience, tr13-mtf)."""
+    from vramplan.answers.fit import answer
+
+    def split(blocks: int, **more: Any) -> dict[str, Any]:
+        return {"pipeline": blocks + 2, "sharding": ZERO1, "data": 2, **more}
+
+    blocks = job_of(parallel={"data": 2, "sharding": ZERO1}).model.blocks
+    found = answer(job_of(parallel=split(blocks, pipeline_split="embedding-and-head")))
+    assert [stage.blocks for stage in found.stages or ()] == [0, *[1] * blocks, 0]
+    with pytest.raises(InputError, match=f"{blocks + 2} stages are more than the {blocks} blocks"):
+        job_of(parallel=split(blocks))
+
+
+def test_bloom_may_have_megatrons_own_buffers() -> None:
+    """As under stage 0 of DeepSpeed, which shares no states; other ways of sharing are not Megatron-DeepSpeed's."""
+    words = ("-m", "bloom-560m", "-g", "8xh100", "--runtime", "megatron", "--micro-batch", "1", "--tensor", "2")
+    assert run("fit", *words, "--sharding", "ddp", "--print", "verdict").out.strip() == "fits"
+    refused = run("fit", *words, "--sharding", "distributed-optimizer")
+    assert "whose states are shared by zero1" in refused.err
 
 
 @pytest.mark.parametrize(

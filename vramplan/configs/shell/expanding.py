@@ -124,6 +124,11 @@ class Expansion:
             elif text[at] == "$":
                 value, at = self.dollar(text, at)
                 out += value
+            elif text[at] == "`":
+                end = text.find("`", at + 1)
+                end = len(text) if end < 0 else end
+                out += f"{OPEN}{text[at : end + 1]}{CLOSE}"
+                at = end + 1
             else:
                 out += text[at]
                 at += 1

@@ -195,6 +195,9 @@ class _Scanner:
                 self.at += 1
                 self._nested("{", "}")
                 continue
+            if self.text[self.at] == "`":
+                self._until("`")
+                continue
             self.line += self.text[self.at] == "\n"
             self.at += 1
         self.at += 1

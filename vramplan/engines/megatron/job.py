@@ -190,8 +190,11 @@ def check_megatron(resolver: Resolver, job: ResolvedJob) -> ResolvedJob:
         split = job.split
         assert split is not None
     if job.model.positions == "alibi" and kind != ZERO1:
-        message = f"{job.model.published_family} is Megatron-DeepSpeed's, whose states are shared by zero1"
-        parallel.refuse("sharding", message, hint="--sharding zero1")
+        if kind in {None, DDP}:
+            resolver.assume("model.positions", "alibi", "beside Megatron's own buffers, as under DeepSpeed's stage 0")
+        else:
+            message = f"{job.model.published_family} is Megatron-DeepSpeed's, whose states are shared by zero1"
+            parallel.refuse("sharding", message, hint="--sharding zero1")
     if split is not None and split.pipeline_split is None:
         chosen = "blocks"
         if split.pipeline > 1 and kind == ZERO1 and (job.model.blocks + 2) % split.pipeline == 0:
