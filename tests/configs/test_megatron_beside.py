@@ -57,7 +57,9 @@ WHOLE = DEEPSPEED.replace("--tensor-model-parallel-size 2", "--tensor-model-para
 def test_stages_that_megatron_has_no_code_of_are_the_engine_of_deepspeed_around_a_whole_model() -> None:
     holds(job(WHOLE, "run.sh"), runtime="deepspeed", parallel__sharding="zero2", parallel__context=2, parallel__data=8)
     assert "Transformers" in meant(WHOLE, "run.sh").unmodelled["deepspeed"]
-    eager = WHOLE.replace("--use-flash-attn-v2 ", "").replace("ds-sequence-parallel-size 2", "ds-sequence-parallel-size 1")
+    eager = WHOLE.replace("--use-flash-attn-v2 ", "").replace(
+        "ds-sequence-parallel-size 2", "ds-sequence-parallel-size 1"
+    )
     holds(job(eager, "run.sh"), runtime="deepspeed", attention="eager")
     holds(job(DEEPSPEED, "run.sh"), runtime="megatron")  # split layers are Megatron's
 
@@ -149,3 +151,23 @@ def test_bigsciences_scripts_train_bloom_and_share_its_states() -> None:
     found = job(text, "run.sh")
     holds(found, model="bloom-1b7", parallel__sharding="zero1", parallel__pipeline_split="embedding-and-head")
     holds(job(text.replace("--bf16", "--fp16"), "run.sh"), parallel__sharding="ddp")
+
+
+HYBRID = (
+    "torchrun --nproc_per_node 8 pretrain_hybrid.py --hidden-size 4096 --ffn-hidden-size {inner} "
+    "--normalization RMSNorm --num-attention-heads 32 --group-query-attention --num-query-groups 8 --squared-relu --mamba-num-heads 128 "
+    "--hybrid-layer-pattern {pattern} --mamba-head-dim 64 --vocab-size 131072 --seq-length 4096 --micro-batch-size 1 "
+    "--untie-embeddings-and-output-weights --disable-bias-linear --max-position-embeddings 8192 --bf16"
+)
+PUBLISHED = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-"
+
+
+def test_a_pattern_of_blocks_is_a_model() -> None:
+    holds(job(HYBRID.format(inner=21504, pattern=PUBLISHED), "run.sh"), model="nemotron-h-8b")
+    own = job(HYBRID.format(inner=8192, pattern="M-M*"), "run.sh")["model"]
+    assert own["family"] == "nemotron_h"
+    assert own["state_space"]["layers"] == [0, 2]
+    assert own["state_space"]["feedforward_layers"] == [1]
+    assert (own["state_space"]["heads"], own["state_space"]["groups"], own["head_size"]) == (128, 8, 128)
+    assert "has experts" in meant(HYBRID.format(inner=8192, pattern="MEM*"), "run.sh").open["model"]
+    assert "$PATTERN" in meant(HYBRID.format(inner=8192, pattern="$PATTERN"), "run.sh").open["model"]

@@ -282,6 +282,10 @@ def _name_model(meaning: Meaning, known: Catalogue) -> None:
     told = meaning.job.get("model")
     if told is None or not isinstance(told.value, str):
         return
+    if shell.unknowns(told.value):
+        del meaning.job["model"]
+        meaning.ask("model", f"{shell.shown(told.value)} is known to the caller alone (--model NAME)")
+        return
     name = known.name_of(told.value)
     if name is None and _ON_ANOTHER_MACHINE.match(told.value) and not known.cached(told.value):
         del meaning.job["model"]

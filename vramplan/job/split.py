@@ -63,6 +63,8 @@ def _tensor(resolver: Resolver, split: Split, model: ModelShape, _sequence_lengt
     _divides(resolver, "tensor", split.tensor, model.intermediate_size, "elements of the feed-forward layer", model)
     if model.experts is not None:
         _divides(resolver, "tensor", split.tensor, model.experts.intermediate_size, "elements of an expert", model)
+    if model.state_space is not None:
+        _divides(resolver, "tensor", split.tensor, model.state_space.groups, "groups of heads of a state space", model)
 
 
 def _sequence(resolver: Resolver, split: Split, _model: ModelShape, sequence_length: int) -> None:

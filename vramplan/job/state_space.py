@@ -35,7 +35,7 @@ def tell_space(resolver: Resolver, model: ModelShape) -> None:
         if raw.mamba_kernels:
             resolver.warnings.append(UNUSED.format(model.name))
         return
-    if raw.mamba_kernels:
+    if raw.mamba_kernels or model.engine is not None:  # a training program's own code has nothing else
         resolver.warnings.append(COMPOSED)
     else:
         resolver.assume("model.state_space", f"chunks of {space.chunk} tokens", BY_PYTORCH)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramplan.configs import shell
 from vramplan.configs.programs import deepspeed, zero
 from vramplan.configs.programs.accelerate_keys import RELEASES, UNDERSTOOD, UNMODELLED, WITHOUT_EFFECT
 from vramplan.configs.sheet import DEVICES, Meaning, Program, Sheet
@@ -59,11 +60,14 @@ def recognise(keys: Mapping[str, Any]) -> int:
 
 
 def from_launcher(keys: Mapping[str, Written]) -> dict[str, Written]:
-    """The options of `accelerate launch` as the settings of a file; nothing where none of them says how to run."""
+    """The options of `accelerate launch` as the settings of a file; nothing where none of them says how to run.
+
+    Numbers that only the caller of a script knows are left open.
+    """
     found: dict[str, Written] = {}
     for key, item in keys.items():
         name = key.removeprefix("launcher.")
-        if name == key:
+        if name == key or (name in ("num_processes", "num_machines") and shell.unknowns(str(item.value))):
             continue
         group = next((group for start, group in _GROUPS.items() if name.startswith(start)), "")
         found[("deepspeed_config." if name in _DEEPSPEED_OPTIONS else group) + name] = item

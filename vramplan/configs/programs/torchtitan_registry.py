@@ -188,7 +188,8 @@ def loss(sheet: Sheet, meaning: Meaning) -> None:
 
 def optimizer(sheet: Sheet, meaning: Meaning) -> None:
     """AdamW, fused; or Muon, by the name of the function that makes it or by those of its groups."""
-    name = " ".join([sheet.text("optimizer._class") or "", *(sheet.texts("optimizer.names") or [])]).lower()
+    said = (sheet.text("optimizer._class"), sheet.text("optimizer.param_groups"))  # another container's groups
+    name = " ".join([*(one or "" for one in said), *(sheet.texts("optimizer.names") or [])]).lower()
     word = next((word for word in ("muon", "adamw") if word in name), None)
     if word is None:
         meaning.ask("optimizer", f"optimizer={sheet.text('optimizer._class')} is not followed (--optimizer NAME)")

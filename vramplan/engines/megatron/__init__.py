@@ -18,6 +18,7 @@ ENGINE = Engine(
         "gemma2": "vramplan.engines.megatron.bounded",
         "gemma3": "vramplan.engines.megatron.sandwich",
         "gpt_oss": "vramplan.engines.megatron.sinks",
+        "nemotron_h": "vramplan.engines.megatron.hybrid",
         "t5": "vramplan.engines.megatron.t5_model",
     },
     only_own_code=True,

@@ -86,7 +86,9 @@ Norm = LayerNorm | FusedRMSNorm
 
 def norm_of(tape: Tape, recipe: Recipe, name: str, width: int | None = None) -> Norm:
     """The normalisation of the model type."""
-    make = FusedRMSNorm if recipe.shape.positions == "rope" and recipe.shape.gated_mlp else LayerNorm
+    shape = recipe.shape
+    is_rms = shape.state_space is not None or (shape.positions == "rope" and shape.gated_mlp)
+    make = FusedRMSNorm if is_rms else LayerNorm
     return make(tape, name, width or recipe.shape.hidden_size, recipe.weight_dtype)
 
 

@@ -208,7 +208,7 @@ class Megatron:
             recipe.segments,
             lambda number: self.block_of(number, held, angles, scratch),
             state,
-            make_up=None if self.equal_blocks else self.is_dense,
+            make_up=None if self.equal_blocks else self.make_up,
             handed={"mask": mask},
             hands_to_all=True,
         )
@@ -221,6 +221,10 @@ class Megatron:
     def block_of(self, number: int, mask: Tensor | None, angles: Tensor | None, scratch: Tensor | None) -> Block:
         """A block of this stage by its number."""
         return self.block(self.tape, self.recipe, mask, angles, scratch)
+
+    def make_up(self, number: int) -> object:
+        """What a block of a model with several kinds is made of."""
+        return self.is_dense(number)
 
     def is_dense(self, number: int) -> bool:
         """Whether a block of a model with experts has none."""

@@ -39,7 +39,8 @@ def _kernels(base: ResolvedJob) -> Iterator[Candidate]:
         grouped = base.attention != "eager" and base.model.key_value_heads < base.model.attention_heads
         for kernel in ("flash", "sdpa") if grouped else ("efficient", "flash", "sdpa"):
             yield Candidate({"attention": kernel}, NOTHING, words, "attention")
-    if base.model.state_space is not None and base.model.state_space.layers and not base.mamba_kernels:
+    space = base.model.state_space
+    if space is not None and space.layers and not base.mamba_kernels and base.model.engine is None:
         yield Candidate(
             {"mamba_kernels": True}, NOTHING, "none: faster, once mamba-ssm and causal-conv1d are installed"
         )

@@ -27,7 +27,7 @@ class Weights(NamedTuple):
     decay: Tensor
     skip: Parameter
     norm: Parameter | None
-    out: Parameter
+    out: Parameter | None  # None: whoever calls it projects what comes out
     out_bias: Parameter | None
 
 
@@ -91,6 +91,7 @@ def split_conv1d_scan(projected: Tensor, weights: Weights, space: StateSpace) ->
     Saves `decay`: of each head.
     Saves `rstd`: of each row and group in fp32, where there is a norm.
     Saves `w`: the weight of the last projection, as it was multiplied.
+    Without that projection what comes out is handed on, gated or normed.
     Backward: the convolution and the states again; then gradients of the states, of each operand of the scan in fp32,
     and of the weights, all of them whatever is trained.
     Source: mamba_ssm/ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn; ssd_chunk_scan.py, ssd_chunk_state.py,
@@ -100,7 +101,7 @@ def split_conv1d_scan(projected: Tensor, weights: Weights, space: StateSpace) ->
     batch, length, _ = projected.shape
     sizes = KernelShapes(tape, space, batch, length, projected.dtype)
     inputs = (projected, *weights)
-    hidden, autocast = weights.out.shape[0], tape.autocast
+    autocast, hidden = tape.autocast, 0 if weights.out is None else weights.out.shape[0]
     has_norm, shapes = weights.norm is not None, [None if one is None else (one.shape, one.dtype) for one in weights]
     work = 2 * batch * length * hidden * space.values + sizes.work
     layout = None if projected.strides is None else dense_like(projected.shape, projected.strides)
@@ -113,6 +114,9 @@ def split_conv1d_scan(projected: Tensor, weights: Weights, space: StateSpace) ->
     node = tape.record("MambaSplitConv1dScanCombinedFn", inputs, backward)
     tape.work(work)
     scanned, rstd, normed = _forward(sizes, has_norm=has_norm)
+    if weights.out is None:
+        tape.save(node, *(one for one in (projected, scanned, weights.decay, rstd) if one is not None))
+        return normed.alias(normed.shape, normed.strides, node)
     out_weight: Tensor = weights.out
     if autocast is not None and weights.out.dtype is FP32:
         out_weight = tape.new("to", weights.out.shape, autocast, False)
@@ -160,11 +164,12 @@ def _backward(
     """MambaSplitConv1dScanCombinedFn.backward."""
     tape, space = sizes.tape, sizes.space
     whole, layout = projected
-    _recomputed = sizes.new("empty", sizes.wide)
+    projects = weights[Weights._fields.index("out")] is not None
+    _recomputed = sizes.new("empty", sizes.wide) if projects else None
     _conv = sizes.new("causal_conv1d_fwd", (sizes.batch, sizes.length, space.channels))
     result = tape.new("empty_like", whole, sizes.dtype, True, layout)
     _of_conv = sizes.new("empty_like", (sizes.batch, sizes.length, space.channels))
-    _of_projection = sizes.new("linear", sizes.wide)
+    _of_projection = sizes.new("linear", sizes.wide) if projects else None
     _of_norm = sizes.new("layer_norm_bwd", sizes.wide) if has_norm else None
     _of_scan(sizes, gates=not has_norm)
     found = [

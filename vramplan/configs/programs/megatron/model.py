@@ -10,6 +10,7 @@ from typing import Any
 
 from vramplan.configs import shell
 from vramplan.configs.programs import megatron_beside as beside
+from vramplan.configs.programs.megatron import hybrid
 from vramplan.configs.programs.megatron.asked import MegatronMeaning
 from vramplan.configs.programs.megatron.kinds import BERT, BLOOM, GPT, GPT_OSS, LLAMA, MIXTRAL, STARCODER, T5, Kind
 
@@ -20,6 +21,8 @@ VOCABULARIES = {
     "Llama2Tokenizer": 32000,
     "Llama3Tokenizer": 128256,
 }
+
+PATTERNS = ("hybrid_layer_pattern", "hybrid_override_pattern")
 
 
 def kind_of(asked: MegatronMeaning, program: str) -> Kind:
@@ -65,8 +68,9 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
     asked.count("decoder_num_layers")
     gated = sheet.flag("swiglu")
     inner = asked.count("ffn_hidden_size") or asked.count("intermediate_size")
-    if any(sheet.given(word) for word in ("hybrid_layer_pattern", "hybrid_override_pattern")):
-        meaning.ask("model", "--hybrid-layer-pattern has blocks that are no transformer's (--model NAME)")
+    pattern = next((word for word in PATTERNS if sheet.given(word)), None)
+    if pattern is not None:
+        _hybrid(asked, pattern, width, heads, inner)
         return
     if "model" in meaning.open:
         return
@@ -136,6 +140,43 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
         active = asked.count("topk") or asked.count("moe_router_topk")
         shape["experts"] = {"count": experts, "active": active}
     meaning.say("model", shape, key, "hidden_size", "num_attention_heads")
+
+
+def _hybrid(asked: MegatronMeaning, pattern: str, width: int | None, heads: int | None, inner: int | None) -> None:
+    """A model whose blocks are of several kinds, by their pattern."""
+    sheet, meaning = asked.sheet, asked.meaning
+    text = sheet.text(pattern) or ""
+    blocks = hybrid.blocks_of(text)
+    space = {name: asked.count(key, "model") for name, key in hybrid.KEYS.items()}
+    groups = (asked.count("num_query_groups") if sheet.flag("group_query_attention") else None) or heads
+    for key in ("squared_relu", "disable_bias_linear", "untie_embeddings_and_output_weights"):
+        sheet.flag(key)
+    if blocks is None and "model" not in meaning.open:
+        what = f"is {shell.shown(text)}, which only the caller gives" if shell.unknowns(text) else "has experts"
+        meaning.ask("model", f"--{pattern.replace('_', '-')} {what} (--model NAME)")
+    if "model" in meaning.open or blocks is None:
+        return
+    if width is None or heads is None or inner is None:
+        meaning.ask("model", "the sizes of the model are not in the arguments (--model NAME)")
+        return
+    sizes: dict[str, Any] = {
+        "hidden_size": width,
+        "attention_heads": heads,
+        "key_value_heads": groups,
+        "intermediate_size": inner,
+        "head_size": asked.count("kv_channels") or width // heads,
+    }
+    vocabulary, of = vocabulary_of(asked, LLAMA), (pattern, "hidden_size", "num_attention_heads")
+    known = sheet.shape_named({"family": hybrid.FAMILY, "layers": len(blocks), **sizes, "vocabulary_size": vocabulary})
+    if known:
+        meaning.say("model", known, *of)
+        return
+    if vocabulary is None:
+        meaning.ask("model.vocabulary_size", "the tokenizer of --tokenizer-model says how many tokens there are")
+        vocabulary = hybrid.USUAL_VOCABULARY_SIZE
+    sizes |= {"vocabulary_size": vocabulary, "max_positions": asked.count("max_position_embeddings") or 4096}
+    sizes["tied_embeddings"] = not sheet.flag("untie_embeddings_and_output_weights")
+    meaning.say("model", hybrid.shape_of(blocks, sizes, space), *of)
 
 
 def vocabulary_of(asked: MegatronMeaning, kind: Kind) -> int | None:
