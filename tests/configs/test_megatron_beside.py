@@ -154,10 +154,11 @@ def test_bigsciences_scripts_train_bloom_and_share_its_states() -> None:
 
 
 HYBRID = (
-    "torchrun --nproc_per_node 8 pretrain_hybrid.py --hidden-size 4096 --ffn-hidden-size {inner} "
-    "--normalization RMSNorm --num-attention-heads 32 --group-query-attention --num-query-groups 8 --squared-relu --mamba-num-heads 128 "
-    "--hybrid-layer-pattern {pattern} --mamba-head-dim 64 --vocab-size 131072 --seq-length 4096 --micro-batch-size 1 "
-    "--untie-embeddings-and-output-weights --disable-bias-linear --max-position-embeddings 8192 --bf16"
+    "torchrun --nproc_per_node 8 pretrain_hybrid.py --hidden-size 4096 --ffn-hidden-size {inner} --squared-relu "
+    "--normalization RMSNorm --num-attention-heads 32 --group-query-attention --num-query-groups 8 "
+    "--mamba-num-heads 128 --mamba-head-dim 64 --hybrid-layer-pattern {pattern} --vocab-size 131072 --seq-length 4096 "
+    "--micro-batch-size 1 --untie-embeddings-and-output-weights --disable-bias-linear --max-position-embeddings 8192 "
+    "--bf16"
 )
 PUBLISHED = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-"
 
