@@ -369,3 +369,18 @@ def test_the_graph_trainers_copies_are_those_of_their_models() -> None:
         sequence_length=8192,
         activation_checkpointing="selective-op",
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "counted"),
+    [
+        ("Qwen/Qwen3-VL-8B-Instruct", "qwen3-8b"),
+        ("Qwen/Qwen3-VL-30B-A3B-Instruct", "qwen3-30b-a3b"),
+        ("google/gemma-3-12b-it", "gemma-3-12b-text"),
+    ],
+)
+def test_of_a_model_with_images_the_language_model_is_counted(path: str, counted: str) -> None:
+    file = "recipe.py:llama3_8b_pretrain_16gpu_h100_bf16_config"
+    found = meant(BRIDGE.replace("meta-llama/Meta-Llama-3-8B", path), file)
+    assert found.job["model"] == counted
+    assert "without the encoder" in found.unmodelled["model._of.0"]

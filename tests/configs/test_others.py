@@ -429,6 +429,13 @@ def test_a_script_that_starts_open_instruct_on_a_cluster_has_all_its_processes()
         started("grpo_fast")
 
 
+def test_what_only_the_caller_of_a_script_knows_is_left_open() -> None:
+    _, _, text = MASON.format(program="finetune").replace("--num_processes 4", "--num_processes $1").partition("-- ")
+    found = read_texts({"own.sh": text.replace("Qwen/Qwen2.5-7B", '"$MODEL"')}, Wanted())
+    assert "num_processes" in found.open["parallel.data"]
+    assert found.open["model"].startswith("$MODEL is known to the caller alone")
+
+
 def test_what_stands_behind_two_dashes_is_a_command_only_if_it_starts_one() -> None:
     script = MASON.format(program="finetune")
     assert words_behind(script)[0] == "--model_name_or_path"

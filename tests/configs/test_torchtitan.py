@@ -65,6 +65,8 @@ def test_groups_of_parameters_name_their_optimizers() -> None:
     first = 'ParamGroupConfig(pattern=r".*attention.*", optimizer_name="NAME")'
     last = 'ParamGroupConfig(pattern=r".*", optimizer_name="AdamW")'
     container = f"OptimizersContainer.Config(param_groups=[{first}, {last}])"
+    other = registry("qwen3_0_6b", "0.6B", f"TorchFTOptimizersContainer.Config(param_groups={ADAMW}.param_groups)")
+    assert job(other, "config_registry.py")["optimizer"] == "adamw"
     for name, word in (("AdamW", "adamw"), ("DistMuon", "muon")):
         text = registry("qwen3_0_6b", "0.6B", container.replace("NAME", name))
         assert job(text, "config_registry.py")["optimizer"] == word

@@ -38,13 +38,26 @@ def model_of(sheet: Sheet, meaning: Meaning) -> None:
     name = sheet.text(f"model.{OWNER}.0") or sheet.text("model.0")
     sheet.under(f"model.{OWNER}")
     if name and "/" in name:
-        meaning.say("model", name, f"model.{OWNER}.0")
+        meaning.say("model", _language_model(sheet, meaning, name), f"model.{OWNER}.0")
     elif kind in PROVIDERS:
         meaning.say("model", PROVIDERS[kind], f"model.{CLASS}")
     elif all(sheet.count(SIZES[part]) for part in ("layers", "hidden_size", "attention_heads")):
         _own(sheet, meaning)
     else:
         meaning.ask("model", "the recipe's model is made in another file (--model NAME)")
+
+
+def _language_model(sheet: Sheet, meaning: Meaning, name: str) -> str:
+    """The model of text with the sizes of one that takes images, whose encoder Megatron's models here do not have."""
+    shape = sheet.shape_of(name)
+    if shape is None or not shape.takes_images:
+        return name
+    sizes = {part: getattr(shape, part) for part in (*SIZES, "vocabulary_size")}
+    found = sheet.shape_named({**sizes, "takes_images": False})
+    if found is None:
+        return name
+    meaning.lack(f"model.{OWNER}.0", f"images beside the text: {found} is counted, without the encoder")
+    return found
 
 
 def _own(sheet: Sheet, meaning: Meaning) -> None:
