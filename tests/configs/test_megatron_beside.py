@@ -64,14 +64,16 @@ def test_stages_that_megatron_has_no_code_of_are_the_engine_of_deepspeed_around_
     holds(job(DEEPSPEED, "run.sh"), runtime="megatron")  # split layers are Megatron's
 
 
-def test_stage_1_beside_experts_or_parts_of_sequences_is_counted_as_the_distributed_optimizer() -> None:
+def test_stage_1_beside_parts_of_sequences_is_counted_as_the_distributed_optimizer() -> None:
     first = WHOLE.replace("ZERO_STAGE=2", "ZERO_STAGE=1").replace("--cpu-optimizer", "")
     holds(job(first, "run.sh"), runtime="megatron", parallel__sharding="distributed-optimizer", offload=None)
     assert "distributed optimizer" in meant(first, "run.sh").unmodelled["zero_stage"]
     apart = first.replace("ds-sequence-parallel-size 2", "ds-sequence-parallel-size 1")
     holds(job(apart, "run.sh"), parallel__sharding="zero1")
-    experts = apart.replace("--num-experts 1", "--num-experts 8 --moe-expert-parallel-size 4")
-    holds(job(experts, "run.sh"), parallel__sharding="distributed-optimizer", parallel__expert=4)
+    experts = apart.replace(
+        "--num-experts 1", "--num-experts 8 --moe-expert-parallel-size 4"
+    )  # which are not Megatron's
+    holds(job(experts, "run.sh"), parallel__sharding="zero1", parallel__expert=4)
 
 
 def test_a_language_model_beside_one_of_images() -> None:

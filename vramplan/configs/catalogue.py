@@ -103,7 +103,16 @@ SLACK = 2048  # tokens that a program may pad the vocabulary by
 
 
 def _alike(shape: ModelShape, sizes: Mapping[str, Any]) -> bool:
-    exact = ("takes_images", "family", "layers", "hidden_size", "attention_heads", "intermediate_size", "key_value_heads", "head_size")
+    exact = (
+        "takes_images",
+        "family",
+        "layers",
+        "hidden_size",
+        "attention_heads",
+        "intermediate_size",
+        "key_value_heads",
+        "head_size",
+    )
     if any(name in sizes and getattr(shape, name, None) != sizes[name] for name in exact):
         return False
     vocabulary = sizes.get("vocabulary_size")

@@ -160,9 +160,9 @@ def sharding(sheet: Sheet, meaning: Meaning) -> bool:
     is_split = "parallel.tensor" in meaning.job or "parallel.pipeline" in meaning.job
     if not is_split and (stage > 1 or "offload" in meaning.job):
         _by_the_engine(meaning, stage)
-    elif stage == 1 and ("parallel.expert" in meaning.job or "parallel.context" in meaning.job):
+    elif stage == 1 and "parallel.context" in meaning.job:
         meaning.say("parallel.sharding", "distributed-optimizer", "zero_stage")
-        meaning.lack("zero_stage", "stage 1 beside it is counted as Megatron's distributed optimizer")
+        meaning.lack("zero_stage", "stage 1 beside parts of sequences is counted as Megatron's distributed optimizer")
     return True
 
 
