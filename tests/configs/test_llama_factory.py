@@ -159,3 +159,18 @@ def test_the_schema_of_v1_has_other_names() -> None:
 def test_a_misspelt_setting_is_an_error() -> None:
     with pytest.raises(InputError, match="lora_rank"):
         meant(BASE + "lora_rnak: 8\n", "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ("infer_backend: vllm\n", "infer_backend: the file answers a chat and trains nothing"),
+        ("export_dir: out\nexport_size: 5\n", "export_dir: the file merges or quantizes a model and trains nothing"),
+    ],
+)
+def test_files_that_train_nothing_say_so(more: str, what: str) -> None:
+    with pytest.raises(InputError) as caught:
+        meant(f"model_name_or_path: Qwen/Qwen3-4B\ntemplate: qwen3\n{more}", "a.yaml")
+    assert what in str(caught.value)
+    trains = f"model_name_or_path: Qwen/Qwen3-4B\ntemplate: qwen3\nstage: sft\ndataset: own\n{more}"
+    assert meant(trains, "a.yaml", ignore_unknown=True).job["model"] == "qwen3-4b"

@@ -16,6 +16,10 @@ from vramplan.configs.programs.llama_factory.keys import RELEASES, TABLE
 from vramplan.configs.sheet import Meaning, Program, Sheet
 
 
+IDLE = {"infer_backend": "answers a chat", "export_dir": "merges or quantizes a model", "export_size": "merges a model"}
+"""Keys of files for `llamafactory-cli chat`, `api` and `export`, with what these do."""
+
+
 def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are LLaMA-Factory's alone."""
     own = (
@@ -26,6 +30,7 @@ def recognise(keys: Mapping[str, Any]) -> int:
         "lora_target",
         "dataset_dir",
         "preprocessing_num_workers",
+        *IDLE,
     )
     found = sum(name in keys for name in own)
     if _is_v1(keys):
@@ -44,6 +49,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     if _is_v1(sheet.written):
         v1.read_v1(sheet, meaning)
         return
+    idle = next((key for key in IDLE if sheet.given(key)), None)
+    if idle is not None and not any(sheet.given(key) for key in ("stage", "do_train", "dataset")):
+        sheet.refuse(idle, f"the file {IDLE[idle]} and trains nothing", "give the file of a training run")
     unsloth = sheet.flag("use_unsloth")
     megatron = any(
         sheet.given(key) for key in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "use_mca")
