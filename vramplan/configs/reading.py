@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from vramplan.catalog import model_names
 from vramplan.catalog.text import read_text
 from vramplan.configs import command, forms, registry, shell
 from vramplan.configs.catalogue import Catalogue
@@ -274,6 +275,9 @@ def _source(sheet: Sheet, key: str) -> Source:
     return Source(key, found.value, found.file, found.line, found.column)
 
 
+_ENDS_WITH_SIZE = re.compile(r"\d[bm]$")
+"""Of a name that says how many parameters there are: what is shorter still may be another model's."""
+
 _ON_ANOTHER_MACHINE = re.compile(r"\.{0,2}/|~|[A-Za-z]:\\\\|\$")
 
 
@@ -292,8 +296,9 @@ def _name_model(meaning: Meaning, known: Catalogue) -> None:
         meaning.ask("model", f"{told.value} is a folder of the machine that trains (--model NAME)")
         return
     if name is None and "/" in told.value and not known.cached(told.value):
-        asked = told.value.strip().rstrip("/").rsplit("/", 1)[-1]  # a shorter name would be that of another model
-        meaning.job["model"] = told._replace(value=asked)
+        asked = told.value.strip().rstrip("/").rsplit("/", 1)[-1]
+        shorter = [one for one in model_names.candidates(asked.lower()) if _ENDS_WITH_SIZE.search(one)]
+        meaning.job["model"] = told._replace(value=min(shorter, key=len, default=asked))
         meaning.note(f"model: {told.value} is not in the catalogue; its config.json here would tell its shape")
     if name and name != told.value:
         meaning.job["model"] = told._replace(value=name)

@@ -233,7 +233,7 @@ class _Others(NamedTuple):
         if self.gpus is not None:
             over["parallel"] = {"data": self.gpus}
         runs = "vramplan.cli.runs.configs"
-        asked = named(f"{runs}:Asked")(files, self.program, self.version, self.ignore_unknown, self.quiet)
+        asked = named(f"{runs}:GivenFiles")(files, self.program, self.version, self.ignore_unknown, self.quiet)
         entries: list[JobEntry] = named(f"{runs}:entries_of")(files, over, folders, asked)
         of = {Path(file).stem: file for file in files}
         return [(of[entry.name], entry) for entry in entries]

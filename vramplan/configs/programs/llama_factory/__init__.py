@@ -15,7 +15,6 @@ from vramplan.configs.programs.llama_factory.computing import ATTENTIONS
 from vramplan.configs.programs.llama_factory.keys import RELEASES, TABLE
 from vramplan.configs.sheet import Meaning, Program, Sheet
 
-
 IDLE = {"infer_backend": "answers a chat", "export_dir": "merges or quantizes a model", "export_size": "merges a model"}
 """Keys of files for `llamafactory-cli chat`, `api` and `export`, with what these do."""
 
