@@ -6,53 +6,54 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5399 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5422 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
   foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe,
   more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
   replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, titan, titan_replicas, titan_units,
+  sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, tiles, titan, titan_replicas, titan_units,
   torchtune, torchtune_units, turns, vision, zero, zero_adapters, zero_offload | apertus, arcee, bamba, bart, bert,
   bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt,
   falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
   granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama
-  under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4,
-  llava, ministral3, mistral3, mixtral, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: selective | 321 | block_kinds, decoders, fully_shard_more, linear, losses, more_families,
-  replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions, state_spaces |
-  apertus, arcee, bamba, bart, bert, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma,
-  gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, ministral3, mistral, mixtral, nemotron, olmo, opt, phi, phi3, qwen2, qwen2_moe,
-  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit, xlm-roberta |
-  apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mixtral,
-  nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under
+  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: selective | 324 | block_kinds, decoders, fully_shard_more, linear, losses, more_families,
+  replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions, state_spaces,
+  tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1,
+  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, ministral3, mistral, mixtral, mllama, nemotron, olmo, opt, phi, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit,
+  xlm-roberta | apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
+  ministral3, mixtral, mllama, nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss,
+  stablelm, t5, vit
 activation_checkpointing: selective-layer | 140 | fully_shard_more, liger, losses, more_families, replicated,
   selective, seq2seq, short_convolutions, state_spaces, tiled, titan, titan_replicas, titan_units, zero | bamba, bert,
   falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under torchtitan, mistral, nemotron_h, phi3, qwen2, qwen3,
   roberta, smollm3 | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under torchtitan, nemotron_h,
   phi3, roberta
-activation_checkpointing: selective-op | 558 | block_kinds, decoders, fully_shard_more, images, liger, linear,
+activation_checkpointing: selective-op | 561 | block_kinds, decoders, fully_shard_more, images, liger, linear,
   losses, masks, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units,
-  short_convolutions, state_spaces, tiled, titan, titan_replicas, titan_units, turns, zero | apertus, arcee, bamba,
-  bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under torchtitan, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h,
-  olmo, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba,
-  bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under torchtitan,
-  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas, titan_units, turns, zero | apertus, arcee,
+  bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under torchtitan, ministral3, mistral, mixtral, mllama, mpt, nemotron,
+  nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus,
+  arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama
+  under torchtitan, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 adapter: dora | 203 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
   linear, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, state_spaces, tiled,
   zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
@@ -74,22 +75,23 @@ adapter: ia3 | 203 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
   gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo,
   olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1460 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
+adapter: lora | 1469 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
   replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_units,
-  short_convolutions, state_spaces, tiled, torchtune, torchtune_units, zero, zero_adapters | apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under
-  litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune,
-  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, nemotron, nemotron_h, neox under litgpt, olmo,
-  olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  short_convolutions, state_spaces, tiled, tiles, torchtune, torchtune_units, zero, zero_adapters | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under
+  torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under
+  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3,
+  mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit
 adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text,
   gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta,
@@ -118,20 +120,20 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 778 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
+frozen: parts | 786 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
   lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces, sharded_units,
-  short_convolutions, state_spaces, tiled, turns, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, nemotron,
-  nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4,
-  llava, ministral3, mistral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
-  vit
+  short_convolutions, state_spaces, tiled, tiles, turns, zero, zero_adapters | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral,
+  mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h,
+  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -196,18 +198,18 @@ max_gradient_norm | 437 | block_kinds, flat_adapters, flat_host, flat_parameter,
   qwen3_vl, qwen3_vl_moe, smollm3, vit | bamba, bert, bloom, deepseek, falcon_h1, gemma, gemma2, gemma3,
   gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama, llama under
   torchtitan, ministral3, mistral3, nemotron_h, neox, olmo2, phi, qwen3_next, qwen3_vl, qwen_moe, vit
-offload: activations | 590 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, host_activations, hosted,
+offload: activations | 592 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, host_activations, hosted,
   images, liger, linear, more_families, pairs, selective_more, sharded_activations, sharded_spaces,
-  short_convolutions, state_spaces, tiled | apertus, arcee, bamba, bert, bloom, cohere, cohere2, deepseek_v2,
+  short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, bloom, cohere, cohere2, deepseek_v2,
   deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama4_text, ministral3, mistral, mistral3, mixtral, mpt, nemotron, nemotron_h, olmo, olmo3, olmoe, opt, phi, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, vit, xlm-roberta | apertus, arcee, bamba, bert, bloom, cohere,
-  deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3,
-  mistral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+  llama4_text, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo3, olmoe, opt,
+  phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, vit, xlm-roberta | apertus, arcee, bamba, bert, bloom,
+  cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4,
+  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -219,21 +221,23 @@ offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_m
 offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more, zero_adapters, zero_offload |
   bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta,
   t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adafactor | 160 | adapted, adapters_more, block_kinds, checkpoints, frozen, halves, images, linear, moe,
-  more_families, optimizers, precisions, quantized, random, short_convolutions, state_spaces, suite, vision | bert,
-  clip, deepseek_v2, deepseek_v3, gemma4_text, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, llava,
-  ministral3, mistral, mistral3, mixtral, nemotron_h, qwen2, qwen2_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, vit | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, granitemoehybrid,
-  lfm2, llama, llava, ministral3, mistral3, mixtral, nemotron_h, qwen3_next, qwen3_vl, qwen_moe, vit
+optimizer: adafactor | 161 | adapted, adapters_more, block_kinds, checkpoints, frozen, halves, images, linear, moe,
+  more_families, optimizers, precisions, quantized, random, short_convolutions, state_spaces, suite, tiles, vision |
+  bert, clip, deepseek_v2, deepseek_v3, gemma4_text, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, llava,
+  ministral3, mistral, mistral3, mixtral, mllama, nemotron_h, qwen2, qwen2_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, vit | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo,
+  granitemoehybrid, lfm2, llama, llava, ministral3, mistral3, mixtral, mllama, nemotron_h, qwen3_next, qwen3_vl,
+  qwen_moe, vit
 optimizer: adam | 132 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
   more_families, optimizers, precisions, random, state_spaces, tiled, turns, vision | bamba, bert, clip, gemma2,
   gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama4_text, llava, mistral, nemotron_h, olmo2,
   olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, qwen3_vl_moe, smollm3, starcoder2, vit | bamba,
   bert, clip, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama4, llava,
   nemotron_h, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
-optimizer: adamw-8bit | 38 | flat_parameter, images, liger, optimizers, precisions, short_convolutions, state_spaces
-  | bert, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, mistral, mistral3, nemotron_h, opt, qwen2, qwen3_vl,
-  qwen3_vl_moe | bert, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, mistral3, nemotron_h, opt, qwen3_vl
+optimizer: adamw-8bit | 39 | flat_parameter, images, liger, optimizers, precisions, short_convolutions, state_spaces,
+  tiles | bert, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, mistral, mistral3, mllama, nemotron_h, opt, qwen2,
+  qwen3_vl, qwen3_vl_moe | bert, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, mistral3, mllama, nemotron_h, opt,
+  qwen3_vl
 optimizer: adamw-8bit-paged | 20 | flat_parameter, liger, optimizers, short_convolutions, state_spaces | bert,
   falcon_h1, gpt2, lfm2, llama, llama4_text, mistral, qwen2, qwen3 | bert, falcon_h1, gpt2, lfm2, llama, llama4
 optimizer: adamw-paged | 26 | flat_parameter, images, liger, optimizers, short_convolutions, state_spaces | bert,
@@ -252,16 +256,17 @@ optimizer: lamb | 23 | optimizers, short_convolutions, state_spaces | bamba, ber
   lfm2, llama, mistral, nemotron_h, qwen2 | bamba, bert, falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h
 optimizer: lars | 16 | liger, optimizers, short_convolutions, state_spaces | bert, deepseek_v2, falcon_h1, gpt2,
   granitemoehybrid, lfm2, llama, mistral, qwen2 | bert, deepseek, falcon_h1, gpt2, granitemoehybrid, lfm2, llama
-optimizer: lion | 27 | block_kinds, flat_parameter, liger, linear, optimizers, precisions, short_convolutions,
-  state_spaces | bert, gemma4_text, gpt2, lfm2, llama, ministral3, mistral, nemotron_h, qwen2, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_next, smollm3 | bert, gemma4, gpt2, lfm2, llama, ministral3, nemotron_h, qwen3_next
+optimizer: lion | 28 | block_kinds, flat_parameter, liger, linear, optimizers, precisions, short_convolutions,
+  state_spaces, tiles | bert, gemma4_text, gpt2, lfm2, llama, ministral3, mistral, mllama, nemotron_h, qwen2,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bert, gemma4, gpt2, lfm2, llama, ministral3, mllama,
+  nemotron_h, qwen3_next
 optimizer: lomo | 19 | optimizers, short_convolutions, state_spaces | bamba, bert, gpt2, lfm2, llama, mistral, qwen2
   | bamba, bert, gpt2, lfm2, llama
-optimizer: muon | 74 | block_kinds, liger, linear, modded, modded_compiled, optimizers, precisions,
-  short_convolutions, state_spaces, steps | bamba, bert, falcon_h1, gemma4_text, gpt2, lfm2, llama, ministral3,
-  mistral, modded_nanogpt under modded-nanogpt, nemotron_h, phi3, qwen2, qwen3_5_moe_text, qwen3_5_text, qwen3_next |
-  bamba, bert, falcon_h1, gemma4, gpt2, lfm2, llama, ministral3, modded_nanogpt under modded-nanogpt, nemotron_h,
-  phi3, qwen3_next
+optimizer: muon | 75 | block_kinds, liger, linear, modded, modded_compiled, optimizers, precisions,
+  short_convolutions, state_spaces, steps, tiles | bamba, bert, falcon_h1, gemma4_text, gpt2, lfm2, llama, ministral3,
+  mistral, mllama, modded_nanogpt under modded-nanogpt, nemotron_h, phi3, qwen2, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_next | bamba, bert, falcon_h1, gemma4, gpt2, lfm2, llama, ministral3, mllama, modded_nanogpt under
+  modded-nanogpt, nemotron_h, phi3, qwen3_next
 optimizer: rmsprop | 281 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more, halves, hosted,
   images, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated, resnet, seq2seq,
   short_convolutions, state_spaces, tiled, vision | bamba, bart, bert, bloom, clip, deepseek_v2, deepseek_v3,
@@ -271,16 +276,16 @@ optimizer: rmsprop | 281 | adapted, adapters_more, checkpoints, families, frozen
   bert, bloom, clip, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss,
   granitemoehybrid, lfm2, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 451 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
+optimizer: sgd | 452 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
   hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
-  resnet, seq2seq, short_convolutions, state_spaces, suite, tiled, vision | bart, bert, bloom, chatglm, clip,
+  resnet, seq2seq, short_convolutions, state_spaces, suite, tiled, tiles, vision | bart, bert, bloom, chatglm, clip,
   deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granitemoehybrid, lfm2, llama, llama4_text, llava, mistral, mistral3, mixtral, mpt, nemotron_h, olmo2,
-  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe,
-  resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama,
-  llama4, llava, mistral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  gpt_oss, granitemoehybrid, lfm2, llama, llama4_text, llava, mistral, mistral3, mixtral, mllama, mpt, nemotron_h,
+  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granitemoehybrid, lfm2, llama, llama4, llava, mistral3, mixtral, mllama, mpt, nemotron_h, neox, olmo2, olmoe, opt,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum | 521 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchtune,
@@ -307,18 +312,18 @@ packing: true | 164 | block_kinds, decoders, liger, linear, losses_more, masks, 
   bamba, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma3, gemma4, gpt2, granite, granitemoehybrid,
   helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
   qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 456 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks,
+padding: right | 459 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks,
   more_families, padding, pairs, pairs_beside, preference, replicated, sharded_spaces, short_convolutions,
-  state_spaces, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4_text, ministral3, mistral,
-  mistral3, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss,
-  smollm3, stablelm, starcoder2, t5, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mistral3, mixtral,
-  mpt, nemotron, nemotron_h, neox, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, starcoder2, t5
+  state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4_text, ministral3,
+  mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mistral3,
+  mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 90 | fully_shard_more, sharded_units, titan_units, torchtune_units | llama, llama under
   torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
 parallel.fsdp_version: 1 | 204 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
@@ -366,26 +371,26 @@ parallel.sharding: zero3 | 130 | host_activations, zero, zero_adapters, zero_off
   qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3668 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3686 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, galore, generation, generation_more, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt,
   optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet,
   returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, turns, vision | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
-  gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4, llava,
-  ministral3, mistral3, mixtral, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
-  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  sharded_spaces, sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, tiles, turns, vision |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  lfm2, llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under
+  llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4,
+  llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -401,41 +406,41 @@ precision: fsdp | 430 | flat_adapters, flat_host, flat_parameter, foundry, fully
   hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mpt under llm-foundry,
   nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-precision: mixed | 1638 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
+precision: mixed | 1641 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
   evaluation_more, families, frozen, generation, generation_more, heads, host_activations, hosted, images, liger,
   linear, losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random,
-  replicated, resnet, selective, selective_more, seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload
-  | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
-  falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mpt, nemotron,
-  olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
-  stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron,
-  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3134 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+  replicated, resnet, selective, selective_more, seq2seq, smoothing, suite, tiles, vision, zero, zero_adapters,
+  zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
+  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mistral3,
+  mixtral, mllama, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm,
+  clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
+  mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+precision: pure | 3152 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, modded, modded_compiled, moe,
   more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
   replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_units, short_convolutions, smoothing, state_spaces, suite,
-  tiled, torchtune, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral,
-  mistral3, mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under
-  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3,
-  mixtral, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  tiled, tiles, torchtune, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
+  cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
+  mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava,
+  ministral3, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
 quantization: int8 | 114 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside, quantized,
@@ -444,17 +449,17 @@ quantization: int8 | 114 | adapters, block_kinds, images, liger, linear, pairs, 
   qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, xlm-roberta | bamba, bart,
   bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, llava,
   ministral3, mixtral, mpt, nemotron_h, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-quantization: nf4 | 227 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt, pairs,
-  pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | apertus, arcee,
-  bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3_text, gemma4_text,
-  glm, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt,
-  llava, ministral3, mistral, mistral3, mixtral, mpt, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi
-  under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, ernie4_5,
-  exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mpt, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss,
-  stablelm, t5
+quantization: nf4 | 229 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt, pairs,
+  pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles, zero | apertus,
+  arcee, bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3_text,
+  gemma4_text, glm, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama
+  under litgpt, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt,
+  olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta | apertus, arcee, bart, bert,
+  bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llava, ministral3, mistral3, mixtral,
+  mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5,
+  qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
 quantization: nf4-double | 127 | adapters, flat_adapters, images, liger, linear, litgpt, more_families, pairs,
   quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | bamba, bart, bloom, falcon
   under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, granitemoehybrid, lfm2, llama, llama
@@ -488,15 +493,15 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 902 | adapted, adapters, adapters_more, block_kinds, decoders,
+activation_checkpointing: full + adapter: lora | 907 | adapted, adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
   quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units,
-  short_convolutions, state_spaces, torchtune, torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama,
-  llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox
-  under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  short_convolutions, state_spaces, tiles, torchtune, torchtune_units, zero, zero_adapters | apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2,
+  llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt,
+  nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 79 | adapted, adapters, adapters_more, fully_shard_more,
   pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3,
   gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
@@ -514,13 +519,13 @@ activation_checkpointing: full + ema: true | 33 | galore, liger, master, optimiz
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 446 | adapters, block_kinds, decoders, frozen, fully_shard_more,
+activation_checkpointing: full + frozen: parts | 450 | adapters, block_kinds, decoders, frozen, fully_shard_more,
   hosted, images, liger, linear, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_units,
-  short_convolutions, state_spaces, turns, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip,
-  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3,
-  mistral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  short_convolutions, state_spaces, tiles, turns, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm,
+  clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava,
+  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 19 | galore, precisions, state_spaces | bert, gpt2, llama,
   nemotron_h
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
@@ -555,25 +560,26 @@ activation_checkpointing: full + max_gradient_norm | 205 | flat_adapters, flat_h
   sharded_more, sharded_units, short_convolutions, state_spaces, tiled, titan, titan_replicas, titan_units, turns,
   zero | bamba, bert, bloom, gemma, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama,
   llama under torchtitan, mistral3, neox, olmo2, phi, qwen3_vl, vit
-activation_checkpointing: full + offload: activations | 274 | block_kinds, checkpoints, flat_adapters, flat_host,
+activation_checkpointing: full + offload: activations | 275 | block_kinds, checkpoints, flat_adapters, flat_host,
   host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations, sharded_spaces,
-  state_spaces | bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama, llama4, ministral3, mistral3, mixtral, mpt,
-  nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, vit
+  state_spaces, tiles | bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama, llama4, ministral3, mistral3, mixtral,
+  mllama, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, vit
 activation_checkpointing: full + offload: gradients | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: optimizer | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
-activation_checkpointing: full + optimizer: adafactor | 101 | adapted, adapters_more, checkpoints, frozen, halves,
-  images, moe, more_families, optimizers, precisions, quantized, random, suite, vision | bert, clip, deepseek,
-  glm4_moe, gpt2, gpt_neo, llama, llava, mistral3, mixtral, qwen3_vl, qwen_moe, vit
+activation_checkpointing: full + optimizer: adafactor | 102 | adapted, adapters_more, checkpoints, frozen, halves,
+  images, moe, more_families, optimizers, precisions, quantized, random, suite, tiles, vision | bert, clip, deepseek,
+  glm4_moe, gpt2, gpt_neo, llama, llava, mistral3, mixtral, mllama, qwen3_vl, qwen_moe, vit
 activation_checkpointing: full + optimizer: adam | 82 | adapted, adapters_more, fully_shard_more, halves, images,
   liger, master, more_families, optimizers, precisions, random, turns, vision | bert, clip, gemma3_images, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
-activation_checkpointing: full + optimizer: adamw-8bit | 24 | flat_parameter, images, liger, optimizers, precisions |
-  gpt2, llama, qwen3_vl
+activation_checkpointing: full + optimizer: adamw-8bit | 25 | flat_parameter, images, liger, optimizers, precisions,
+  tiles | gpt2, llama, mllama, qwen3_vl
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: adamw-paged | 11 | flat_parameter, images, liger, optimizers,
   short_convolutions | bert, gpt2, lfm2, llama, qwen3_vl
@@ -608,10 +614,10 @@ activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints,
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 41 | liger, losses_more, state_spaces | bamba, falcon_h1, gpt2,
   llama, nemotron_h, qwen_moe
-activation_checkpointing: full + padding: right | 260 | block_kinds, decoders, fully_shard_more, images, linear,
-  losses_more, masks, more_families, padding, pairs, pairs_beside, preference, replicated, state_spaces, zero |
+activation_checkpointing: full + padding: right | 261 | block_kinds, decoders, fully_shard_more, images, linear,
+  losses_more, masks, more_families, padding, pairs, pairs_beside, preference, replicated, state_spaces, tiles, zero |
   apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral3, mixtral, nemotron,
+  glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral3, mixtral, mllama, nemotron,
   nemotron_h, olmo, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 49 | fully_shard_more, sharded_units, titan_units,
   torchtune_units | llama, llama under torchtitan, llama under torchtune
@@ -643,18 +649,18 @@ activation_checkpointing: full + parallel.sharding: zero3 | 72 | host_activation
   | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt,
   qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1910 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 1917 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads,
   host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, moe, more_families,
   optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned,
   seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, short_convolutions, smoothing,
-  state_spaces, suite, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
-  exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4,
-  llava, ministral3, mistral3, mixtral, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit
+  state_spaces, suite, tiles, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt,
+  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
+  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 237 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -664,37 +670,37 @@ activation_checkpointing: full + precision: fsdp | 237 | flat_adapters, flat_hos
   granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mpt under
   llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
   roberta, seed_oss, stablelm
-activation_checkpointing: full + precision: mixed | 866 | adapters, attention, block_kinds, checkpoints, compile,
+activation_checkpointing: full + precision: mixed | 868 | adapters, attention, block_kinds, checkpoints, compile,
   decoders, evaluation, evaluation_more, families, frozen, heads, host_activations, hosted, images, liger, linear,
   losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random, replicated,
-  seq2seq, smoothing, suite, vision, zero, zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom, chatglm,
-  clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  seq2seq, smoothing, suite, tiles, vision, zero, zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
-  mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1549 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1559 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
   linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs,
   pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_units,
-  short_convolutions, smoothing, state_spaces, suite, tiled, torchtune, torchtune_units, turns, vision | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  short_convolutions, smoothing, state_spaces, suite, tiled, tiles, torchtune, torchtune_units, turns, vision |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
+  litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava,
-  ministral3, mistral3, mixtral, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
-  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
   roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 65 | adapters, block_kinds, images, linear, pairs,
   pairs_beside, quantized, short_convolutions | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
   lfm2, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 149 | adapters, block_kinds, decoders, flat_adapters, images,
-  linear, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, zero | apertus,
-  arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite,
-  helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo,
-  opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
+activation_checkpointing: full + quantization: nf4 | 150 | adapters, block_kinds, decoders, flat_adapters, images,
+  linear, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, tiles, zero |
+  apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
+  granite, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox
+  under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + quantization: nf4-double | 71 | adapters, flat_adapters, images, liger, linear,
   litgpt, more_families, pairs, quantized, sharded_bits, sharded_more, state_spaces, zero | bamba, bart, bloom, gemma,
   glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_next, qwen3_vl,
@@ -731,20 +737,20 @@ activation_checkpointing: selective + parallel.sharding: fsdp | 7 | fully_shard_
   gpt2, llama, opt, phi3
 activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 3 | sharded_more, sharded_spaces | falcon_h1,
   llama, neox
-activation_checkpointing: selective + precision: amp | 98 | block_kinds, linear, losses, selective, selective_more,
-  seq2seq, sharded_more, short_convolutions, state_spaces | bart, bert, deepseek, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, gpt2, granitemoehybrid, lfm2, llama, ministral3, mixtral, neox, opt, phi, phi3, qwen3_next, qwen_moe, roberta,
-  t5, vit
+activation_checkpointing: selective + precision: amp | 99 | block_kinds, linear, losses, selective, selective_more,
+  seq2seq, sharded_more, short_convolutions, state_spaces, tiles | bart, bert, deepseek, gemma, gemma2, gemma3,
+  gemma4, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, ministral3, mixtral, mllama, neox, opt, phi, phi3,
+  qwen3_next, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective + precision: fsdp | 6 | fully_shard_more, sharded_more, sharded_spaces |
   falcon_h1, glm4_moe, gpt2, llama, neox, opt
 activation_checkpointing: selective + precision: mixed | 74 | losses, more_families, replicated, selective,
   selective_more, seq2seq | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral,
   neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective + precision: pure | 102 | block_kinds, decoders, linear, losses, selective,
-  selective_more, sharded_more, short_convolutions, state_spaces | apertus, arcee, bamba, bart, bert, cohere,
+activation_checkpointing: selective + precision: pure | 103 | block_kinds, decoders, linear, losses, selective,
+  selective_more, sharded_more, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere,
   deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense,
-  lfm2, llama, ministral3, mixtral, nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss,
-  stablelm, t5, vit
+  lfm2, llama, ministral3, mixtral, mllama, nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta,
+  seed_oss, stablelm, t5, vit
 activation_checkpointing: selective + quantization: nf4-double | 1 | short_convolutions | lfm2
 activation_checkpointing: selective-layer + adapter: dora | 1 | short_convolutions | lfm2
 activation_checkpointing: selective-layer + adapter: lora | 3 | liger, state_spaces | bamba, llama, nemotron_h
@@ -816,7 +822,7 @@ activation_checkpointing: selective-op + optimizer: lomo | 2 | short_convolution
 activation_checkpointing: selective-op + optimizer: muon | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
 activation_checkpointing: selective-op + optimizer: rmsprop | 5 | more_families, seq2seq, state_spaces | bamba,
   falcon_h1, glm4_moe, roberta
-activation_checkpointing: selective-op + optimizer: sgd | 1 | short_convolutions | lfm2
+activation_checkpointing: selective-op + optimizer: sgd | 2 | short_convolutions, tiles | lfm2, mllama
 activation_checkpointing: selective-op + optimizer: sgd-momentum | 3 | more_families | glm4_moe, gpt_neo
 activation_checkpointing: selective-op + optimizer_in_backward: true | 10 | short_convolutions, state_spaces | bamba,
   falcon_h1, lfm2, nemotron_h
@@ -836,22 +842,22 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 4 | s
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 196 | block_kinds, decoders, images, liger, linear, losses,
+activation_checkpointing: selective-op + precision: amp | 197 | block_kinds, decoders, images, liger, linear, losses,
   masks, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions,
-  state_spaces, turns | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon,
+  state_spaces, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon,
   falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-op + precision: fsdp | 26 | fully_shard_more, sharded_more, sharded_spaces,
   titan, titan_replicas, titan_units | bamba, falcon_h1, gpt2, gpt_neo, llama, llama under torchtitan, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
   seq2seq, zero | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
   llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 141 | block_kinds, images, liger, linear, losses, masks,
+activation_checkpointing: selective-op + precision: pure | 142 | block_kinds, images, liger, linear, losses, masks,
   more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units, short_convolutions,
-  state_spaces, tiled | bamba, bart, bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, ministral3, mixtral, mpt, nemotron_h, neox, olmo2,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, vit
+  state_spaces, tiled, tiles | bamba, bart, bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, ministral3, mixtral, mllama, mpt, nemotron_h,
+  neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective-op + quantization: int8 | 4 | liger, short_convolutions, state_spaces | bamba,
   gemma3, lfm2
 activation_checkpointing: selective-op + quantization: nf4 | 1 | state_spaces | nemotron_h
@@ -1030,41 +1036,41 @@ adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4
   qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
   opt, qwen3_vl, t5
-adapter: lora + precision: amp | 660 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+adapter: lora + precision: amp | 663 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
   flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
   quantized, replicated, sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions,
-  state_spaces, tiled | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
-  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4, llava, ministral3,
-  mistral3, mixtral, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit
+  state_spaces, tiled, tiles | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
+  exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4, llava,
+  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi,
+  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit
 adapter: lora + precision: fsdp | 77 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_spaces,
   sharded_units | bamba, bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral,
   neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 528 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+adapter: lora + precision: pure | 532 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
   flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
   quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, short_convolutions,
-  state_spaces, tiled, torchtune, torchtune_units | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under
-  torchtune, llava, ministral3, mistral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit
+  state_spaces, tiled, tiles, torchtune, torchtune_units | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
+  cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under
+  litgpt, llama under torchtune, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt,
+  olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
 adapter: lora + quantization: int8 | 104 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside,
   quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4,
   gpt2, gpt_oss, granitemoehybrid, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi, phi3,
   qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 209 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt,
-  pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, tiled, zero | apertus, arcee, bart,
-  bert, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite,
-  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mpt, nemotron,
-  neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss,
-  stablelm, t5
+adapter: lora + quantization: nf4 | 211 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt,
+  pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, tiled, tiles, zero | apertus, arcee,
+  bart, bert, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite,
+  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt,
+  nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta,
+  seed_oss, stablelm, t5
 adapter: lora + quantization: nf4-double | 113 | adapters, flat_adapters, images, liger, linear, litgpt,
   more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | bamba,
   bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, llama,
@@ -1288,11 +1294,11 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 16 | fully_shard_more, sharded
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 226 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
-  linear, lora_parts, masks, more_families, pairs, quantized, short_convolutions, state_spaces, tiled, turns |
+frozen: parts + precision: amp | 229 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
+  linear, lora_parts, masks, more_families, pairs, quantized, short_convolutions, state_spaces, tiled, tiles, turns |
   apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1,
   gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3, mixtral, mpt,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt,
   nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
   resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 frozen: parts + precision: fsdp | 15 | fully_shard_more, sharded_spaces | bamba, bert, falcon_h1, gpt2,
@@ -1301,13 +1307,13 @@ frozen: parts + precision: mixed | 146 | adapters, frozen, hosted, images, liger
   zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen3_vl, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 261 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
+frozen: parts + precision: pure | 264 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
   linear, lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces,
-  short_convolutions, state_spaces, tiled, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3,
-  mistral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  short_convolutions, state_spaces, tiled, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
+  cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava,
+  ministral3, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 frozen: parts + trained_blocks: badam | 18 | short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma,
   granitemoehybrid, lfm2, llama, nemotron_h, neox, phi, phi3
 frozen: parts + trained_blocks: lisa | 14 | state_spaces, turns | llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
@@ -1647,12 +1653,13 @@ offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_act
 offload: activations + precision: mixed | 142 | checkpoints, host_activations, hosted, images, more_families, pairs,
   selective_more | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama,
   llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
-offload: activations + precision: pure | 191 | block_kinds, checkpoints, decoders, flat_host, host_activations,
+offload: activations + precision: pure | 192 | block_kinds, checkpoints, decoders, flat_host, host_activations,
   hosted, images, liger, linear, more_families, pairs, selective_more, sharded_activations, sharded_spaces,
-  short_convolutions, state_spaces, tiled | apertus, arcee, bamba, bert, bloom, cohere, deepseek, ernie4_5, exaone4,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mistral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
-  olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
+  short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, bloom, cohere, deepseek, ernie4_5,
+  exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
+  stablelm, vit
 offload: activations + quantization: int8 | 7 | liger, pairs | glm4, gpt2, llama
 offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
 offload: activations + quantization: nf4-double | 7 | liger, short_convolutions, state_spaces | gemma2, glm4,
@@ -1741,10 +1748,10 @@ optimizer: adafactor + optimizer_in_backward: true | 9 | checkpoints, optimizers
 optimizer: adafactor + precision: amp | 63 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
   optimizers, precisions, random, short_convolutions, state_spaces, suite, vision | bert, clip, deepseek, gpt2,
   granitemoehybrid, lfm2, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
-optimizer: adafactor + precision: pure | 74 | adapters_more, block_kinds, checkpoints, frozen, images, linear, moe,
-  more_families, quantized, random, short_convolutions, state_spaces, suite, vision | bert, clip, deepseek, gemma4,
-  glm4_moe, gpt2, gpt_neo, lfm2, llama, llava, ministral3, mistral3, mixtral, nemotron_h, qwen3_next, qwen3_vl,
-  qwen_moe, vit
+optimizer: adafactor + precision: pure | 75 | adapters_more, block_kinds, checkpoints, frozen, images, linear, moe,
+  more_families, quantized, random, short_convolutions, state_spaces, suite, tiles, vision | bert, clip, deepseek,
+  gemma4, glm4_moe, gpt2, gpt_neo, lfm2, llama, llava, ministral3, mistral3, mixtral, mllama, nemotron_h, qwen3_next,
+  qwen3_vl, qwen_moe, vit
 optimizer: adafactor + quantization: int8 | 1 | quantized | llava
 optimizer: adafactor + quantization: nf4 | 2 | quantized | llava
 optimizer: adafactor + quantization: nf4-double | 1 | quantized | mixtral
@@ -1778,8 +1785,8 @@ optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 1 | flat_parameter | o
 optimizer: adamw-8bit + precision: amp | 22 | images, liger, optimizers, precisions, state_spaces | bert,
   granitemoehybrid, llama, nemotron_h, qwen3_vl
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
-optimizer: adamw-8bit + precision: pure | 11 | flat_parameter, images, liger, optimizers, short_convolutions | gpt2,
-  gpt_oss, lfm2, llama, mistral3, qwen3_vl
+optimizer: adamw-8bit + precision: pure | 12 | flat_parameter, images, liger, optimizers, short_convolutions, tiles |
+  gpt2, gpt_oss, lfm2, llama, mistral3, mllama, qwen3_vl
 optimizer: adamw-8bit + quantization: int8 | 2 | images | qwen3_vl
 optimizer: adamw-8bit + quantization: nf4 | 2 | images | qwen3_vl
 optimizer: adamw-8bit + quantization: nf4-double | 4 | images, liger, short_convolutions | lfm2, qwen3_vl
@@ -1828,8 +1835,8 @@ optimizer: lion + parallel.fsdp_version: 1 | 1 | flat_parameter | llama
 optimizer: lion + parallel.sharding: fsdp | 1 | flat_parameter | llama
 optimizer: lion + precision: amp | 12 | optimizers, precisions, short_convolutions, state_spaces | bert, gpt2, lfm2,
   llama, nemotron_h
-optimizer: lion + precision: pure | 12 | block_kinds, flat_parameter, liger, linear, optimizers | bert, gemma4,
-  llama, ministral3, qwen3_next
+optimizer: lion + precision: pure | 13 | block_kinds, flat_parameter, liger, linear, optimizers, tiles | bert,
+  gemma4, llama, ministral3, mllama, qwen3_next
 optimizer: lomo + optimizer_in_backward: true | 19 | optimizers, short_convolutions, state_spaces | bamba, bert,
   gpt2, lfm2, llama
 optimizer: lomo + packing: true | 1 | short_convolutions | lfm2
@@ -1958,20 +1965,20 @@ padding: right + parallel.sharding: fsdp | 12 | fully_shard_more, sharded_spaces
   lfm2, llama, mistral3
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
-padding: right + precision: amp | 152 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
-  masks, more_families, padding, pairs, preference, replicated, sharded_spaces, short_convolutions, state_spaces |
-  apertus, arcee, bert, cohere, deepseek, ernie4_5, exaone4, falcon, gemma2, gemma3_images, gemma4, glm, glm4,
+padding: right + precision: amp | 153 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
+  masks, more_families, padding, pairs, preference, replicated, sharded_spaces, short_convolutions, state_spaces,
+  tiles | apertus, arcee, bert, cohere, deepseek, ernie4_5, exaone4, falcon, gemma2, gemma3_images, gemma4, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4,
-  ministral3, mistral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, qwen2_vl, qwen3_next, qwen3_vl,
+  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, qwen2_vl, qwen3_next, qwen3_vl,
   qwen_moe, roberta, seed_oss, stablelm
 padding: right + precision: fsdp | 4 | fully_shard_more | gemma3_images, gpt2, llama, mistral3
 padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
   deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
-padding: right + precision: pure | 158 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
-  masks, padding, pairs, pairs_beside, preference, sharded_spaces, state_spaces | apertus, arcee, bart, bert, bloom,
-  cohere, deepseek, ernie4_5, exaone4, falcon, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mistral3, mixtral, nemotron, olmo,
-  olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+padding: right + precision: pure | 159 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
+  masks, padding, pairs, pairs_beside, preference, sharded_spaces, state_spaces, tiles | apertus, arcee, bart, bert,
+  bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mistral3, mixtral, mllama, nemotron,
+  olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 padding: right + quantization: int8 | 6 | liger, pairs, short_convolutions | gpt2, gpt_oss, lfm2
 padding: right + quantization: nf4 | 6 | pairs | bert, llama
 padding: right + quantization: nf4-double | 2 | liger, short_convolutions | lfm2, mixtral
@@ -2110,10 +2117,10 @@ precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma
 precision: pure + quantization: int8 | 33 | adapters, images, liger, pairs, quantized, short_convolutions,
   state_spaces | bamba, bart, bert, bloom, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, llava, mpt,
   phi, phi3, qwen3_vl, t5
-precision: pure + quantization: nf4 | 74 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized,
-  sharded_bits, short_convolutions, state_spaces, tiled | bart, bert, falcon under litgpt, gemma, gemma2, gemma3, glm,
-  glm4, gpt2, granitemoehybrid, lfm2, llama, llama under litgpt, llava, mistral3, mixtral, neox under litgpt, opt,
-  phi, phi under litgpt, phi3, qwen3_vl, roberta
+precision: pure + quantization: nf4 | 76 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized,
+  sharded_bits, short_convolutions, state_spaces, tiled, tiles | bart, bert, falcon under litgpt, gemma, gemma2,
+  gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, llama under litgpt, llava, mistral3, mixtral, mllama, neox
+  under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
 precision: pure + quantization: nf4-double | 45 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
   sharded_bits, sharded_more, short_convolutions, state_spaces | bart, bloom, falcon under litgpt, gemma, gemma2,
   glm4, gpt2, granitemoehybrid, lfm2, llama, llama under litgpt, mixtral, mpt, neox under litgpt, olmo2, opt, phi,
