@@ -78,6 +78,7 @@ stablelm, nemotron, helium |
 | `seq2seq.json` | t5, bart, roberta |
 | `moe.json` | mixtures of experts |
 | `vision.json`, `resnet.json`, `images.json` | models that take images, alone or among the tokens of a text |
+| `tiles.json` | mllama, whose text looks at images that are cut into tiles |
 | `halves.json` | half weights under autocast, of the model types that are not in `precisions.json` |
 | `optimizers.json`, `steps.json` | other optimizers, steps in backward, clipping, averages of the weights |
 | `precisions.json` | half weights under autocast, fp32 states of half weights, a scaled loss |

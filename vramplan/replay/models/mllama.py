@@ -114,7 +114,8 @@ class Mllama:
     equal_blocks = False  # some look at the images
     takes_padding = True
     no_reentrant = (
-        "its blocks are given the images by name, so that backward would go through what has read them for each of them"
+        "Transformers asks the patches of the images for a gradient, and backward would then go through what reads "
+        "them once for each block that looks at them"
     )
     no_generation = "blocks that look at the images keep keys and values of those, whatever the length of the text"
     hands_groups_on = True  # `use_gqa_in_sdpa`
