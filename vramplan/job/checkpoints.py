@@ -32,7 +32,7 @@ def check_reentrant(fields: Fields, model: ModelShape, strategy: str | None, att
         fields.refuse(key, message, hint="leave one of the two out")
     elif no_reentrant(model.family) is not None:
         message = f"true cannot run for {model.code}: {no_reentrant(model.family)}"
-        fields.refuse(key, message, hint="set it to false, use_reentrant in the files of programs")
+        fields.refuse(key, message, hint="set it to false")
     elif weights or model.positions == "relative":
         what = "attention weights" if weights else "position bias"
         message = f"true is not modelled for {model.code}, whose blocks return their {what} too"
