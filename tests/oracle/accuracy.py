@@ -101,7 +101,7 @@ stablelm, nemotron, helium |
 evaluation and generation beside training |
 | `replicated.json`, `replicas.json` | PyTorch's DDP; FSDP2 over groups of replicas |
 | `fully_shard.json`, `fully_shard_more.json`, `sharded_more.json`, `sharded_decoders.json`, \
-`sharded_spaces.json`, `sharded_bits.json` \
+`sharded_spaces.json`, `sharded_tiles.json`, `sharded_bits.json` \
 | FSDP2; its states on the host; quantized weights under FSDP2 and DDP |
 | `flat_parameter.json`, `flat_host.json`, `flat_adapters.json` | FSDP1; its states on the host, with activations \
 there and without; LoRA and QLoRA in units of PEFT's policy |

@@ -57,7 +57,7 @@ FSDP2 = Rig(
     "fsdp2",
     (
         *("fully_shard", "fully_shard_more", "replicas", "sharded_more", "sharded_units", "sharded_decoders"),
-        "sharded_spaces",
+        *("sharded_spaces", "sharded_tiles"),
     ),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )
