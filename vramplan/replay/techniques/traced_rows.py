@@ -6,92 +6,94 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5422 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5432 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
   foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe,
   more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
   replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, tiles, titan, titan_replicas, titan_units,
-  torchtune, torchtune_units, turns, vision, zero, zero_adapters, zero_offload | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama
-  under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under
-  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: selective | 324 | block_kinds, decoders, fully_shard_more, linear, losses, more_families,
-  replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions, state_spaces,
-  tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1,
-  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, ministral3, mistral, mixtral, mllama, nemotron, olmo, opt, phi, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit,
-  xlm-roberta | apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  ministral3, mixtral, mllama, nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss,
+  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, tiles, titan,
+  titan_replicas, titan_units, torchtune, torchtune_units, turns, vision, zero, zero_adapters, zero_offload | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt,
+  llama under torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama,
+  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
+  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: selective | 325 | block_kinds, decoders, fully_shard_more, linear, losses, more_families,
+  replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles, short_convolutions,
+  state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
+  exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral, mixtral, mllama, nemotron, olmo, opt,
+  phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss,
+  stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  llama, ministral3, mixtral, mllama, nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss,
   stablelm, t5, vit
 activation_checkpointing: selective-layer | 140 | fully_shard_more, liger, losses, more_families, replicated,
   selective, seq2seq, short_convolutions, state_spaces, tiled, titan, titan_replicas, titan_units, zero | bamba, bert,
   falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under torchtitan, mistral, nemotron_h, phi3, qwen2, qwen3,
   roberta, smollm3 | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under torchtitan, nemotron_h,
   phi3, roberta
-activation_checkpointing: selective-op | 561 | block_kinds, decoders, fully_shard_more, images, liger, linear,
-  losses, masks, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units,
-  short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas, titan_units, turns, zero | apertus, arcee,
-  bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under torchtitan, ministral3, mistral, mixtral, mllama, mpt, nemotron,
-  nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus,
-  arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama
-  under torchtitan, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
-adapter: dora | 203 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
+activation_checkpointing: selective-op | 562 | block_kinds, decoders, fully_shard_more, images, liger, linear,
+  losses, masks, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
+  sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas, titan_units, turns, zero |
+  apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under torchtitan, ministral3, mistral, mixtral,
+  mllama, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit,
+  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under torchtitan, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox,
+  olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5,
+  vit
+adapter: dora | 204 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
   linear, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, state_spaces, tiled,
-  zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
-  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llava, ministral3, mistral, mixtral, mpt,
-  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, t5, vit | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
-adapter: ia3 | 203 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
-  linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiled, zero_adapters | apertus, arcee, bart,
-  bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2,
-  gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium,
-  hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, olmo, olmo2, olmoe, opt,
-  phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, vit | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, neox, olmo,
-  olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1469 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
-  fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
-  replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_units,
-  short_convolutions, state_spaces, tiled, tiles, torchtune, torchtune_units, zero, zero_adapters | apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under
-  torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under
-  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3,
-  mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
+  tiles, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llava, ministral3, mistral,
+  mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, t5,
+  vit | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llava, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+adapter: ia3 | 204 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
+  linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiled, tiles, zero_adapters | apertus, arcee,
+  bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma,
+  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium,
+  hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mixtral, mllama, mpt, nemotron, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit | apertus, arcee, bart, bert, bloom, chatglm, clip,
+  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mllama, mpt,
+  nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
   starcoder2, t5, vit
+adapter: lora | 1471 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
+  fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
+  replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
+  sharded_units, short_convolutions, state_spaces, tiled, tiles, torchtune, torchtune_units, zero, zero_adapters |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
+  exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt,
+  llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit
 adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
   sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text,
   gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta,
@@ -120,11 +122,11 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 786 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
-  lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces, sharded_units,
-  short_convolutions, state_spaces, tiled, tiles, turns, zero, zero_adapters | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+frozen: parts | 788 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
+  lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces, sharded_tiles,
+  sharded_units, short_convolutions, state_spaces, tiled, tiles, turns, zero, zero_adapters | apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral,
   mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
   qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
@@ -189,15 +191,16 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 437 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
+max_gradient_norm | 509 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
   liger, linear, master, more_families, optimizers, precisions, replicated, sharded_bits, sharded_more,
-  sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, titan, titan_replicas, titan_units, turns,
-  zero | bamba, bert, bloom, deepseek_v3, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama, llama under torchtitan, ministral3, mistral,
-  mistral3, nemotron_h, olmo2, olmo3, phi, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, smollm3, vit | bamba, bert, bloom, deepseek, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama, llama under
-  torchtitan, ministral3, mistral3, nemotron_h, neox, olmo2, phi, qwen3_next, qwen3_vl, qwen_moe, vit
+  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas,
+  titan_units, turns, zero | bamba, bert, bloom, deepseek_v3, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama, llama under
+  torchtitan, ministral3, mistral, mistral3, mllama, nemotron_h, olmo2, olmo3, phi, qwen2, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3, vit | bamba, bert, bloom, deepseek, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama,
+  llama under torchtitan, ministral3, mistral3, mllama, nemotron_h, neox, olmo2, phi, qwen3_next, qwen3_vl, qwen_moe,
+  vit
 offload: activations | 592 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, host_activations, hosted,
   images, liger, linear, more_families, pairs, selective_more, sharded_activations, sharded_spaces,
   short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, bloom, cohere, cohere2, deepseek_v2,
@@ -312,18 +315,18 @@ packing: true | 164 | block_kinds, decoders, liger, linear, losses_more, masks, 
   bamba, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma3, gemma4, gpt2, granite, granitemoehybrid,
   helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
   qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 459 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks,
-  more_families, padding, pairs, pairs_beside, preference, replicated, sharded_spaces, short_convolutions,
-  state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4_text, ministral3,
-  mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere,
-  deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mistral3,
-  mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+padding: right | 460 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks,
+  more_families, padding, pairs, pairs_beside, preference, replicated, sharded_spaces, sharded_tiles,
+  short_convolutions, state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
+  llama4_text, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, phi3,
+  qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | apertus, arcee, bamba,
+  bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
+  llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, phi3, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 90 | fully_shard_more, sharded_units, titan_units, torchtune_units | llama, llama under
   torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
 parallel.fsdp_version: 1 | 204 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
@@ -338,19 +341,19 @@ parallel.sharding: ddp | 88 | modded, modded_compiled, replicated, sharded_activ
   gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3,
   qwen2, qwen3, qwen3_vl | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under
   modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 809 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+parallel.sharding: fsdp | 825 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units | apertus, arcee,
-  bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
+  sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units |
+  apertus, arcee, bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral, mistral3,
-  mixtral, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm, vit | apertus,
-  arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+  mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm, vit |
+  apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mllama, mpt under
+  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp-grad-op | 240 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units | bamba,
   bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, gpt2, gpt_neox, granitemoehybrid,
@@ -371,41 +374,41 @@ parallel.sharding: zero3 | 130 | host_activations, zero, zero_adapters, zero_off
   qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3686 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3690 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, galore, generation, generation_more, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt,
   optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet,
   returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, tiles, turns, vision |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under
-  llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4,
-  llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, tiles,
+  turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral,
+  mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 430 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+precision: fsdp | 439 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bamba, bert, bloom, cohere,
-  cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt,
-  llama under torchtitan, mistral, mistral3, mixtral, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt,
-  olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta,
-  seed_oss, stablelm | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+  sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bamba, bert,
+  bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama,
+  llama under litgpt, llama under torchtitan, mistral, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5,
+  exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3,
+  mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 precision: mixed | 1641 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
   evaluation_more, families, frozen, generation, generation_more, heads, host_activations, hosted, images, liger,
   linear, losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random,
@@ -420,27 +423,28 @@ precision: mixed | 1641 | adapters, attention, block_kinds, checkpoints, compile
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
   mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3152 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3157 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, modded, modded_compiled, moe,
   more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
   replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_units, short_convolutions, smoothing, state_spaces, suite,
-  tiled, tiles, torchtune, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
-  mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava,
-  ministral3, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing,
+  state_spaces, suite, tiled, tiles, torchtune, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune,
+  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt
+  under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
+  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under
+  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
 quantization: int8 | 114 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside, quantized,
@@ -484,24 +488,24 @@ weight_dtype: 16 bits | 828 | adapters, adapters_more, block_kinds, decoders, fl
   falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
   olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + adapter: dora | 100 | adapted, adapters, adapters_more, block_kinds,
-  fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm, gpt2, gpt_neo, gpt_oss, llama, llava, ministral3, mixtral,
-  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_next, qwen_moe, roberta, t5, vit
+activation_checkpointing: full + adapter: dora | 101 | adapted, adapters, adapters_more, block_kinds,
+  fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized, tiles | bart, bert, bloom, chatglm,
+  clip, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm, gpt2, gpt_neo, gpt_oss, llama, llava, ministral3,
+  mixtral, mllama, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_next, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapters_more, block_kinds,
   fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized, sharded_units, zero_adapters |
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 907 | adapted, adapters, adapters_more, block_kinds, decoders,
+activation_checkpointing: full + adapter: lora | 908 | adapted, adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
-  quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_units,
-  short_convolutions, state_spaces, tiles, torchtune, torchtune_units, zero, zero_adapters | apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt,
-  nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles,
+  sharded_units, short_convolutions, state_spaces, tiles, torchtune, torchtune_units, zero, zero_adapters | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
+  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3,
+  mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 79 | adapted, adapters, adapters_more, fully_shard_more,
   pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3,
   gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
@@ -519,13 +523,13 @@ activation_checkpointing: full + ema: true | 33 | galore, liger, master, optimiz
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 450 | adapters, block_kinds, decoders, frozen, fully_shard_more,
-  hosted, images, liger, linear, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_units,
-  short_convolutions, state_spaces, tiles, turns, zero, zero_adapters | apertus, arcee, bart, bert, bloom, chatglm,
-  clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava,
-  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: full + frozen: parts | 451 | adapters, block_kinds, decoders, frozen, fully_shard_more,
+  hosted, images, liger, linear, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_tiles,
+  sharded_units, short_convolutions, state_spaces, tiles, turns, zero, zero_adapters | apertus, arcee, bart, bert,
+  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
+  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 19 | galore, precisions, state_spaces | bert, gpt2, llama,
   nemotron_h
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
@@ -555,11 +559,11 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 205 | flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + max_gradient_norm | 238 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, master, more_families, optimizers, precisions, replicated, sharded_bits,
-  sharded_more, sharded_units, short_convolutions, state_spaces, tiled, titan, titan_replicas, titan_units, turns,
-  zero | bamba, bert, bloom, gemma, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama,
-  llama under torchtitan, mistral3, neox, olmo2, phi, qwen3_vl, vit
+  sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas,
+  titan_units, turns, zero | bamba, bert, bloom, gemma, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo,
+  granitemoehybrid, lfm2, llama, llama under torchtitan, mistral3, mllama, neox, olmo2, phi, qwen3_vl, vit
 activation_checkpointing: full + offload: activations | 275 | block_kinds, checkpoints, flat_adapters, flat_host,
   host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations, sharded_spaces,
   state_spaces, tiles | bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
@@ -614,11 +618,12 @@ activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints,
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 41 | liger, losses_more, state_spaces | bamba, falcon_h1, gpt2,
   llama, nemotron_h, qwen_moe
-activation_checkpointing: full + padding: right | 261 | block_kinds, decoders, fully_shard_more, images, linear,
-  losses_more, masks, more_families, padding, pairs, pairs_beside, preference, replicated, state_spaces, tiles, zero |
-  apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral3, mixtral, mllama, nemotron,
-  nemotron_h, olmo, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
+activation_checkpointing: full + padding: right | 262 | block_kinds, decoders, fully_shard_more, images, linear,
+  losses_more, masks, more_families, padding, pairs, pairs_beside, preference, replicated, sharded_tiles,
+  state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3,
+  mistral3, mixtral, mllama, nemotron, nemotron_h, olmo, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
+  t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 49 | fully_shard_more, sharded_units, titan_units,
   torchtune_units | llama, llama under torchtitan, llama under torchtune
 activation_checkpointing: full + parallel.fsdp_version: 1 | 133 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -629,14 +634,14 @@ activation_checkpointing: full + parallel.replicas | 33 | flat_adapters, flat_ho
   under torchtitan, opt
 activation_checkpointing: full + parallel.sharding: ddp | 29 | replicated, sharded_activations, sharded_bits | bert,
   gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 453 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.sharding: fsdp | 461 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_units, titan, titan_replicas, titan_units, torchtune,
-  torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mpt under llm-foundry,
-  nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, vit
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units,
+  torchtune, torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt,
+  gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mllama, mpt under
+  llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 109 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more,
   sharded_spaces, sharded_units | bert, gemma, gemma2, glm, gpt2, lfm2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl,
@@ -649,27 +654,27 @@ activation_checkpointing: full + parallel.sharding: zero3 | 72 | host_activation
   | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt,
   qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1917 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 1919 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads,
   host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, moe, more_families,
   optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned,
-  seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_units, short_convolutions, smoothing,
-  state_spaces, suite, tiles, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
-  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions,
+  smoothing, state_spaces, suite, tiles, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under
+  litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 237 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + precision: fsdp | 242 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom,
-  cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo,
-  granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mpt under
-  llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm
+  sharded_decoders, sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | apertus, arcee,
+  bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2,
+  gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral,
+  mllama, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 activation_checkpointing: full + precision: mixed | 868 | adapters, attention, block_kinds, checkpoints, compile,
   decoders, evaluation, evaluation_more, families, frozen, heads, host_activations, hosted, images, liger, linear,
   losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random, replicated,
@@ -678,12 +683,12 @@ activation_checkpointing: full + precision: mixed | 868 | adapters, attention, b
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
   mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1559 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1561 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
   linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs,
   pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_units,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   short_convolutions, smoothing, state_spaces, suite, tiled, tiles, torchtune, torchtune_units, turns, vision |
   apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
   litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
@@ -722,7 +727,8 @@ activation_checkpointing: selective + label_smoothing | 2 | short_convolutions, 
 activation_checkpointing: selective + loss: chunked | 6 | losses | gpt2, llama
 activation_checkpointing: selective + loss: fp32-logits | 4 | losses | bert
 activation_checkpointing: selective + loss: fused | 7 | losses | gpt2, llama
-activation_checkpointing: selective + max_gradient_norm | 1 | state_spaces | granitemoehybrid
+activation_checkpointing: selective + max_gradient_norm | 5 | sharded_tiles, state_spaces, tiles | granitemoehybrid,
+  mllama
 activation_checkpointing: selective + offload: activations | 21 | selective_more, short_convolutions | bert, gemma,
   gemma2, gemma3, gpt2, lfm2, llama, neox, opt, phi, phi3
 activation_checkpointing: selective + optimizer: adamw-paged | 1 | short_convolutions | lfm2
@@ -733,16 +739,16 @@ activation_checkpointing: selective + optimizer_in_backward: true | 2 | short_co
 activation_checkpointing: selective + packing: true | 2 | short_convolutions, state_spaces | granitemoehybrid, lfm2
 activation_checkpointing: selective + padding: right | 1 | short_convolutions | lfm2
 activation_checkpointing: selective + parallel.sharding: ddp | 1 | replicated | glm4_moe
-activation_checkpointing: selective + parallel.sharding: fsdp | 7 | fully_shard_more, sharded_more | gemma, glm4_moe,
-  gpt2, llama, opt, phi3
+activation_checkpointing: selective + parallel.sharding: fsdp | 8 | fully_shard_more, sharded_more, sharded_tiles |
+  gemma, glm4_moe, gpt2, llama, mllama, opt, phi3
 activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 3 | sharded_more, sharded_spaces | falcon_h1,
   llama, neox
 activation_checkpointing: selective + precision: amp | 99 | block_kinds, linear, losses, selective, selective_more,
   seq2seq, sharded_more, short_convolutions, state_spaces, tiles | bart, bert, deepseek, gemma, gemma2, gemma3,
   gemma4, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, ministral3, mixtral, mllama, neox, opt, phi, phi3,
   qwen3_next, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective + precision: fsdp | 6 | fully_shard_more, sharded_more, sharded_spaces |
-  falcon_h1, glm4_moe, gpt2, llama, neox, opt
+activation_checkpointing: selective + precision: fsdp | 7 | fully_shard_more, sharded_more, sharded_spaces,
+  sharded_tiles | falcon_h1, glm4_moe, gpt2, llama, mllama, neox, opt
 activation_checkpointing: selective + precision: mixed | 74 | losses, more_families, replicated, selective,
   selective_more, seq2seq | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral,
   neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
@@ -809,9 +815,9 @@ activation_checkpointing: selective-op + loss: fused | 10 | losses, state_spaces
 activation_checkpointing: selective-op + loss: tiled | 1 | tiled | gemma
 activation_checkpointing: selective-op + loss: vocab-parallel | 9 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + max_gradient_norm | 33 | liger, sharded_spaces, short_convolutions,
-  state_spaces, titan, titan_replicas, titan_units, zero | bamba, falcon_h1, glm4_moe, granitemoehybrid, lfm2, llama,
-  llama under torchtitan, nemotron_h, olmo2
+activation_checkpointing: selective-op + max_gradient_norm | 37 | liger, sharded_spaces, sharded_tiles,
+  short_convolutions, state_spaces, tiles, titan, titan_replicas, titan_units, zero | bamba, falcon_h1, glm4_moe,
+  granitemoehybrid, lfm2, llama, llama under torchtitan, mllama, nemotron_h, olmo2
 activation_checkpointing: selective-op + offload: activations | 40 | liger, selective_more, short_convolutions,
   state_spaces | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gpt2, lfm2, llama, mpt, nemotron_h, neox, opt,
   phi, phi3
@@ -834,9 +840,9 @@ activation_checkpointing: selective-op + parallel.fsdp_units: ends | 5 | sharded
   under torchtitan
 activation_checkpointing: selective-op + parallel.replicas | 4 | sharded_more, titan_replicas, titan_units | llama,
   llama under torchtitan
-activation_checkpointing: selective-op + parallel.sharding: fsdp | 32 | fully_shard_more, sharded_more,
-  sharded_spaces, titan, titan_replicas, titan_units | falcon_h1, gemma, gpt2, gpt_neo, lfm2, llama, llama under
-  torchtitan, nemotron_h, opt, phi3
+activation_checkpointing: selective-op + parallel.sharding: fsdp | 33 | fully_shard_more, sharded_more,
+  sharded_spaces, sharded_tiles, titan, titan_replicas, titan_units | falcon_h1, gemma, gpt2, gpt_neo, lfm2, llama,
+  llama under torchtitan, mllama, nemotron_h, opt, phi3
 activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 4 | sharded_more, sharded_spaces,
   sharded_units | bamba, llama, neox
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
@@ -848,8 +854,9 @@ activation_checkpointing: selective-op + precision: amp | 197 | block_kinds, dec
   falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
-activation_checkpointing: selective-op + precision: fsdp | 26 | fully_shard_more, sharded_more, sharded_spaces,
-  titan, titan_replicas, titan_units | bamba, falcon_h1, gpt2, gpt_neo, llama, llama under torchtitan, neox, opt
+activation_checkpointing: selective-op + precision: fsdp | 27 | fully_shard_more, sharded_more, sharded_spaces,
+  sharded_tiles, titan, titan_replicas, titan_units | bamba, falcon_h1, gpt2, gpt_neo, llama, llama under torchtitan,
+  mllama, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
   seq2seq, zero | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
   llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
@@ -880,7 +887,7 @@ adapter: dora + liger_kernels | 6 | liger | glm4, gpt_oss, llama, mixtral, olmo2
 adapter: dora + loss: dpo | 7 | pairs | gpt2, llama, neox
 adapter: dora + loss: fused | 1 | state_spaces | bamba
 adapter: dora + loss: tiled | 1 | tiled | mixtral
-adapter: dora + max_gradient_norm | 4 | liger, short_convolutions | glm4, lfm2, olmo2
+adapter: dora + max_gradient_norm | 5 | liger, short_convolutions, tiles | glm4, lfm2, mllama, olmo2
 adapter: dora + offload: activations | 5 | images, liger, state_spaces | gemma3_images, glm4, gpt_oss, nemotron_h,
   qwen2_5_vl
 adapter: dora + optimizer: adafactor | 4 | adapters_more | clip, mixtral, qwen_moe
@@ -907,12 +914,12 @@ adapter: dora + precision: amp | 84 | adapted, adapters, adapters_more, block_ki
   llava, ministral3, mixtral, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, t5, vit
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
 adapter: dora + precision: mixed | 1 | zero_adapters | llama
-adapter: dora + precision: pure | 86 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more,
+adapter: dora + precision: pure | 87 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more,
   images, liger, linear, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions,
-  state_spaces, tiled | apertus, arcee, bert, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma,
-  gemma2, gemma3_images, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  llama, ministral3, mixtral, mpt, nemotron, neox, olmo, olmo2, olmoe, phi3, qwen2_vl, qwen3_next, qwen_moe, seed_oss,
-  stablelm, t5, vit
+  state_spaces, tiled, tiles | apertus, arcee, bert, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
+  gemma, gemma2, gemma3_images, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  lfm2, llama, ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, phi3, qwen2_vl, qwen3_next,
+  qwen_moe, seed_oss, stablelm, t5, vit
 adapter: dora + quantization: int8 | 7 | quantized, short_convolutions | gemma2, gemma3, lfm2, llama, mpt, phi3
 adapter: dora + quantization: nf4 | 13 | quantized, short_convolutions, state_spaces, tiled | bloom, gemma2, gpt2,
   granitemoehybrid, lfm2, llama, mixtral, nemotron_h
@@ -931,6 +938,7 @@ adapter: ia3 + label_smoothing | 2 | pairs | gpt2, llama
 adapter: ia3 + liger_kernels | 2 | liger | gemma3
 adapter: ia3 + loss: dpo | 6 | pairs | gpt2, llama, phi3
 adapter: ia3 + loss: tiled | 1 | tiled | neox
+adapter: ia3 + max_gradient_norm | 1 | tiles | mllama
 adapter: ia3 + offload: activations | 11 | images, more_families, pairs | bert, gemma3_images, glm4_moe, gpt2, llama,
   opt
 adapter: ia3 + optimizer: adafactor | 5 | adapted, adapters_more | clip, mixtral, qwen_moe, vit
@@ -947,10 +955,10 @@ adapter: ia3 + parallel.fsdp_units: ends | 2 | fully_shard_more, sharded_units |
 adapter: ia3 + parallel.sharding: fsdp | 9 | fully_shard_more, sharded_units | gemma3_images, llama, qwen2_vl
 adapter: ia3 + parallel.sharding: zero1 | 1 | zero_adapters | llama
 adapter: ia3 + parallel.sharding: zero3 | 1 | zero_adapters | llama
-adapter: ia3 + precision: amp | 105 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
-  linear, more_families, pairs, pairs_beside, quantized, sharded_units | bart, bert, bloom, chatglm, clip, deepseek,
-  falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3,
-  mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, starcoder2, t5, vit
+adapter: ia3 + precision: amp | 106 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
+  linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiles | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
+  ministral3, mixtral, mllama, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, starcoder2, t5, vit
 adapter: ia3 + precision: fsdp | 3 | fully_shard_more | gemma3_images, llama, qwen2_vl
 adapter: ia3 + precision: mixed | 2 | zero_adapters | llama
 adapter: ia3 + precision: pure | 47 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images,
@@ -986,9 +994,9 @@ adapter: lora + loss: chunked | 214 | liger, litgpt, short_convolutions, state_s
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
 adapter: lora + loss: fused | 21 | liger, quantized | glm4, gpt2, llama
 adapter: lora + loss: tiled | 2 | tiled | llama, phi
-adapter: lora + max_gradient_norm | 88 | flat_adapters, fully_shard_more, images, liger, replicated, sharded_bits,
-  sharded_units, short_convolutions, state_spaces, zero | bamba, deepseek, gemma, gemma2, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granitemoehybrid, lfm2, llama, mistral3, olmo2, phi, qwen3_vl
+adapter: lora + max_gradient_norm | 99 | flat_adapters, fully_shard_more, images, liger, replicated, sharded_bits,
+  sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles, zero | bamba, deepseek, gemma, gemma2,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama, mistral3, mllama, olmo2, phi, qwen3_vl
 adapter: lora + offload: activations | 46 | flat_adapters, images, liger, pairs, sharded_activations,
   short_convolutions, state_spaces | bert, bloom, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, llama,
   mpt, neox, olmo2, phi, phi3, qwen2_5_vl, qwen2_vl
@@ -1023,12 +1031,12 @@ adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gem
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
 adapter: lora + parallel.sharding: ddp | 11 | replicated, sharded_bits | gemma, glm4_moe, gpt2, gpt_neo, llama,
   mistral3, opt, phi3
-adapter: lora + parallel.sharding: fsdp | 209 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_units, torchtune, torchtune_units | apertus,
-  arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2,
-  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune,
-  mistral3, mixtral, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
+adapter: lora + parallel.sharding: fsdp | 211 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, torchtune,
+  torchtune_units | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2,
+  gemma3, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under
+  litgpt, llama under torchtune, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
 adapter: lora + parallel.sharding: fsdp-grad-op | 46 | flat_adapters, fully_shard_more, sharded_bits, sharded_spaces,
   sharded_units | bamba, gemma, gemma2, gpt2, llama, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
@@ -1045,9 +1053,9 @@ adapter: lora + precision: amp | 663 | adapted, adapters, adapters_more, block_k
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi,
   phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
   stablelm, starcoder2, t5, vit
-adapter: lora + precision: fsdp | 77 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_spaces,
-  sharded_units | bamba, bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral,
-  neox, phi, phi3, qwen2_5_vl, qwen3_vl
+adapter: lora + precision: fsdp | 79 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units | bamba, bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama,
+  mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl, t5
 adapter: lora + precision: pure | 532 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
@@ -1262,8 +1270,9 @@ frozen: parts + loss: chunked | 2 | state_spaces, turns | falcon_h1, gemma
 frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
 frozen: parts + loss: fused | 9 | quantized, state_spaces | gpt2, llama, nemotron_h
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
-frozen: parts + max_gradient_norm | 29 | fully_shard_more, images, liger, replicated, sharded_spaces,
-  short_convolutions, state_spaces, turns, zero | bamba, bert, gpt2, lfm2, llama, mistral3, nemotron_h, neox, phi
+frozen: parts + max_gradient_norm | 39 | fully_shard_more, images, liger, replicated, sharded_spaces, sharded_tiles,
+  short_convolutions, state_spaces, tiles, turns, zero | bamba, bert, gpt2, lfm2, llama, mistral3, mllama, nemotron_h,
+  neox, phi
 frozen: parts + offload: activations | 52 | hosted, images, liger, more_families, pairs, short_convolutions,
   state_spaces, tiled | bamba, bert, bloom, falcon_h1, gemma3, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama,
   llama4, nemotron_h, olmoe, opt, phi, phi3, qwen3_vl
@@ -1287,8 +1296,8 @@ frozen: parts + packing: true | 7 | sharded_spaces, short_convolutions, state_sp
 frozen: parts + padding: right | 25 | pairs, state_spaces | bert, gpt2, llama, nemotron_h
 frozen: parts + parallel.fsdp_units: ends | 1 | sharded_units | llama
 frozen: parts + parallel.sharding: ddp | 2 | replicated | mistral3, qwen3_vl
-frozen: parts + parallel.sharding: fsdp | 34 | fully_shard_more, sharded_spaces | bert, glm4_moe, gpt2, gpt_neo,
-  granitemoehybrid, llama, mistral3, nemotron_h, neox, qwen3_vl
+frozen: parts + parallel.sharding: fsdp | 36 | fully_shard_more, sharded_spaces, sharded_tiles | bert, glm4_moe,
+  gpt2, gpt_neo, granitemoehybrid, llama, mistral3, mllama, nemotron_h, neox, qwen3_vl
 frozen: parts + parallel.sharding: fsdp-grad-op | 16 | fully_shard_more, sharded_spaces, sharded_units | bamba,
   falcon_h1, lfm2, llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
@@ -1301,14 +1310,14 @@ frozen: parts + precision: amp | 229 | adapters, block_kinds, decoders, frozen, 
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt,
   nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
   resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-frozen: parts + precision: fsdp | 15 | fully_shard_more, sharded_spaces | bamba, bert, falcon_h1, gpt2,
-  granitemoehybrid, llama, mistral3, neox
+frozen: parts + precision: fsdp | 16 | fully_shard_more, sharded_spaces, sharded_tiles | bamba, bert, falcon_h1,
+  gpt2, granitemoehybrid, llama, mistral3, mllama, neox
 frozen: parts + precision: mixed | 146 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
   zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen3_vl, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 264 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
-  linear, lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces,
+frozen: parts + precision: pure | 265 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
+  linear, lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces, sharded_tiles,
   short_convolutions, state_spaces, tiled, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
   cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava,
@@ -1537,42 +1546,45 @@ loss: vocab-parallel + parallel.replicas | 21 | titan_replicas, titan_units | ll
 loss: vocab-parallel + parallel.sharding: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + parallel.tensor | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + precision: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + offload: activations | 25 | flat_adapters, flat_host, images, liger, more_families,
-  sharded_spaces, short_convolutions, state_spaces | bamba, bloom, falcon_h1, glm4, gpt2, gpt_neo, granitemoehybrid,
-  lfm2, llama, mistral3, nemotron_h, olmo2
+max_gradient_norm + offload: activations | 27 | flat_adapters, flat_host, images, liger, more_families,
+  sharded_spaces, short_convolutions, state_spaces, tiles | bamba, bloom, falcon_h1, glm4, gpt2, gpt_neo,
+  granitemoehybrid, lfm2, llama, mistral3, mllama, nemotron_h, olmo2
 max_gradient_norm + offload: gradients | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + offload: optimizer | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + offload: parameters | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
-max_gradient_norm + optimizer: adafactor | 7 | images, precisions, short_convolutions | bert, lfm2, llama, mistral3
+max_gradient_norm + optimizer: adafactor | 8 | images, precisions, short_convolutions, tiles | bert, lfm2, llama,
+  mistral3, mllama
 max_gradient_norm + optimizer: adam | 5 | images, master, state_spaces | bert, llama, nemotron_h, qwen3_vl
-max_gradient_norm + optimizer: adamw-8bit | 9 | images, precisions, state_spaces | bert, llama, mistral3, nemotron_h
+max_gradient_norm + optimizer: adamw-8bit | 10 | images, precisions, state_spaces, tiles | bert, llama, mistral3,
+  mllama, nemotron_h
 max_gradient_norm + optimizer: adamw-paged | 1 | short_convolutions | lfm2
 max_gradient_norm + optimizer: galore-adamw | 13 | galore | bert, gpt2, llama
 max_gradient_norm + optimizer: lamb | 2 | state_spaces | bamba, falcon_h1
 max_gradient_norm + optimizer: lars | 1 | short_convolutions | lfm2
-max_gradient_norm + optimizer: lion | 3 | precisions, short_convolutions, state_spaces | lfm2, llama, nemotron_h
-max_gradient_norm + optimizer: muon | 2 | precisions, state_spaces | bamba, gpt2
+max_gradient_norm + optimizer: lion | 4 | precisions, short_convolutions, state_spaces, tiles | lfm2, llama, mllama,
+  nemotron_h
+max_gradient_norm + optimizer: muon | 3 | precisions, state_spaces, tiles | bamba, gpt2, mllama
 max_gradient_norm + optimizer: rmsprop | 4 | master, precisions | bert, gpt2, llama
-max_gradient_norm + optimizer: sgd | 15 | images, master, optimizers, precisions, state_spaces | bert, gpt2,
-  granitemoehybrid, llama, mistral3, qwen3_vl
+max_gradient_norm + optimizer: sgd | 16 | images, master, optimizers, precisions, state_spaces, tiles | bert, gpt2,
+  granitemoehybrid, llama, mistral3, mllama, qwen3_vl
 max_gradient_norm + optimizer: sgd-momentum | 6 | master, precisions | bert, gpt2, llama
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
 max_gradient_norm + packing: true | 7 | liger, short_convolutions, state_spaces | bamba, granitemoehybrid, lfm2,
   llama, nemotron_h
-max_gradient_norm + padding: right | 13 | fully_shard_more, images, liger, short_convolutions | bert, gpt2, gpt_oss,
-  lfm2, llama, mistral3, olmo2
+max_gradient_norm + padding: right | 17 | fully_shard_more, images, liger, sharded_tiles, short_convolutions, tiles |
+  bert, gpt2, gpt_oss, lfm2, llama, mistral3, mllama, olmo2
 max_gradient_norm + parallel.fsdp_units: ends | 23 | sharded_units, titan_units | llama, llama under torchtitan
 max_gradient_norm + parallel.fsdp_version: 1 | 39 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
   gpt2, llama
 max_gradient_norm + parallel.replicas | 14 | flat_adapters, flat_host, flat_parameter, titan_replicas, titan_units |
   llama, llama under torchtitan
 max_gradient_norm + parallel.sharding: ddp | 4 | replicated | mistral3
-max_gradient_norm + parallel.sharding: fsdp | 130 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
-  sharded_bits, sharded_more, sharded_spaces, sharded_units, titan, titan_replicas, titan_units | bert, bloom,
-  falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, nemotron_h, neox, phi, qwen3_vl
+max_gradient_norm + parallel.sharding: fsdp | 146 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert,
+  bloom, falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, mllama, nemotron_h, neox, phi, qwen3_vl
 max_gradient_norm + parallel.sharding: fsdp-grad-op | 55 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama, nemotron_h, neox,
   vit
@@ -1580,22 +1592,22 @@ max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwe
 max_gradient_norm + parallel.sharding: zero2 | 2 | zero | mistral3
 max_gradient_norm + parallel.sharding: zero3 | 9 | zero | gemma3_images, glm4_moe, gpt_neo, mistral3, qwen3_vl
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 132 | flat_adapters, fully_shard_more, galore, images, liger, optimizers,
-  precisions, replicated, sharded_bits, sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, turns
-  | bamba, bert, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, mistral3,
-  nemotron_h, olmo2, vit
-max_gradient_norm + precision: fsdp | 103 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
-  sharded_more, sharded_units, titan, titan_replicas, titan_units | bert, gemma, gemma2, gpt2, llama, llama under
-  torchtitan, mistral3, neox, phi, qwen3_vl
-max_gradient_norm + precision: mixed | 43 | images, master, more_families, zero | bert, gemma3_images, glm4_moe,
-  gpt2, gpt_neo, llama, mistral3, qwen3_vl
-max_gradient_norm + precision: pure | 110 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
-  galore, images, liger, linear, optimizers, replicated, sharded_bits, sharded_spaces, short_convolutions,
-  state_spaces, tiled, turns | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma4, gpt2, granitemoehybrid, lfm2,
-  llama, ministral3, mistral3, nemotron_h, neox, phi, qwen3_next, qwen3_vl, qwen_moe
+max_gradient_norm + precision: amp | 154 | flat_adapters, fully_shard_more, galore, images, liger, optimizers,
+  precisions, replicated, sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
+  state_spaces, tiled, tiles, turns | bamba, bert, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
+  granitemoehybrid, lfm2, llama, mistral3, mllama, nemotron_h, olmo2, vit
+max_gradient_norm + precision: fsdp | 112 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
+  sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert, gemma, gemma2, gpt2, llama,
+  llama under torchtitan, mistral3, mllama, neox, phi, qwen3_vl
+max_gradient_norm + precision: mixed | 46 | images, master, more_families, tiles, zero | bert, gemma3_images,
+  glm4_moe, gpt2, gpt_neo, llama, mistral3, mllama, qwen3_vl
+max_gradient_norm + precision: pure | 133 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  galore, images, liger, linear, optimizers, replicated, sharded_bits, sharded_spaces, sharded_tiles,
+  short_convolutions, state_spaces, tiled, tiles, turns | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma4, gpt2,
+  granitemoehybrid, lfm2, llama, ministral3, mistral3, mllama, nemotron_h, neox, phi, qwen3_next, qwen3_vl, qwen_moe
 max_gradient_norm + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
-max_gradient_norm + quantization: nf4 | 12 | flat_adapters, images, sharded_bits, short_convolutions, zero | gemma2,
-  gpt2, lfm2, llama, mistral3, qwen3_vl
+max_gradient_norm + quantization: nf4 | 14 | flat_adapters, images, sharded_bits, short_convolutions, tiles, zero |
+  gemma2, gpt2, lfm2, llama, mistral3, mllama, qwen3_vl
 max_gradient_norm + quantization: nf4-double | 13 | flat_adapters, liger, sharded_bits, short_convolutions,
   state_spaces, zero | glm4, gpt_neo, granitemoehybrid, lfm2, llama, phi
 max_gradient_norm + trained_blocks: badam | 2 | state_spaces, turns | bamba, phi
@@ -1961,8 +1973,8 @@ packing: true + quantization: nf4-double | 4 | liger, short_convolutions, state_
 packing: true + trained_blocks: badam | 1 | short_convolutions | lfm2
 packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
 padding: right + parallel.sharding: ddp | 2 | replicated | glm4_moe, gpt_neo
-padding: right + parallel.sharding: fsdp | 12 | fully_shard_more, sharded_spaces | bert, glm4_moe, gpt2, gpt_neo,
-  lfm2, llama, mistral3
+padding: right + parallel.sharding: fsdp | 13 | fully_shard_more, sharded_spaces, sharded_tiles | bert, glm4_moe,
+  gpt2, gpt_neo, lfm2, llama, mistral3, mllama
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
 padding: right + precision: amp | 153 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
@@ -1971,7 +1983,7 @@ padding: right + precision: amp | 153 | block_kinds, decoders, fully_shard_more,
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4,
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, qwen2_vl, qwen3_next, qwen3_vl,
   qwen_moe, roberta, seed_oss, stablelm
-padding: right + precision: fsdp | 4 | fully_shard_more | gemma3_images, gpt2, llama, mistral3
+padding: right + precision: fsdp | 5 | fully_shard_more, sharded_tiles | gemma3_images, gpt2, llama, mistral3, mllama
 padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
   deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
 padding: right + precision: pure | 159 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
@@ -2029,26 +2041,27 @@ parallel.sharding: ddp + precision: pure | 48 | modded, modded_compiled, replica
 parallel.sharding: ddp + quantization: nf4 | 4 | sharded_bits | gemma, llama, opt
 parallel.sharding: ddp + quantization: nf4-double | 4 | sharded_bits | gpt2, llama, phi3
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 139 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp + precision: amp | 141 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2,
-  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama under litgpt, mistral3, mixtral, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
-  litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp + precision: fsdp | 361 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+  sharded_spaces, sharded_tiles, sharded_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, gemma,
+  gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  llama, llama under litgpt, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi,
+  phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
+parallel.sharding: fsdp + precision: fsdp | 370 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, sharded_spaces, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bert, bloom,
-  cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
-  glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
-  torchtitan, mistral3, mixtral, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-parallel.sharding: fsdp + precision: pure | 233 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | apertus, arcee,
+  bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under
+  litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
+  under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm
+parallel.sharding: fsdp + precision: pure | 236 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_units, torchtune, torchtune_units | apertus, arcee, bamba,
-  bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, glm4_moe, gpt2, gpt_neo,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune,
-  mistral3, mixtral, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm, vit
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, torchtune, torchtune_units | apertus,
+  arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, glm4_moe, gpt2,
+  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under
+  torchtune, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
+  litgpt, phi3, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp + quantization: nf4 | 25 | flat_adapters, sharded_bits, sharded_more | bert, gemma, gemma2,
   gemma3, gpt2, llama, opt, phi3
 parallel.sharding: fsdp + quantization: nf4-double | 24 | flat_adapters, sharded_bits, sharded_more | bloom, gemma,
