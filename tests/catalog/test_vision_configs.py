@@ -60,6 +60,16 @@ QWEN3_VL: dict[str, Any] = {
     "vision_config": {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "out_hidden_size": 2560}
     | {"deepstack_visual_indexes": [5, 11, 17], "num_position_embeddings": 2304, "model_type": "qwen3_vl"},
 }
+MLLAMA: dict[str, Any] = {
+    "architectures": ["MllamaForConditionalGeneration"],
+    "model_type": "mllama",
+    "image_token_index": 128256,
+    "text_config": {"model_type": "mllama_text_model", "num_hidden_layers": 100, "hidden_size": 8192, "dropout": 0.1}
+    | {"num_attention_heads": 64, "intermediate_size": 28672, "cross_attention_layers": list(range(3, 100, 5))}
+    | {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}},
+    "vision_config": {"model_type": "mllama_vision_model", "image_size": 560, "vision_output_dim": 7680}
+    | {"intermediate_layers_indices": [3, 7, 15, 23, 30], "attention_heads": 16, "max_num_tiles": 4},
+}
 MISTRAL3: dict[str, Any] = {
     "model_type": "mistral3",
     "spatial_merge_size": 2,
@@ -157,6 +167,15 @@ def test_mistral_3_has_the_text_that_its_configuration_names(tmp_path: Path) -> 
     assert (bare.hidden_size, bare.vocabulary_size, bare.patch_size, bare.tied_embeddings) == (5120, 131072, 14, False)
 
 
+def test_llama_32_vision_has_two_encoders_and_a_text_that_looks_at_them(tmp_path: Path) -> None:
+    shape = read(tmp_path, MLLAMA)
+    assert (shape.family, shape.image_size, shape.vision_tiles, shape.image_tokens) == ("mllama", 560, 4, 0)
+    assert (shape.vision_tapped_layers, shape.cross_attention_layers) == ((3, 7, 15, 23, 30), tuple(range(3, 100, 5)))
+    assert (shape.layers, shape.hidden_size, shape.head_size, shape.attention_dropout) == (100, 8192, 128, 0.1)
+    assert (shape.stacks, shape.stored_blocks, shape.numbered_blocks) == ((100,), (32, 8), 140)
+    assert shape.with_layers(10).cross_attention_layers == (3, 8)
+
+
 @pytest.mark.parametrize(("image_size", "tokens"), [(28, 1), (29, 4), (448, 256), (1540, 3025)])
 def test_mistral_3_fills_the_last_square_of_an_image_up(image_size: int, tokens: int, tmp_path: Path) -> None:
     assert read(tmp_path, MISTRAL3)._replace(image_size=image_size).image_tokens == tokens
@@ -190,6 +209,11 @@ def test_gemma_3_pools_its_patches_to_tokens_and_bounds_no_logits(tmp_path: Path
         ({**MISTRAL3, "projector_hidden_act": "silu"}, "projector_hidden_act: 'silu' is not modelled"),
         ({**MISTRAL3, "text_config": {"model_type": "mistral4"}}, "text_config.model_type: 'mistral4' is not modelled"),
         ({**MISTRAL3, "vision_config": {"model_type": "clip_vision_model"}}, "model_type: 'clip_vision_model'"),
+        ({**MLLAMA, "text_config": {"cross_attention_layers": []}}, "cross_attention_layers: none of them is not"),
+        ({**MLLAMA, "text_config": {"cross_attention_layers": [40]}}, "there is no block 40 of layers 40"),
+        ({**MLLAMA, "vision_config": {"intermediate_layers_indices": [1, 32]}}, "no block 32 of vision_layers 32"),
+        ({**MLLAMA, "vision_config": {"vision_output_dim": 1280}}, "vision_output_dim: 1280 elements in place of"),
+        ({**MLLAMA, "vision_config": {"supported_aspect_ratios": [[1, 1]]}}, "supported_aspect_ratios: only the 8"),
         ({**MISTRAL3, "vision_config": {"hidden_size": 96}}, "heads of 6 elements have no quarters"),
         ({**QWEN3_VL_MOE, "text_config": {"output_router_logits": True}}, "the load-balancing loss of the router"),
         ({**GEMMA3, "vision_config": {"image_size": 448}}, "vision_use_head: a head that pools"),

@@ -54,6 +54,7 @@ WORDS = {
         "vision_activation",
     ),
     *("sliding_window_pattern", "vision_full_layers", "vision_deepstack_layers"),
+    *("vision_tapped_layers", "cross_attention_layers"),
     *("experts.normalized", "experts.dense_layers", "latent_attention.interleaved"),
     *("state_space.layers", "state_space.feedforward_layers", "state_space.norm"),
     *("state_space.conv_bias", "state_space.input_bias", "state_space.output_bias"),

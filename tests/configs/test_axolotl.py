@@ -292,3 +292,32 @@ def test_a_pattern_over_some_blocks_is_told() -> None:
     found = meant(QLORA.replace("lora_target_linear: true", f"lora_target_modules: '{some}'"), "a.yml")
     assert found.job["adapter"]["targets"] == ["q_proj"]
     assert "blocks" in found.unmodelled["lora_target_modules"]
+
+
+VISION = """
+    base_model: alpindale/Llama-3.2-11B-Vision-Instruct
+    processor_type: AutoProcessor
+    sample_packing: false
+    adapter: lora
+    sequence_len: 8192
+    lora_r: 32
+    lora_alpha: 16
+    lora_dropout: 0.05
+    lora_target_modules: 'model.language_model.layers.[\\d]+.(mlp|cross_attn|self_attn).(up|down|gate|q|k|v|o)_proj'
+    gradient_accumulation_steps: 4
+    micro_batch_size: 1
+    optimizer: adamw_bnb_8bit
+    bf16: true
+    gradient_checkpointing: true
+    attn_implementation: sdpa
+    gradient_checkpointing_kwargs:
+      use_reentrant: REENTRANT
+"""
+"""Source: axolotl-ai-cloud/axolotl, examples/llama-3-vision/lora-11b.yaml, without what changes nothing."""
+
+
+def test_a_model_that_looks_at_images() -> None:
+    keys = job(VISION.replace("REENTRANT", "false"), "a.yml")
+    holds(keys, model="llama-3.2-11b-vision-instruct", activation_checkpointing="full", optimizer="adamw-8bit")
+    assert {*keys["adapter.targets"]} == {f"{one}_proj" for one in ("up", "down", "gate", "q", "k", "v", "o")}
+    assert job(VISION.replace("REENTRANT", "true"), "a.yml")["checkpoint_reentrant"]

@@ -173,3 +173,12 @@ def test_nothing_is_sharded_where_tensor_parallelism_takes_every_device() -> Non
     found = meant(SPLIT, "t.yaml", devices=16)
     assert (found.job["parallel"]["sharding"], found.job["parallel"]["data"]) == ("fsdp", 2)
     assert "custom_sharded_layers" in found.unmodelled
+
+
+@pytest.mark.parametrize("size", ["11b", "90b"])
+def test_its_own_model_of_images_and_text_is_refused(size: str) -> None:
+    with pytest.raises(InputError) as caught:
+        job(written(builder=f"llama3_2_vision.lora_llama3_2_vision_{size}"), "a.yaml")
+    message = str(caught.value)
+    assert "model._component_: torchtune's own model of images and text (DeepFusionModel) is not modelled" in message
+    assert f"vramplan fit --model llama-3.2-{size}-vision-instruct answers for Transformers" in message

@@ -34,6 +34,8 @@ IN_WORDS = {
     "three_of_four": "all but every fourth block",
     "without_window": "the blocks without a window",
     "three_of": "the blocks 8, 16 and 24",
+    "tapped": "the blocks 3, 7, 15, 23 and 30",
+    "looking": "every fifth block from 3 to 38",
     "_groups": "1",
     "_is_new": "whether there are several key-value heads",
     "_norms": "1",

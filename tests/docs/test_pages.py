@@ -381,6 +381,7 @@ def test_the_defaults_of_the_model_types_are_those_of_the_program() -> None:
     in_words["the blocks without a window"] = (3,)
     in_words |= {"every fourth block": (3,), "every eighth block": (7, 15)}
     in_words["the blocks 8, 16 and 24"] = (8, 16)
+    in_words |= {"the blocks 3, 7, 15, 23 and 30": (3, 7, 15), "every fifth block from 3 to 38": (3,)}
     in_words |= {"the sum of depths": 3, "the last of widths": 4}
     in_words["(image_size // patch_size) ** 2 + 1"] = 197
     in_words["whether there are several key-value heads"] = False
@@ -411,6 +412,7 @@ def test_the_tables_of_the_model_types_are_those_that_the_program_writes() -> No
 def test_what_the_tables_leave_out_is_what_the_page_says() -> None:
     """A key without a cell: no share but 1, `pre_norm` true, no blocks, the others false, 0 or null."""
     special = {"partial_rotary_factor": 1.0, "pre_norm": True, "unrotated_layers": (), "vision_full_layers": ()}
+    special |= {"vision_tapped_layers": (), "cross_attention_layers": ()}
     special |= {"vision_deepstack_layers": (), "state_space.feedforward_layers": ()}
     assert {key: NEUTRAL[key] for key in special} == special
     assert all(value in (False, None) for key, value in NEUTRAL.items() if key not in special)

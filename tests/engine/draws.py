@@ -192,6 +192,12 @@ def models(
         taken = st.sets(st.integers(0, fields["vision_layers"] - 1), max_size=layers)
         fields["vision_deepstack_layers"] = tuple(sorted(draw(taken)))
         fields["vision_positions"] = draw(st.sampled_from([1, 36]))
+    if "vision_tapped_layers" in kind.defaults:
+        blocks = st.sets(st.integers(0, fields["vision_layers"] - 1), min_size=1)
+        fields["vision_tapped_layers"] = tuple(sorted(draw(blocks)))
+        fields["vision_tiles"] = draw(st.integers(1, 4))
+        fields["vision_global_layers"] = draw(st.integers(1, 4))
+        fields["cross_attention_layers"] = draw(some_blocks(layers).filter(bool))
     if "experts.count" in kind.defaults:
         fields |= draw(experts(model_type, layers))
         if equal:

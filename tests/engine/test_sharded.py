@@ -179,7 +179,7 @@ def test_flat_shards_multiplied_back_cover_every_element(setup: Setup) -> None:
     record = replay(setup)
     held = sum(state.at(2) for state in record.states if state.category == "weights")
     itemsize = 2 if setup.precision.startswith("pure-") else 4
-    units = sum(setup.model.stacks) + 1
+    units = setup.model.numbered_blocks + 1
     assert held * setup.sharding.shards - record.parameters * itemsize >= 0
     assert held <= record.parameters * itemsize / setup.sharding.shards + units * (ALIGNMENT + itemsize)
 

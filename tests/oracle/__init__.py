@@ -45,6 +45,8 @@ compute nothing, on a GPU of 132 multiprocessors), each beside random other tech
 `tiled.json` holds the head of trl 1.16.0 (its own Python, with Triton kernels that compute nothing) and the loss of its
 SFTTrainer over it; every position counts as one of a completion.
 
+`tiles.json` holds Llama 3.2 Vision beside random other techniques, and `sharded_tiles.json` the same under FSDP2.
+
 `linear.json` holds Qwen3-Next, Qwen3.5 (with images too) and Ministral 3, whose blocks with linear attention ran by
 PyTorch's own operators; a convolution of one dimension has the copy of what does not lie row by row
 (aten/src/ATen/native/Convolution.cpp, _convolution), and padding by nothing is the copy that it is

@@ -78,6 +78,7 @@ stablelm, nemotron, helium |
 | `seq2seq.json` | t5, bart, roberta |
 | `moe.json` | mixtures of experts |
 | `vision.json`, `resnet.json`, `images.json` | models that take images, alone or among the tokens of a text |
+| `tiles.json` | mllama, whose text looks at images that are cut into tiles |
 | `halves.json` | half weights under autocast, of the model types that are not in `precisions.json` |
 | `optimizers.json`, `steps.json` | other optimizers, steps in backward, clipping, averages of the weights |
 | `precisions.json` | half weights under autocast, fp32 states of half weights, a scaled loss |
@@ -100,7 +101,7 @@ stablelm, nemotron, helium |
 evaluation and generation beside training |
 | `replicated.json`, `replicas.json` | PyTorch's DDP; FSDP2 over groups of replicas |
 | `fully_shard.json`, `fully_shard_more.json`, `sharded_more.json`, `sharded_decoders.json`, \
-`sharded_spaces.json`, `sharded_bits.json` \
+`sharded_spaces.json`, `sharded_tiles.json`, `sharded_bits.json` \
 | FSDP2; its states on the host; quantized weights under FSDP2 and DDP |
 | `flat_parameter.json`, `flat_host.json`, `flat_adapters.json` | FSDP1; its states on the host, with activations \
 there and without; LoRA and QLoRA in units of PEFT's policy |

@@ -231,6 +231,19 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "text_config": {"model_type": "mistral", **GROUPED, "head_dim": 16, "sliding_window": None},
         "vision_config": {"model_type": "pixtral", **TOWER},
     },
+    "mllama": {
+        "image_token_index": 1003,
+        "text_config": {"model_type": "mllama_text_model", **GROUPED, "num_hidden_layers": 7}
+        | {"cross_attention_layers": [1, 4]},
+        "vision_config": {
+            "model_type": "mllama_vision_model",
+            **{key: one for key, one in TOWER.items() if key != "num_attention_heads"},
+            "attention_heads": 4,
+            "num_global_layers": 3,
+            "intermediate_layers_indices": [0, 3],
+            "vision_output_dim": 192,
+        },
+    },
     "gemma3": {
         "image_token_index": 1002,
         "mm_tokens_per_image": 4,

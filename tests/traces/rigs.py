@@ -35,7 +35,19 @@ TRANSFORMERS = Rig(
         *("suite", "random", "families", "attention", "seq2seq", "moe", "vision", "resnet", "halves", "optimizers"),
         *("steps", "precisions", "selective", "selective_more", "checkpoints", "losses", "heads", "smoothing"),
         *("padding", "losses_more", "adapters", "frozen", "adapted", "adapters_more", "lora_parts", "pairs", "galore"),
-        *("quantized", "returned", "master", "hosted", "masks", "more_families", "images", "liger", "turns", "tiled"),
+        *(
+            "quantized",
+            "returned",
+            "master",
+            "hosted",
+            "masks",
+            "more_families",
+            "images",
+            "tiles",
+            "liger",
+            "turns",
+            "tiled",
+        ),
         *("linear", "block_kinds", "decoders", "state_spaces", "short_convolutions"),
     ),
     "Transformers, PEFT, plain PyTorch, Liger's loss and kernels, weights and optimizers of bitsandbytes, "
@@ -45,7 +57,7 @@ FSDP2 = Rig(
     "fsdp2",
     (
         *("fully_shard", "fully_shard_more", "replicas", "sharded_more", "sharded_units", "sharded_decoders"),
-        "sharded_spaces",
+        *("sharded_spaces", "sharded_tiles"),
     ),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )

@@ -43,6 +43,9 @@ def placements_of(job: ResolvedJob, budget_bytes: int | None = None) -> Placemen
     obstacle = no_checkpointing(job.model.family)
     if obstacle is not None:
         raise UsageError(f"{job.model.name} has nothing to place: {obstacle}", key="model")
+    if job.model.stored_blocks:
+        message = f"placements are not modelled for {job.model.code}: only blocks of the text can be checkpoints"
+        raise UsageError(message, key="model", hint="vramplan fit answers with none, sqrt, full and every:K")
     if not trains_all(job):
         key = "adapter" if job.adapter is not None else "frozen"
         raise UsageError("placements are modelled only where every weight is trained", key=key)

@@ -98,6 +98,7 @@ FAMILY_OF = {
     "nemotron": "nemotron",
     "helium": "helium",
     "mistral3": "mistral3",
+    "mllama": "mllama",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 
@@ -144,6 +145,10 @@ NEUTRAL: dict[str, Any] = {
     "vision_positions": None,
     "vision_deepstack_layers": (),
     "vision_rotary": False,
+    "vision_global_layers": None,
+    "vision_tapped_layers": (),
+    "vision_tiles": None,
+    "cross_attention_layers": (),
     "scaled_queries": False,
     "projection_size": None,
     "decoder_layers": None,

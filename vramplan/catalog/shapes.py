@@ -104,6 +104,10 @@ FIELDS: dict[str, str] = {
     "vision_positions": COUNT,
     "vision_deepstack_layers": BLOCKS,
     "vision_rotary": FLAG,
+    "vision_global_layers": COUNT,
+    "vision_tapped_layers": BLOCKS,
+    "vision_tiles": COUNT,
+    "cross_attention_layers": BLOCKS,
     "scaled_queries": FLAG,
     "projection_size": COUNT,
     "decoder_layers": COUNT,
@@ -185,7 +189,9 @@ IMAGE_FIELDS = ("image_size", "patch_size", "channels")
 VISION_FIELDS = ("vision_layers", "vision_hidden_size", "vision_attention_heads", "vision_intermediate_size")
 """The same of models that take images."""
 
-STACKS = ("layers", "vision_layers", "decoder_layers")
+TILE_FIELDS = ("vision_global_layers", "vision_tiles")
+
+STACKS = ("layers", "vision_layers", "vision_global_layers", "decoder_layers")
 MOST = {**dict.fromkeys(STACKS, MAX_LAYERS), **dict.fromkeys(IMAGE_FIELDS, MAX_PIXELS)}
 
 WINDOW_FIELDS = ("sliding_window_pattern", "sliding_window_start")
@@ -358,7 +364,7 @@ def _sizes(values: dict[str, Any], model_type: str, kind: ModelType) -> list[Pro
     """Check the sizes against each other, and fill in the head size."""
     problems = []
     others = ("max_positions", "head_size", "embedding_size", "projection_size", "decoder_layers", *WINDOW_FIELDS)
-    for key in (*SIZE_FIELDS, *IMAGE_FIELDS, *VISION_FIELDS, *others, *EXPERT_COUNTS):
+    for key in (*SIZE_FIELDS, *IMAGE_FIELDS, *VISION_FIELDS, *TILE_FIELDS, *others, *EXPERT_COUNTS):
         if key in kind.fixed and not callable(kind.fixed[key]):
             continue  # nobody chose it: 0 tokens in the vocabulary of a model of images
         least = 0 if key == "sliding_window_start" else 1

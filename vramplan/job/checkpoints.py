@@ -6,8 +6,9 @@ import re
 
 from vramplan.catalog.fields import Fields
 from vramplan.engines import FOLDERS, engine_of
+from vramplan.options.words import OPTIMAL
 from vramplan.replay.models import ladder_of
-from vramplan.replay.models.capable import divides_scores_in_place, is_hosted, selective_strategies
+from vramplan.replay.models.capable import divides_scores_in_place, is_hosted, no_reentrant, selective_strategies
 from vramplan.replay.models.parts import holds_outputs
 from vramplan.values.model import ModelShape
 
@@ -29,6 +30,9 @@ def check_reentrant(fields: Fields, model: ModelShape, strategy: str | None, att
     if strategy in ("selective", "selective-op"):
         message = f"true contradicts {strategy}: a reentrant checkpoint keeps nothing but its input"
         fields.refuse(key, message, hint="leave one of the two out")
+    elif no_reentrant(model.family) is not None:
+        message = f"true cannot run for {model.code}: {no_reentrant(model.family)}"
+        fields.refuse(key, message, hint="set it to false")
     elif weights or model.positions == "relative":
         what = "attention weights" if weights else "position bias"
         message = f"true is not modelled for {model.code}, whose blocks return their {what} too"
@@ -42,6 +46,11 @@ def check_selective(fields: Fields, model: ModelShape, strategy: str, attention:
     changed result, and recomputation changes that again, so that gradients are wrong without a word of warning.
     """
     key = "activation_checkpointing"
+    if strategy == OPTIMAL:
+        if model.stored_blocks:
+            message = f"{strategy} is not modelled for {model.code}: only blocks of the text can be checkpoints"
+            fields.refuse(key, message, hint="use sqrt, full or every:K")
+        return
     able = selective_strategies(model.family)
     if strategy not in able:
         instead = ", ".join((*able, "sqrt", "full"))

@@ -57,6 +57,10 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
     if version == 2 and raw.optimizer in OF_TORCHAO:
         why = "torchao's, whose states have the sizes of those of bitsandbytes, which steps no DTensors"
         resolver.assume("optimizer", raw.optimizer, why)
+    model = resolver.model_shape
+    if version == 1 and model is not None and model.stored_blocks:
+        message = f"1 is not modelled for {model.code}: under its mixed precision a trace has more than the replay"
+        parallel.refuse("fsdp_version", message, hint="use 2; its optimizers are those of PyTorch")
     if version == 1 and raw.adapter is not None:
         why = "PEFT's fsdp_auto_wrap_policy, with use_orig_params=False: each matrix of an adapter is a unit of its own"
         resolver.assume("parallel.units", "peft", why)

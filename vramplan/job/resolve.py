@@ -276,7 +276,7 @@ class _ReplayResolver(Resolver):
             return
         if given in words.LLMC_CHECKPOINTINGS and given not in (ladder_of(model.family) or ()):
             on_demand.refuse_ladder(self.fields, given)
-        if given in ("selective", "selective-op"):
+        if given in ("selective", "selective-op", words.OPTIMAL):
             on_demand.check_selective(self.fields, model, given, attention)
         if given.startswith("layers:"):
             on_demand.check_segments(self.fields, model, given)

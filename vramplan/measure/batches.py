@@ -54,8 +54,27 @@ def images(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:
     assert job.image_size is not None
     edge = isqrt(shape.image_patches) * (shape.patch_size or 0) if shape.any_image_size else job.image_size
     pixels = torch.randn(size, shape.channels, edge, edge, device=device, dtype=dtype_in(model))
+    if shape.vision_tiles is not None:
+        return images_in_tiles(job, model, device)
     sizes = {"image_sizes": known([[edge, edge]] * size, device)} if shape.any_image_size else {}
     return {"pixel_values": pixels, **sizes}
+
+
+def images_in_tiles(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:
+    """One image for each text, in as many tiles as it can have, with its shape and what each token sees.
+
+    Source: transformers 5.23, models/mllama/image_processing_mllama.py and processing_mllama.py.
+    """
+    size, shape, edge = job.micro_batch_size, job.model, job.image_size
+    tiles = shape.vision_tiles
+    assert size is not None
+    pixels = torch.randn(size, 1, tiles, shape.channels, edge, edge, device=device, dtype=dtype_in(model))
+    return {
+        "pixel_values": pixels,
+        "aspect_ratio_ids": torch.ones(size, 1, device=device, dtype=torch.long),
+        "aspect_ratio_mask": torch.ones(size, 1, tiles, device=device, dtype=torch.long),
+        "cross_attention_mask": torch.ones(size, job.sequence_length, 1, tiles, device=device, dtype=torch.long),
+    }
 
 
 def images_in_patches(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from vramplan.errors import UsageError
 from vramplan.replay.models.part_names import LAYERS
-from vramplan.replay.models.parts import block_lists
+from vramplan.replay.models.parts import block_lists, stored_lists
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import names_of
 from vramplan.values.job import ResolvedJob
@@ -40,7 +40,8 @@ def paths(shape: ModelShape, model: Any) -> Iterator[tuple[Path, Any]]:
     """Each weight of a model of Transformers, and its path in the words of the job format."""
     known = names_of(shape).paths
     stacks = dict.fromkeys(one[: one.index(LAYERS)] for one in known if LAYERS in one)
-    lists = dict(zip(dict.fromkeys(block_lists(shape)), stacks, strict=False))
+    named = (*stored_lists(shape.family), *block_lists(shape))
+    lists = dict(zip(dict.fromkeys(named), stacks, strict=False))
     found: dict[int, tuple[int, Path, Any]] = {}
     for name, weight in model.named_parameters(remove_duplicate=False):  # a weight that is tied has several
         agrees, path = _path(name, known, lists)

@@ -175,4 +175,5 @@ def loss_of(job: ResolvedJob) -> str:
 def can_be_placed(job: ResolvedJob) -> bool:
     """Whether checkpoints can be placed by sizes: each device has all blocks, all train, the loss is the model's."""
     able = no_checkpointing(job.model.family) is None and planning_of(job).unplaced is None
+    able = able and not job.model.stored_blocks  # between which and the others the pieces do not add up
     return able and trains_all(job) and loss_of(job) not in OUTSIDE_LOSSES and not shares_weights(job)

@@ -171,6 +171,10 @@ class ModelShape(NamedTuple):
     vision_positions: int | None = None  # Qwen3-VL: learned positions, interpolated to the patches of an image
     vision_deepstack_layers: tuple[int, ...] = ()  # Qwen3-VL: vision blocks whose results the first text blocks get too
     vision_rotary: bool = False  # Pixtral: patches of whole images of any size, told apart by rotary positions alone
+    vision_global_layers: int | None = None  # Llama 3.2 Vision: gated blocks of a second encoder, after the first
+    vision_tapped_layers: tuple[int, ...] = ()  # of it: vision blocks whose results the text gets beside the last one
+    vision_tiles: int | None = None  # of it: parts that an image is cut into, each as large as `image_size`
+    cross_attention_layers: tuple[int, ...] = ()  # of it: text blocks that look at the images, not at the text
     scaled_queries: bool = False  # Ministral 3: queries are scaled by their places
     projection_size: int | None = None  # CLIP: elements of the vectors that images and texts are compared by
     decoder_layers: int | None = None  # encoder-decoder models: `layers` is the encoder's
@@ -181,7 +185,7 @@ class ModelShape(NamedTuple):
         """Blocks of each stack, in the order in which forward runs them; of most models it is one stack."""
         if self.decoder_layers is not None:
             return (self.layers, self.decoder_layers)
-        if self.vision_layers is None:
+        if self.vision_layers is None or self.stored_blocks:
             return (self.layers,)
         # where no patches are merged, the block after the one that is used is apart: nobody asks for its result
         if self.image_tokens and self.vision_merge is None:
@@ -196,6 +200,13 @@ class ModelShape(NamedTuple):
         return (*images, *[1] * len(ends), self.layers - len(ends))
 
     @property
+    def stored_blocks(self) -> tuple[int, ...]:
+        """Blocks of each stack that no checkpoint can be around; they are numbered after those that can have some."""
+        if self.vision_layers is None or self.vision_global_layers is None:
+            return ()
+        return (self.vision_layers, self.vision_global_layers)
+
+    @property
     def vision_head_size(self) -> int:
         """Elements of a head of the vision encoder; 0 without one."""
         return (self.vision_hidden_size or 0) // (self.vision_attention_heads or 1)
@@ -203,7 +214,7 @@ class ModelShape(NamedTuple):
     @property
     def image_tokens(self) -> int:
         """Tokens of a text that stand for an image, one for each patch; 0 where images are not among the tokens."""
-        if self.task != "lm" or self.image_size is None or self.patch_size is None:
+        if self.task != "lm" or self.image_size is None or self.patch_size is None or self.cross_attention_layers:
             return 0
         return self.image_patches // (self.vision_merge or 1) ** 2
 
@@ -246,6 +257,11 @@ class ModelShape(NamedTuple):
         """All blocks, numbered through the stacks."""
         return sum(self.stacks)
 
+    @property
+    def numbered_blocks(self) -> int:
+        """The same, and those that no checkpoint can be around."""
+        return self.blocks + sum(self.stored_blocks)
+
     def with_layers(self, layers: int) -> ModelShape:
         """The same with another number of blocks. What all blocks are, all of those are too; what some are, as far."""
 
@@ -265,6 +281,7 @@ class ModelShape(NamedTuple):
             else space._replace(layers=some(space.layers), feedforward_layers=some(space.feedforward_layers)),
             short_convolution=None if convolution is None else convolution._replace(layers=some(convolution.layers)),
             unrotated_layers=some(self.unrotated_layers),
+            cross_attention_layers=some(self.cross_attention_layers),
         )
 
     def keys_of(self, *, full: bool) -> int:

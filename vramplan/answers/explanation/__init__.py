@@ -54,7 +54,7 @@ def explain(job: ResolvedJob, *, block: int | None = None, tensor: str | None = 
         message = "a compiled step has no operators of its own to show: point-wise ones are fused"
         raise UsageError(message, key="compile", hint="fit and timeline answer it; leave it out")
     decision = decide(job, closer_from=ALWAYS)
-    layers = job.model.blocks
+    layers = job.model.numbered_blocks
     if block is not None and not 0 <= block < layers:
         raise UsageError(f"there is no block {block}", key="--block", hint=f"blocks are 0 to {layers - 1}")
     shown = job.model.layers // 2 if block is None else block  # of two stacks, in the first

@@ -35,7 +35,7 @@ class Trace:
         self.births: list[Birth] = self.tape.births
         self.steps: list[OperatorRun] = self.tape.steps
         self.weights: list[NotedWeight] = list(self.tape.weights.values())
-        self.layers = setup.model.blocks
+        self.layers = setup.model.numbered_blocks
         self._name()
         self.copies = Copies(self.tape, self.record)
         self.phase, self.moment = self.record.worst(self.batch)
@@ -148,7 +148,8 @@ class Trace:
         return ref
 
     def _name(self) -> None:
-        if len(self.setup.model.stacks) > 1:  # blocks of one stack are called like those of another
+        model = self.setup.model
+        if len(model.stacks) > 1 or model.stored_blocks:  # blocks of one stack are called like those of another
             for weight in self.weights:
                 outer = [part for part in weight.parameter.part[:1] if part != EMBEDDINGS]
                 weight.name = ".".join((*outer, weight.name))

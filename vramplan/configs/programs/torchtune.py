@@ -41,6 +41,8 @@ TRAINING_FILE = "give the file of a training run"
 
 _RECIPE = re.compile(r"\b(\w*_(?:single_device|distributed)|\w*_distributed_\w+)\b")
 
+VISION = "llama3_2_vision"  # in the names of the builders of models that look at images
+
 
 def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are torchtune's alone."""
@@ -72,6 +74,10 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     key = "model._component_" if sheet.given("model._component_") else "policy_model._component_"
     builder = sheet.text(key) or ""
     part = key.partition(".")[0]
+    if VISION in builder:
+        message = "torchtune's own model of images and text (DeepFusionModel) is not modelled, that of Transformers is"
+        sheet.refuse(key, message, f"vramplan fit --model {shape_name(builder)} answers for Transformers")
+        return
     sizes = {ours: sheet.count(f"{part}.{theirs}") for theirs, ours in SIZES.items()}
     family = COMPONENTS.get(re.sub(r"^lora_", "", builder.rsplit(".", 1)[-1]).removesuffix("_classifier"))
     if family and sizes["layers"] and sizes["hidden_size"] and sizes["attention_heads"]:

@@ -105,8 +105,8 @@ MODELS = {
     "mistral_classifier_7b": "mistral-7b",
     "llama4_scout_17b_16e": "llama-4-scout-17b-16e",
     "llama4_maverick_17b_128e": "llama-4-maverick-17b-128e",
-    "llama3_2_vision_11b": "llama-3.2-11b-vision",
-    "llama3_2_vision_90b": "llama-3.2-90b-vision",
+    "llama3_2_vision_11b": "llama-3.2-11b-vision-instruct",
+    "llama3_2_vision_90b": "llama-3.2-90b-vision-instruct",
 }
 NAME = re.compile(
     r"(?:(?P<llama>llama)(?P<llama_version>2|3_1|3_2|3_3|3|4)|(?P<qwen>qwen)(?P<qwen_version>2_5|2|3)|"

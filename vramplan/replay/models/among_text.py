@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, Output, Recipe, output_embedding
 from vramplan.replay.recorder import Tape
@@ -10,9 +12,9 @@ from vramplan.replay.tensors import Parameter, Tensor
 PARTS = ("vision_encoder", "projector", "language_model", "lm_head")
 
 
-def sort_parts(tape: Tape) -> None:
+def sort_parts(tape: Tape, parts: Sequence[str] = PARTS) -> None:
     """Bring the parameters into the order in which the original registers its parts."""
-    tape.parameters.sort(key=lambda one: PARTS.index(one.part[0]))
+    tape.parameters.sort(key=lambda one: parts.index(one.part[0]))
 
 
 def vision_width(recipe: Recipe) -> int:

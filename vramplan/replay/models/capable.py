@@ -18,6 +18,12 @@ def no_checkpointing(name: str) -> str | None:
     return reason
 
 
+def no_reentrant(name: str) -> str | None:
+    """Why checkpoints of the family's blocks cannot be reentrant; None where they can, or where nobody said why."""
+    reason: str | None = own(name, "no_reentrant", None)
+    return reason
+
+
 def no_flash_attention(name: str) -> str | None:
     """Why the family's code cannot call the flash kernels; None where it can."""
     reason: str | None = getattr(family(name), "no_flash_attention", None)

@@ -127,6 +127,12 @@ def block_lists(shape: ModelShape) -> tuple[str, ...]:
     return tuple(name for name, layers in zip(names, shape.stacks, strict=True) if layers)
 
 
+def stored_lists(name: str) -> tuple[str, ...]:
+    """The same of blocks that no checkpoint can be around, in the order of the parts of the model: `stored_lists`."""
+    names: tuple[str, ...] = getattr(family(name), "stored_lists", ())
+    return names
+
+
 def tells_parts(name: str) -> bool:
     """Whether modules inside of a block ask if it is checkpointed: `asks_for_checkpoints = True`."""
     return getattr(family(name), "asks_for_checkpoints", False) is True
