@@ -105,6 +105,8 @@ def check(job: ResolvedJob) -> None:
         raise UsageError("the rig of FSDP2 keeps all states on the device", key="offload")
     if job.optimizer in BITSANDBYTES_OPTIMIZERS:
         raise UsageError("the kernels of bitsandbytes take no DTensors", key="optimizer")
+    if job.quantization is not None:
+        raise UsageError("the rig quantizes weights that are not in units", key="quantization")
     if job.loss not in LOSSES:
         raise UsageError("it is computed on the model inside, which FSDP2's hooks do not see", key="loss")
 
