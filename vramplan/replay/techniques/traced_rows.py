@@ -6,10 +6,10 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5432 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5436 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
   foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations,
-  hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe,
+  hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, met, moe,
   more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
   replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, tiles, titan,
@@ -27,23 +27,23 @@ activation_checkpointing: full | 5432 | adapted, adapters, adapters_more, attent
   torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry,
   nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: selective | 325 | block_kinds, decoders, fully_shard_more, linear, losses, more_families,
-  replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles, short_convolutions,
-  state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
-  exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral, mixtral, mllama, nemotron, olmo, opt,
-  phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss,
-  stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon_h1,
-  gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  llama, ministral3, mixtral, mllama, nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss,
-  stablelm, t5, vit
+activation_checkpointing: selective | 328 | block_kinds, decoders, fully_shard_more, linear, losses, met,
+  more_families, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
+  short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
+  gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral, mixtral, mllama,
+  nemotron, olmo, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5,
+  exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mllama, nemotron, neox, olmo, opt, phi, phi3, qwen3_next,
+  qwen_moe, roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-layer | 140 | fully_shard_more, liger, losses, more_families, replicated,
   selective, seq2seq, short_convolutions, state_spaces, tiled, titan, titan_replicas, titan_units, zero | bamba, bert,
   falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under torchtitan, mistral, nemotron_h, phi3, qwen2, qwen3,
   roberta, smollm3 | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under torchtitan, nemotron_h,
   phi3, roberta
-activation_checkpointing: selective-op | 562 | block_kinds, decoders, fully_shard_more, images, liger, linear,
-  losses, masks, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
+activation_checkpointing: selective-op | 566 | block_kinds, decoders, fully_shard_more, images, liger, linear,
+  losses, masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas, titan_units, turns, zero |
   apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon,
   falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
@@ -55,17 +55,18 @@ activation_checkpointing: selective-op | 562 | block_kinds, decoders, fully_shar
   hunyuan_v1_dense, lfm2, llama, llama under torchtitan, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox,
   olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5,
   vit
-adapter: dora | 204 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
-  linear, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, state_spaces, tiled,
+adapter: dora | 214 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
+  linear, met, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, state_spaces, tiled,
   tiles, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
-  deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo,
-  gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llava, ministral3, mistral,
-  mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, t5,
-  vit | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llava, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2,
+  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llava, ministral3,
+  mistral, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3,
+  stablelm, t5, vit | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llava, ministral3, mixtral, mllama, mpt, nemotron,
+  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss,
+  stablelm, t5, vit
 adapter: ia3 | 204 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
   linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiled, tiles, zero_adapters | apertus, arcee,
   bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma,
@@ -77,31 +78,31 @@ adapter: ia3 | 204 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mllama, mpt,
   nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
   starcoder2, t5, vit
-adapter: lora | 1471 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
-  fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
+adapter: lora | 1503 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
+  fully_shard_more, images, liger, linear, litgpt, lora_parts, met, more_families, pairs, pairs_beside, quantized,
   replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, short_convolutions, state_spaces, tiled, tiles, torchtune, torchtune_units, zero, zero_adapters |
   apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
-  exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt,
-  llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
-  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
-  stablelm, starcoder2, t5, vit
-adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
-  sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text,
-  gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta,
-  vit, xlm-roberta | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox,
-  opt, phi, phi3, qwen_moe, resnet, roberta, vit
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama
+  under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt,
+  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava,
+  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit
+adapter: modules_to_save | 139 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more, pairs,
+  pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
+  gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
+  resnet, roberta, vit, xlm-roberta | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
+  mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 411 | block_kinds, checkpoints, decoders, fully_shard_more, images, liger, linear,
+checkpoint_reentrant: true | 413 | block_kinds, checkpoints, decoders, fully_shard_more, images, liger, linear,
   more_families, pairs, replicated, sharded_spaces, short_convolutions, state_spaces, tiled, turns, zero | apertus,
   arcee, bamba, bert, cohere, cohere2, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text,
   glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3,
@@ -114,16 +115,17 @@ checkpoint_reentrant: true | 411 | block_kinds, checkpoints, decoders, fully_sha
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
-ema: true | 114 | galore, liger, master, optimizers, precisions, sharded_spaces, short_convolutions, state_spaces,
-  tiled | bamba, bert, deepseek_v3, falcon_h1, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granitemoehybrid, lfm2,
-  llama, mistral, nemotron_h, olmo2, phi3, qwen2, qwen3, qwen3_moe, smollm3 | bamba, bert, deepseek, falcon_h1,
-  gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmo2, phi3, qwen_moe
+ema: true | 124 | galore, liger, master, met, optimizers, precisions, sharded_spaces, short_convolutions,
+  state_spaces, tiled | bamba, bert, deepseek_v3, falcon_h1, gemma2, gemma3_text, glm4, gpt2, gpt_neox,
+  granitemoehybrid, lfm2, llama, mistral, mixtral, nemotron_h, olmo2, opt, phi3, qwen2, qwen3, qwen3_moe, smollm3 |
+  bamba, bert, deepseek, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, llama, mixtral, nemotron_h,
+  neox, olmo2, opt, phi3, qwen_moe
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 788 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
-  lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces, sharded_tiles,
+frozen: parts | 793 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
+  lora_parts, masks, met, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces, sharded_tiles,
   sharded_units, short_convolutions, state_spaces, tiled, tiles, turns, zero, zero_adapters | apertus, arcee, bamba,
   bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1,
   gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
@@ -139,12 +141,12 @@ frozen: parts | 788 | adapters, block_kinds, decoders, frozen, fully_shard_more,
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 85 | galore, liger, precisions, sharded_spaces, short_convolutions, state_spaces, tiled | bamba,
+grad_scaler: true | 86 | galore, liger, precisions, sharded_spaces, short_convolutions, state_spaces, tiled | bamba,
   bert, deepseek_v3, falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama,
   mistral, mixtral, nemotron_h, qwen2, qwen3_moe, smollm3 | bamba, bert, deepseek, falcon_h1, gemma, gemma2, gemma3,
   glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, mixtral, nemotron_h, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 426 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, images, liger, linear,
+label_smoothing | 430 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, images, liger, linear,
   losses_more, more_families, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces | apertus, arcee,
   bamba, bart, bert, bloom, chatglm, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1,
   gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid,
@@ -158,17 +160,18 @@ liger_kernels | 114 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gem
   gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe,
   qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-loss: chunked | 633 | block_kinds, decoders, heads, images, liger, linear, litgpt, litgpt_flat, losses, losses_more,
-  more_families, sharded_more, short_convolutions, state_spaces, torchtune, torchtune_units, turns | apertus, arcee,
-  bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, ministral3, mistral, mixtral, mpt,
-  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss, stablelm | apertus,
-  arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+loss: chunked | 639 | block_kinds, decoders, heads, images, liger, linear, litgpt, litgpt_flat, losses, losses_more,
+  met, more_families, sharded_more, short_convolutions, state_spaces, torchtune, torchtune_units, turns | apertus,
+  arcee, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, ministral3,
+  mistral, mixtral, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3,
+  qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  seed_oss, stablelm | apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mpt,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
@@ -191,28 +194,28 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 509 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
-  liger, linear, master, more_families, optimizers, precisions, replicated, sharded_bits, sharded_more,
+max_gradient_norm | 512 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
+  liger, linear, master, met, more_families, optimizers, precisions, replicated, sharded_bits, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas,
   titan_units, turns, zero | bamba, bert, bloom, deepseek_v3, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
   gemma4_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama, llama under
-  torchtitan, ministral3, mistral, mistral3, mllama, nemotron_h, olmo2, olmo3, phi, qwen2, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3, vit | bamba, bert, bloom, deepseek, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama,
-  llama under torchtitan, ministral3, mistral3, mllama, nemotron_h, neox, olmo2, phi, qwen3_next, qwen3_vl, qwen_moe,
-  vit
-offload: activations | 592 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, host_activations, hosted,
-  images, liger, linear, more_families, pairs, selective_more, sharded_activations, sharded_spaces,
+  torchtitan, ministral3, mistral, mistral3, mllama, nemotron_h, olmo2, olmo3, opt, phi, qwen2, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3, vit | bamba, bert, bloom,
+  deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granitemoehybrid, lfm2, llama, llama under torchtitan, ministral3, mistral3, mllama, nemotron_h, neox, olmo2, opt,
+  phi, qwen3_next, qwen3_vl, qwen_moe, vit
+offload: activations | 602 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, host_activations, hosted,
+  images, liger, linear, met, more_families, pairs, selective_more, sharded_activations, sharded_spaces,
   short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, bloom, cohere, cohere2, deepseek_v2,
   deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
   llama4_text, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo3, olmoe, opt,
   phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, vit, xlm-roberta | apertus, arcee, bamba, bert, bloom,
-  cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4,
+  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bert,
+  bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4,
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -255,14 +258,14 @@ optimizer: galore-adamw | 166 | block_kinds, galore, linear | apertus, arcee, ba
   glm, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt,
   nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
   t5, vit
-optimizer: lamb | 23 | optimizers, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2, granitemoehybrid,
+optimizer: lamb | 24 | optimizers, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2, granitemoehybrid,
   lfm2, llama, mistral, nemotron_h, qwen2 | bamba, bert, falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h
 optimizer: lars | 16 | liger, optimizers, short_convolutions, state_spaces | bert, deepseek_v2, falcon_h1, gpt2,
   granitemoehybrid, lfm2, llama, mistral, qwen2 | bert, deepseek, falcon_h1, gpt2, granitemoehybrid, lfm2, llama
-optimizer: lion | 28 | block_kinds, flat_parameter, liger, linear, optimizers, precisions, short_convolutions,
-  state_spaces, tiles | bert, gemma4_text, gpt2, lfm2, llama, ministral3, mistral, mllama, nemotron_h, qwen2,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bert, gemma4, gpt2, lfm2, llama, ministral3, mllama,
-  nemotron_h, qwen3_next
+optimizer: lion | 29 | block_kinds, flat_parameter, liger, linear, optimizers, precisions, short_convolutions,
+  state_spaces, tiles | bert, falcon_h1, gemma4_text, gpt2, lfm2, llama, ministral3, mistral, mllama, nemotron_h,
+  qwen2, qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bert, falcon_h1, gemma4, gpt2, lfm2, llama, ministral3,
+  mllama, nemotron_h, qwen3_next
 optimizer: lomo | 19 | optimizers, short_convolutions, state_spaces | bamba, bert, gpt2, lfm2, llama, mistral, qwen2
   | bamba, bert, gpt2, lfm2, llama
 optimizer: muon | 75 | block_kinds, liger, linear, modded, modded_compiled, optimizers, precisions,
@@ -279,35 +282,35 @@ optimizer: rmsprop | 281 | adapted, adapters_more, checkpoints, families, frozen
   bert, bloom, clip, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss,
   granitemoehybrid, lfm2, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 452 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
+optimizer: sgd | 453 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
   hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
   resnet, seq2seq, short_convolutions, state_spaces, suite, tiled, tiles, vision | bart, bert, bloom, chatglm, clip,
-  deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granitemoehybrid, lfm2, llama, llama4_text, llava, mistral, mistral3, mixtral, mllama, mpt, nemotron_h,
-  olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
+  deepseek_v2, deepseek_v3, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama, llama4_text, llava, mistral, mistral3, mixtral, mllama, mpt,
+  nemotron_h, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
   qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
   granitemoehybrid, lfm2, llama, llama4, llava, mistral3, mixtral, mllama, mpt, nemotron_h, neox, olmo2, olmoe, opt,
   phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd-momentum | 521 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
+optimizer: sgd-momentum | 522 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchtune,
-  torchtune_units, vision | bamba, bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama, llama
-  under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
+  torchtune_units, vision | bamba, bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama,
+  llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2,
+  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
   qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
-  lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5,
-  vit
-optimizer_in_backward: true | 160 | block_kinds, checkpoints, galore, liger, linear, optimizers, precisions,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granitemoehybrid, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox
+  under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
+  roberta, starcoder2, t5, vit
+optimizer_in_backward: true | 164 | block_kinds, checkpoints, galore, liger, linear, optimizers, precisions,
   sharded_spaces, short_convolutions, state_spaces, steps, tiled | bamba, bert, falcon_h1, gemma2, gemma3_text,
   gemma4_text, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, ministral3, mistral, nemotron_h, olmo2, qwen2, qwen3,
   qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bamba, bert, falcon_h1, gemma2, gemma3, gemma4, gpt2, gpt_oss,
   granitemoehybrid, lfm2, llama, ministral3, nemotron_h, olmo2, qwen3_next
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 164 | block_kinds, decoders, liger, linear, losses_more, masks, sharded_spaces, short_convolutions,
+packing: true | 166 | block_kinds, decoders, liger, linear, losses_more, masks, sharded_spaces, short_convolutions,
   state_spaces | apertus, arcee, bamba, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1,
   gemma2, gemma3_text, gemma4_text, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
   llama4_text, ministral3, mistral, mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, qwen2, qwen3,
@@ -315,7 +318,7 @@ packing: true | 164 | block_kinds, decoders, liger, linear, losses_more, masks, 
   bamba, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma3, gemma4, gpt2, granite, granitemoehybrid,
   helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
   qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 460 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks,
+padding: right | 467 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks, met,
   more_families, padding, pairs, pairs_beside, preference, replicated, sharded_spaces, sharded_tiles,
   short_convolutions, state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2,
   deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
@@ -329,7 +332,7 @@ padding: right | 460 | block_kinds, decoders, fully_shard_more, images, liger, l
   qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 90 | fully_shard_more, sharded_units, titan_units, torchtune_units | llama, llama under
   torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
-parallel.fsdp_version: 1 | 204 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
+parallel.fsdp_version: 1 | 208 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
   | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under litgpt,
   mistral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3, roberta, vit |
   bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama under litgpt, mpt under
@@ -341,7 +344,7 @@ parallel.sharding: ddp | 88 | modded, modded_compiled, replicated, sharded_activ
   gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3,
   qwen2, qwen3, qwen3_vl | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under
   modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 825 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+parallel.sharding: fsdp | 828 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units |
   apertus, arcee, bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
@@ -354,7 +357,7 @@ parallel.sharding: fsdp | 825 | flat_adapters, flat_host, flat_parameter, foundr
   lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mllama, mpt under
   llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp-grad-op | 240 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+parallel.sharding: fsdp-grad-op | 241 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units | bamba,
   bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, gpt2, gpt_neox, granitemoehybrid,
   lfm2, llama, mistral, mixtral, nemotron_h, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
@@ -374,10 +377,10 @@ parallel.sharding: zero3 | 130 | host_activations, zero, zero_adapters, zero_off
   qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3690 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3718 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, galore, generation, generation_more, half_logits, halves, heads, host_activations,
-  hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt,
+  hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, met, moe, more_families, nanogpt,
   optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet,
   returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, tiles,
@@ -397,7 +400,7 @@ precision: amp | 3690 | adapted, adapters, adapters_more, attention, block_kinds
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 439 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+precision: fsdp | 441 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bamba, bert,
   bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
@@ -423,11 +426,11 @@ precision: mixed | 1641 | adapters, attention, block_kinds, checkpoints, compile
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
   mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3157 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3175 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted,
-  images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, modded, modded_compiled, moe,
-  more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
+  images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, modded, modded_compiled,
+  moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
   replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing,
   state_spaces, suite, tiled, tiles, torchtune, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert,
@@ -447,37 +450,38 @@ precision: pure | 3157 | adapted, adapters, adapters_more, attention, block_kind
   vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 114 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside, quantized,
-  short_convolutions, state_spaces | bamba, bart, bert, bloom, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
-  gpt2, gpt_oss, granitemoehybrid, lfm2, llama, llava, ministral3, mistral, mixtral, mpt, nemotron_h, opt, phi, phi3,
-  qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, xlm-roberta | bamba, bart,
-  bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, llava,
-  ministral3, mixtral, mpt, nemotron_h, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-quantization: nf4 | 229 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt, pairs,
+quantization: int8 | 121 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside, quantized,
+  short_convolutions, state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text,
+  glm, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama, llava, ministral3, mistral, mixtral, mpt,
+  nemotron_h, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, t5,
+  xlm-roberta | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss,
+  granitemoehybrid, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_next,
+  qwen3_vl, roberta, t5
+quantization: nf4 | 238 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt, met, pairs,
   pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles, zero | apertus,
-  arcee, bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3_text,
-  gemma4_text, glm, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama
-  under litgpt, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt,
-  olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta | apertus, arcee, bart, bert,
-  bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llava, ministral3, mistral3, mixtral,
-  mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5,
-  qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-quantization: nf4-double | 127 | adapters, flat_adapters, images, liger, linear, litgpt, more_families, pairs,
+  arcee, bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  llama, llama under litgpt, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox
+  under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta | apertus, arcee,
+  bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llava, ministral3,
+  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt,
+  phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
+quantization: nf4-double | 134 | adapters, flat_adapters, images, liger, linear, litgpt, met, more_families, pairs,
   quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | bamba, bart, bloom, falcon
-  under litgpt, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, granitemoehybrid, lfm2, llama, llama
-  under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text,
-  qwen3_vl, qwen3_vl_moe, roberta, t5 | bamba, bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4,
-  gpt2, gpt_neo, granitemoehybrid, lfm2, llama, llama under litgpt, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
-  phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+  under litgpt, falcon_h1, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, granitemoehybrid, lfm2,
+  llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3, qwen2, qwen3,
+  qwen3_5_moe_text, qwen3_vl, qwen3_vl_moe, roberta, t5 | bamba, bart, bloom, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, glm, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, llama under litgpt, mixtral, mpt, neox,
+  neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
 trained_blocks: badam | 24 | short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma, gpt_neox,
   granitemoehybrid, lfm2, mistral, nemotron_h, opt, phi, phi3, qwen2, qwen3 | bamba, falcon_h1, gemma,
   granitemoehybrid, lfm2, llama, nemotron_h, neox, opt, phi, phi3
 trained_blocks: lisa | 24 | short_convolutions, state_spaces, turns | gemma, gpt_neox, lfm2, llama, mistral, mixtral,
   nemotron_h, olmo2, phi, phi3, qwen2, qwen3 | gemma, lfm2, llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
-weight_dtype: 16 bits | 828 | adapters, adapters_more, block_kinds, decoders, flat_adapters, fully_shard_more,
-  galore, halves, hosted, liger, linear, losses_more, more_families, pairs, pairs_beside, precisions, quantized,
+weight_dtype: 16 bits | 830 | adapters, adapters_more, block_kinds, decoders, flat_adapters, fully_shard_more,
+  galore, halves, hosted, liger, linear, losses_more, met, more_families, pairs, pairs_beside, precisions, quantized,
   sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, turns | apertus,
   arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
   falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite,
@@ -497,8 +501,8 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 908 | adapted, adapters, adapters_more, block_kinds, decoders,
-  flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
+activation_checkpointing: full + adapter: lora | 910 | adapted, adapters, adapters_more, block_kinds, decoders,
+  flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, met, more_families, pairs, pairs_beside,
   quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles,
   sharded_units, short_convolutions, state_spaces, tiles, torchtune, torchtune_units, zero, zero_adapters | apertus,
   arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
@@ -506,9 +510,9 @@ activation_checkpointing: full + adapter: lora | 908 | adapted, adapters, adapte
   hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3,
   mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + adapter: modules_to_save | 79 | adapted, adapters, adapters_more, fully_shard_more,
-  pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3,
-  gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
+activation_checkpointing: full + adapter: modules_to_save | 80 | adapted, adapters, adapters_more, flat_adapters,
+  fully_shard_more, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma,
+  gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
 activation_checkpointing: full + checkpoint_reentrant: true | 355 | block_kinds, checkpoints, decoders,
@@ -518,7 +522,7 @@ activation_checkpointing: full + checkpoint_reentrant: true | 355 | block_kinds,
   qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
-activation_checkpointing: full + ema: true | 33 | galore, liger, master, optimizers, precisions, sharded_spaces,
+activation_checkpointing: full + ema: true | 34 | galore, liger, master, met, optimizers, precisions, sharded_spaces,
   short_convolutions, state_spaces | bamba, bert, gpt2, lfm2, llama, nemotron_h, qwen_moe
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
@@ -618,15 +622,15 @@ activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints,
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 41 | liger, losses_more, state_spaces | bamba, falcon_h1, gpt2,
   llama, nemotron_h, qwen_moe
-activation_checkpointing: full + padding: right | 262 | block_kinds, decoders, fully_shard_more, images, linear,
-  losses_more, masks, more_families, padding, pairs, pairs_beside, preference, replicated, sharded_tiles,
-  state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon,
+activation_checkpointing: full + padding: right | 263 | block_kinds, decoders, fully_shard_more, images, linear,
+  losses_more, masks, met, more_families, padding, pairs, pairs_beside, preference, replicated, sharded_tiles,
+  state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon,
   gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3,
   mistral3, mixtral, mllama, nemotron, nemotron_h, olmo, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
   t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 49 | fully_shard_more, sharded_units, titan_units,
   torchtune_units | llama, llama under torchtitan, llama under torchtune
-activation_checkpointing: full + parallel.fsdp_version: 1 | 133 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.fsdp_version: 1 | 134 | flat_adapters, flat_host, flat_parameter, foundry,
   litgpt_flat, sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2, llama, llama under
   litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
 activation_checkpointing: full + parallel.replicas | 33 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
@@ -642,7 +646,7 @@ activation_checkpointing: full + parallel.sharding: fsdp | 461 | flat_adapters, 
   lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mllama, mpt under
   llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
-activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 109 | flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 110 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more,
   sharded_spaces, sharded_units | bert, gemma, gemma2, glm, gpt2, lfm2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl,
   qwen3_vl, roberta, vit
@@ -654,10 +658,10 @@ activation_checkpointing: full + parallel.sharding: zero3 | 72 | host_activation
   | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt,
   qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1919 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 1921 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads,
-  host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, moe, more_families,
+  host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, met, moe, more_families,
   optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned,
   seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions,
   smoothing, state_spaces, suite, tiles, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
@@ -683,7 +687,7 @@ activation_checkpointing: full + precision: mixed | 868 | adapters, attention, b
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
   mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1561 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1562 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
   linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs,
@@ -706,10 +710,10 @@ activation_checkpointing: full + quantization: nf4 | 150 | adapters, block_kinds
   apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
   granite, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox
   under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-activation_checkpointing: full + quantization: nf4-double | 71 | adapters, flat_adapters, images, liger, linear,
-  litgpt, more_families, pairs, quantized, sharded_bits, sharded_more, state_spaces, zero | bamba, bart, bloom, gemma,
-  glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_next, qwen3_vl,
-  roberta
+activation_checkpointing: full + quantization: nf4-double | 72 | adapters, flat_adapters, images, liger, linear,
+  litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, state_spaces, zero | bamba, bart, bloom,
+  gemma, glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_next,
+  qwen3_vl, roberta
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
 activation_checkpointing: full + trained_blocks: lisa | 5 | short_convolutions, state_spaces, turns | gemma, lfm2,
   llama, nemotron_h, phi
@@ -720,10 +724,12 @@ activation_checkpointing: full + weight_dtype: 16 bits | 498 | adapters, adapter
   glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt,
   nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
   starcoder2, t5, vit
-activation_checkpointing: selective + adapter: lora | 1 | short_convolutions | lfm2
+activation_checkpointing: selective + adapter: lora | 3 | short_convolutions, state_spaces | falcon_h1, lfm2
 activation_checkpointing: selective + ema: true | 2 | state_spaces | bamba, granitemoehybrid
 activation_checkpointing: selective + frozen: parts | 1 | sharded_spaces | falcon_h1
-activation_checkpointing: selective + label_smoothing | 2 | short_convolutions, state_spaces | granitemoehybrid, lfm2
+activation_checkpointing: selective + grad_scaler: true | 1 | state_spaces | falcon_h1
+activation_checkpointing: selective + label_smoothing | 3 | short_convolutions, state_spaces | falcon_h1,
+  granitemoehybrid, lfm2
 activation_checkpointing: selective + loss: chunked | 6 | losses | gpt2, llama
 activation_checkpointing: selective + loss: fp32-logits | 4 | losses | bert
 activation_checkpointing: selective + loss: fused | 7 | losses | gpt2, llama
@@ -734,7 +740,7 @@ activation_checkpointing: selective + offload: activations | 21 | selective_more
 activation_checkpointing: selective + optimizer: adamw-paged | 1 | short_convolutions | lfm2
 activation_checkpointing: selective + optimizer: lamb | 1 | state_spaces | granitemoehybrid
 activation_checkpointing: selective + optimizer: sgd-momentum | 1 | state_spaces | granitemoehybrid
-activation_checkpointing: selective + optimizer_in_backward: true | 2 | short_convolutions, state_spaces |
+activation_checkpointing: selective + optimizer_in_backward: true | 3 | short_convolutions, state_spaces | falcon_h1,
   granitemoehybrid, lfm2
 activation_checkpointing: selective + packing: true | 2 | short_convolutions, state_spaces | granitemoehybrid, lfm2
 activation_checkpointing: selective + padding: right | 1 | short_convolutions | lfm2
@@ -743,20 +749,21 @@ activation_checkpointing: selective + parallel.sharding: fsdp | 8 | fully_shard_
   gemma, glm4_moe, gpt2, llama, mllama, opt, phi3
 activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 3 | sharded_more, sharded_spaces | falcon_h1,
   llama, neox
-activation_checkpointing: selective + precision: amp | 99 | block_kinds, linear, losses, selective, selective_more,
-  seq2seq, sharded_more, short_convolutions, state_spaces, tiles | bart, bert, deepseek, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, ministral3, mixtral, mllama, neox, opt, phi, phi3,
+activation_checkpointing: selective + precision: amp | 100 | block_kinds, linear, losses, selective, selective_more,
+  seq2seq, sharded_more, short_convolutions, state_spaces, tiles | bart, bert, deepseek, falcon_h1, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, ministral3, mixtral, mllama, neox, opt, phi, phi3,
   qwen3_next, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective + precision: fsdp | 7 | fully_shard_more, sharded_more, sharded_spaces,
   sharded_tiles | falcon_h1, glm4_moe, gpt2, llama, mllama, neox, opt
 activation_checkpointing: selective + precision: mixed | 74 | losses, more_families, replicated, selective,
   selective_more, seq2seq | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral,
   neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective + precision: pure | 103 | block_kinds, decoders, linear, losses, selective,
+activation_checkpointing: selective + precision: pure | 105 | block_kinds, decoders, linear, losses, met, selective,
   selective_more, sharded_more, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere,
-  deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense,
-  lfm2, llama, ministral3, mixtral, mllama, nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta,
-  seed_oss, stablelm, t5, vit
+  deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
+  hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mllama, nemotron, neox, olmo, opt, phi, phi3, qwen3_next,
+  qwen_moe, roberta, seed_oss, stablelm, t5, vit
+activation_checkpointing: selective + quantization: nf4 | 2 | state_spaces | falcon_h1
 activation_checkpointing: selective + quantization: nf4-double | 1 | short_convolutions | lfm2
 activation_checkpointing: selective-layer + adapter: dora | 1 | short_convolutions | lfm2
 activation_checkpointing: selective-layer + adapter: lora | 3 | liger, state_spaces | bamba, llama, nemotron_h
@@ -796,7 +803,8 @@ activation_checkpointing: selective-layer + precision: mixed | 43 | losses, more
 activation_checkpointing: selective-layer + precision: pure | 36 | liger, losses, more_families, selective,
   short_convolutions, state_spaces, tiled | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, phi3
 activation_checkpointing: selective-layer + quantization: int8 | 2 | state_spaces | bamba, nemotron_h
-activation_checkpointing: selective-op + adapter: dora | 4 | liger, state_spaces | llama, mixtral, nemotron_h, olmo2
+activation_checkpointing: selective-op + adapter: dora | 6 | liger, state_spaces | falcon_h1, llama, mixtral,
+  nemotron_h, olmo2
 activation_checkpointing: selective-op + adapter: ia3 | 2 | liger | gemma3
 activation_checkpointing: selective-op + adapter: lora | 12 | images, liger, short_convolutions, state_spaces |
   bamba, granitemoehybrid, lfm2, llama, qwen2_5_vl, qwen2_vl, qwen3_vl
@@ -806,7 +814,7 @@ activation_checkpointing: selective-op + frozen: parts | 22 | liger, masks, shar
   state_spaces, turns | bamba, falcon_h1, granitemoehybrid, lfm2, llama, mixtral, nemotron_h, neox
 activation_checkpointing: selective-op + grad_scaler: true | 11 | liger, short_convolutions, state_spaces | bamba,
   gemma3, granitemoehybrid, lfm2, llama, nemotron_h
-activation_checkpointing: selective-op + label_smoothing | 16 | sharded_spaces, short_convolutions, state_spaces |
+activation_checkpointing: selective-op + label_smoothing | 17 | sharded_spaces, short_convolutions, state_spaces |
   bamba, falcon_h1, lfm2, nemotron_h
 activation_checkpointing: selective-op + liger_kernels | 11 | liger | gemma3, llama, mixtral, olmo2
 activation_checkpointing: selective-op + loss: chunked | 10 | losses, state_spaces | falcon_h1, gpt2, llama
@@ -818,7 +826,7 @@ activation_checkpointing: selective-op + loss: vocab-parallel | 9 | titan, titan
 activation_checkpointing: selective-op + max_gradient_norm | 37 | liger, sharded_spaces, sharded_tiles,
   short_convolutions, state_spaces, tiles, titan, titan_replicas, titan_units, zero | bamba, falcon_h1, glm4_moe,
   granitemoehybrid, lfm2, llama, llama under torchtitan, mllama, nemotron_h, olmo2
-activation_checkpointing: selective-op + offload: activations | 40 | liger, selective_more, short_convolutions,
+activation_checkpointing: selective-op + offload: activations | 41 | liger, selective_more, short_convolutions,
   state_spaces | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gpt2, lfm2, llama, mpt, nemotron_h, neox, opt,
   phi, phi3
 activation_checkpointing: selective-op + optimizer: adamw-8bit | 1 | state_spaces | nemotron_h
@@ -834,8 +842,8 @@ activation_checkpointing: selective-op + optimizer_in_backward: true | 10 | shor
   falcon_h1, lfm2, nemotron_h
 activation_checkpointing: selective-op + packing: true | 8 | liger, short_convolutions, state_spaces | falcon_h1,
   gemma3, lfm2, mixtral, nemotron_h
-activation_checkpointing: selective-op + padding: right | 10 | liger, sharded_spaces, short_convolutions,
-  state_spaces | lfm2, mixtral, nemotron_h, olmo2
+activation_checkpointing: selective-op + padding: right | 11 | liger, met, sharded_spaces, short_convolutions,
+  state_spaces | bloom, lfm2, mixtral, nemotron_h, olmo2
 activation_checkpointing: selective-op + parallel.fsdp_units: ends | 5 | sharded_units, titan_units | llama, llama
   under torchtitan
 activation_checkpointing: selective-op + parallel.replicas | 4 | sharded_more, titan_replicas, titan_units | llama,
@@ -848,8 +856,8 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 4 | s
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 197 | block_kinds, decoders, images, liger, linear, losses,
-  masks, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions,
+activation_checkpointing: selective-op + precision: amp | 198 | block_kinds, decoders, images, liger, linear, losses,
+  masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions,
   state_spaces, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon,
   falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi,
@@ -860,15 +868,17 @@ activation_checkpointing: selective-op + precision: fsdp | 27 | fully_shard_more
 activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
   seq2seq, zero | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
   llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 142 | block_kinds, images, liger, linear, losses, masks,
-  more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units, short_convolutions,
-  state_spaces, tiled, tiles | bamba, bart, bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, ministral3, mixtral, mllama, mpt, nemotron_h,
-  neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + precision: pure | 144 | block_kinds, images, liger, linear, losses, masks,
+  met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units,
+  short_convolutions, state_spaces, tiled, tiles | bamba, bart, bert, bloom, deepseek, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, ministral3, mixtral,
+  mllama, mpt, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  t5, vit
 activation_checkpointing: selective-op + quantization: int8 | 4 | liger, short_convolutions, state_spaces | bamba,
   gemma3, lfm2
 activation_checkpointing: selective-op + quantization: nf4 | 1 | state_spaces | nemotron_h
-activation_checkpointing: selective-op + quantization: nf4-double | 2 | liger, short_convolutions | lfm2, mixtral
+activation_checkpointing: selective-op + quantization: nf4-double | 3 | liger, short_convolutions, state_spaces |
+  falcon_h1, lfm2, mixtral
 activation_checkpointing: selective-op + trained_blocks: badam | 3 | short_convolutions, state_spaces | falcon_h1,
   granitemoehybrid, lfm2
 activation_checkpointing: selective-op + trained_blocks: lisa | 1 | turns | mixtral
@@ -876,57 +886,60 @@ activation_checkpointing: selective-op + weight_dtype: 16 bits | 6 | liger, shar
   state_spaces | bamba, falcon_h1, lfm2, llama
 adapter: dora + adapter: modules_to_save | 13 | adapted, adapters, adapters_more, pairs | bert, chatglm, deepseek,
   falcon, qwen_moe, vit
-adapter: dora + checkpoint_reentrant: true | 15 | fully_shard_more, liger, pairs, short_convolutions, state_spaces,
-  tiled | bert, gemma2, glm4, gpt2, granitemoehybrid, lfm2, llama, mixtral, opt, phi3
-adapter: dora + ema: true | 1 | liger | glm4
+adapter: dora + checkpoint_reentrant: true | 16 | fully_shard_more, liger, pairs, short_convolutions, state_spaces,
+  tiled | bert, falcon_h1, gemma2, glm4, gpt2, granitemoehybrid, lfm2, llama, mixtral, opt, phi3
+adapter: dora + ema: true | 3 | liger, met, state_spaces | falcon_h1, glm4, mixtral
 adapter: dora + eval_batch_size | 3 | pairs_beside | bert, llama
 adapter: dora + generation_batch_size | 1 | pairs_beside | llama
 adapter: dora + grad_scaler: true | 3 | short_convolutions, state_spaces | lfm2, nemotron_h
-adapter: dora + label_smoothing | 4 | pairs, short_convolutions | bert, lfm2, llama
+adapter: dora + label_smoothing | 5 | pairs, short_convolutions, state_spaces | bert, falcon_h1, lfm2, llama
 adapter: dora + liger_kernels | 6 | liger | glm4, gpt_oss, llama, mixtral, olmo2
 adapter: dora + loss: dpo | 7 | pairs | gpt2, llama, neox
 adapter: dora + loss: fused | 1 | state_spaces | bamba
 adapter: dora + loss: tiled | 1 | tiled | mixtral
-adapter: dora + max_gradient_norm | 5 | liger, short_convolutions, tiles | glm4, lfm2, mllama, olmo2
-adapter: dora + offload: activations | 5 | images, liger, state_spaces | gemma3_images, glm4, gpt_oss, nemotron_h,
-  qwen2_5_vl
+adapter: dora + max_gradient_norm | 6 | liger, short_convolutions, state_spaces, tiles | falcon_h1, glm4, lfm2,
+  mllama, olmo2
+adapter: dora + offload: activations | 7 | images, liger, state_spaces | falcon_h1, gemma3_images, glm4, gpt_oss,
+  nemotron_h, qwen2_5_vl
 adapter: dora + optimizer: adafactor | 4 | adapters_more | clip, mixtral, qwen_moe
 adapter: dora + optimizer: adam | 3 | adapted, more_families, state_spaces | granitemoehybrid, llava, olmoe
 adapter: dora + optimizer: adamw-8bit | 1 | short_convolutions | lfm2
 adapter: dora + optimizer: adamw-paged | 1 | short_convolutions | lfm2
 adapter: dora + optimizer: rmsprop | 12 | adapted, adapters_more, images, more_families | clip, gemma3_images,
   gpt_neo, gpt_oss, mixtral, olmo2, qwen2_5_vl, qwen2_vl, qwen_moe, t5, vit
-adapter: dora + optimizer: sgd | 14 | adapted, adapters_more, more_families | bart, chatglm, clip, deepseek, falcon,
-  llama, mixtral, qwen_moe, vit
+adapter: dora + optimizer: sgd | 15 | adapted, adapters_more, more_families, state_spaces | bart, chatglm, clip,
+  deepseek, falcon, falcon_h1, llama, mixtral, qwen_moe, vit
 adapter: dora + optimizer: sgd-momentum | 15 | adapters, adapters_more, more_families, quantized | clip, deepseek,
   gemma, gemma3, gpt2, gpt_neo, llama, olmoe, phi3, vit
 adapter: dora + optimizer_in_backward: true | 3 | liger, short_convolutions, state_spaces | gpt_oss,
   granitemoehybrid, lfm2
-adapter: dora + packing: true | 3 | liger, short_convolutions | lfm2, mixtral
-adapter: dora + padding: right | 9 | liger, pairs, short_convolutions, state_spaces | bamba, bert, gpt2, lfm2, llama,
-  mixtral, olmo2
+adapter: dora + packing: true | 4 | liger, short_convolutions, state_spaces | falcon_h1, lfm2, mixtral
+adapter: dora + padding: right | 10 | liger, pairs, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2,
+  lfm2, llama, mixtral, olmo2
 adapter: dora + parallel.fsdp_units: ends | 1 | sharded_units | llama
 adapter: dora + parallel.sharding: fsdp | 6 | fully_shard_more, sharded_units | llama
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
-adapter: dora + precision: amp | 84 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
+adapter: dora + precision: amp | 87 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
   linear, more_families, pairs, pairs_beside, quantized, short_convolutions, state_spaces | bart, bert, bloom,
-  chatglm, clip, deepseek, falcon, gemma2, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama,
-  llava, ministral3, mixtral, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, t5, vit
+  chatglm, clip, deepseek, falcon, falcon_h1, gemma2, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
+  lfm2, llama, llava, ministral3, mixtral, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe,
+  roberta, t5, vit
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
 adapter: dora + precision: mixed | 1 | zero_adapters | llama
-adapter: dora + precision: pure | 87 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more,
+adapter: dora + precision: pure | 91 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more,
   images, liger, linear, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions,
   state_spaces, tiled, tiles | apertus, arcee, bert, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
-  gemma, gemma2, gemma3_images, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, llama, ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, phi3, qwen2_vl, qwen3_next,
-  qwen_moe, seed_oss, stablelm, t5, vit
-adapter: dora + quantization: int8 | 7 | quantized, short_convolutions | gemma2, gemma3, lfm2, llama, mpt, phi3
+  falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, phi3, qwen2_vl,
+  qwen3_next, qwen_moe, seed_oss, stablelm, t5, vit
+adapter: dora + quantization: int8 | 8 | quantized, short_convolutions, state_spaces | falcon_h1, gemma2, gemma3,
+  lfm2, llama, mpt, phi3
 adapter: dora + quantization: nf4 | 13 | quantized, short_convolutions, state_spaces, tiled | bloom, gemma2, gpt2,
   granitemoehybrid, lfm2, llama, mixtral, nemotron_h
-adapter: dora + quantization: nf4-double | 12 | liger, quantized, short_convolutions | gemma, glm4, lfm2, llama,
-  mixtral, mpt
-adapter: dora + weight_dtype: 16 bits | 15 | adapters, adapters_more, liger, more_families, pairs, quantized,
-  short_convolutions, state_spaces | deepseek, gemma2, gpt2, granitemoehybrid, lfm2, llama, olmo2, opt, phi3
+adapter: dora + quantization: nf4-double | 17 | liger, met, quantized, short_convolutions, state_spaces | falcon_h1,
+  gemma, glm4, lfm2, llama, mixtral, mpt
+adapter: dora + weight_dtype: 16 bits | 16 | adapters, adapters_more, liger, more_families, pairs, quantized,
+  short_convolutions, state_spaces | deepseek, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, llama, olmo2, opt, phi3
 adapter: ia3 + adapter: modules_to_save | 18 | adapted, adapters_more, pairs, pairs_beside | bert, chatglm, deepseek,
   falcon, mixtral, qwen_moe, roberta, vit
 adapter: ia3 + checkpoint_reentrant: true | 9 | fully_shard_more, pairs | bert, gemma2, gpt2, llama, phi3
@@ -969,37 +982,38 @@ adapter: ia3 + quantization: nf4 | 5 | quantized | bert, gemma3, neox, opt, phi3
 adapter: ia3 + quantization: nf4-double | 2 | quantized | gpt2, phi
 adapter: ia3 + weight_dtype: 16 bits | 17 | adapters, more_families, pairs, quantized | bert, bloom, gemma2, gpt2,
   llama, llama4, mpt, olmoe, phi, phi3, starcoder2
-adapter: lora + adapter: modules_to_save | 104 | adapted, adapters, adapters_more, fully_shard_more, pairs,
-  sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral,
-  mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
+adapter: lora + adapter: modules_to_save | 108 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more,
+  pairs, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
+  mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families |
   deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 90 | fully_shard_more, images, liger, more_families, pairs, replicated,
-  sharded_spaces, zero | bert, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, mistral3, nemotron_h, neox, opt,
-  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
+adapter: lora + checkpoint_reentrant: true | 91 | fully_shard_more, images, liger, more_families, pairs, replicated,
+  sharded_spaces, state_spaces, zero | bert, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, mistral3,
+  nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
-adapter: lora + ema: true | 3 | short_convolutions, state_spaces | bamba, lfm2, nemotron_h
+adapter: lora + ema: true | 11 | met, short_convolutions, state_spaces | bamba, falcon_h1, gpt2, lfm2, llama,
+  nemotron_h, neox, opt, phi3
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
 adapter: lora + frozen: parts | 12 | lora_parts | gpt2, llama
 adapter: lora + generation_batch_size | 12 | pairs_beside | gpt2, llama
-adapter: lora + grad_scaler: true | 4 | liger, short_convolutions | gemma2, gpt_oss, lfm2
-adapter: lora + label_smoothing | 10 | pairs, sharded_spaces, short_convolutions, state_spaces | bamba, bert, gpt2,
-  lfm2, nemotron_h
+adapter: lora + grad_scaler: true | 5 | liger, short_convolutions, state_spaces | falcon_h1, gemma2, gpt_oss, lfm2
+adapter: lora + label_smoothing | 13 | pairs, sharded_spaces, short_convolutions, state_spaces | bamba, bert,
+  falcon_h1, gpt2, lfm2, nemotron_h
 adapter: lora + liger_kernels | 24 | liger, tiled | deepseek, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama,
   olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl
-adapter: lora + loss: chunked | 214 | liger, litgpt, short_convolutions, state_spaces, torchtune, torchtune_units |
-  falcon under litgpt, gpt_oss, granitemoehybrid, lfm2, llama under litgpt, llama under torchtune, neox under litgpt,
-  phi under litgpt
+adapter: lora + loss: chunked | 216 | liger, litgpt, met, short_convolutions, state_spaces, torchtune,
+  torchtune_units | falcon under litgpt, falcon_h1, gpt_oss, granitemoehybrid, lfm2, llama, llama under litgpt, llama
+  under torchtune, neox under litgpt, phi under litgpt
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
 adapter: lora + loss: fused | 21 | liger, quantized | glm4, gpt2, llama
 adapter: lora + loss: tiled | 2 | tiled | llama, phi
-adapter: lora + max_gradient_norm | 99 | flat_adapters, fully_shard_more, images, liger, replicated, sharded_bits,
-  sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles, zero | bamba, deepseek, gemma, gemma2,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama, mistral3, mllama, olmo2, phi, qwen3_vl
-adapter: lora + offload: activations | 46 | flat_adapters, images, liger, pairs, sharded_activations,
-  short_convolutions, state_spaces | bert, bloom, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, llama,
-  mpt, neox, olmo2, phi, phi3, qwen2_5_vl, qwen2_vl
+adapter: lora + max_gradient_norm | 101 | flat_adapters, fully_shard_more, images, liger, met, replicated,
+  sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles, zero | bamba, deepseek, gemma,
+  gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama, mistral3, mllama, olmo2, opt, phi, qwen3_vl
+adapter: lora + offload: activations | 50 | flat_adapters, images, liger, met, pairs, sharded_activations,
+  short_convolutions, state_spaces | bert, bloom, falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid,
+  lfm2, llama, mpt, neox, olmo2, phi, phi3, qwen2_5_vl, qwen2_vl
 adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
   t5
 adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
@@ -1012,87 +1026,91 @@ adapter: lora + optimizer: adam | 16 | adapted, adapters_more, fully_shard_more,
 adapter: lora + optimizer: adamw-8bit | 7 | images, liger | qwen3_vl
 adapter: lora + optimizer: adamw-8bit-paged | 1 | short_convolutions | lfm2
 adapter: lora + optimizer: adamw-paged | 5 | images, liger, short_convolutions | lfm2, olmo2, qwen3_vl
+adapter: lora + optimizer: lamb | 1 | state_spaces | falcon_h1
 adapter: lora + optimizer: lars | 1 | short_convolutions | lfm2
+adapter: lora + optimizer: lion | 1 | state_spaces | falcon_h1
 adapter: lora + optimizer: rmsprop | 39 | adapted, adapters_more, fully_shard_more, more_families, quantized | bart,
   clip, deepseek, glm4_moe, gpt_neo, llava, mixtral, qwen_moe, resnet, roberta, starcoder2, t5, vit
 adapter: lora + optimizer: sgd | 50 | adapted, adapters_more, images, quantized | bart, chatglm, clip, deepseek,
   falcon, glm, glm4, llava, mixtral, qwen3_vl, qwen_moe, resnet, roberta, vit
-adapter: lora + optimizer: sgd-momentum | 152 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
-  litgpt, more_families, quantized, torchtune, torchtune_units | bart, bert, bloom, clip, deepseek, falcon under
-  litgpt, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, llama, llama under litgpt, llama under torchtune,
-  llava, mixtral, mpt, neox, neox under litgpt, olmoe, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, resnet,
-  roberta, t5
-adapter: lora + optimizer_in_backward: true | 6 | sharded_spaces, short_convolutions, state_spaces | bamba,
-  granitemoehybrid, lfm2, nemotron_h
-adapter: lora + packing: true | 7 | liger, short_convolutions, state_spaces | bamba, gemma3, lfm2, llama
-adapter: lora + padding: right | 34 | liger, pairs, short_convolutions | bert, gpt2, gpt_oss, lfm2, llama, olmo2
+adapter: lora + optimizer: sgd-momentum | 153 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
+  litgpt, more_families, quantized, state_spaces, torchtune, torchtune_units | bart, bert, bloom, clip, deepseek,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, llama, llama under litgpt,
+  llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen3_vl, qwen_moe, resnet, roberta, t5
+adapter: lora + optimizer_in_backward: true | 10 | sharded_spaces, short_convolutions, state_spaces | bamba,
+  falcon_h1, granitemoehybrid, lfm2, nemotron_h
+adapter: lora + packing: true | 8 | liger, short_convolutions, state_spaces | bamba, falcon_h1, gemma3, lfm2, llama
+adapter: lora + padding: right | 35 | liger, met, pairs, short_convolutions | bert, bloom, gpt2, gpt_oss, lfm2,
+  llama, olmo2
 adapter: lora + parallel.fsdp_units: ends | 24 | sharded_units, torchtune_units | llama, llama under torchtune
-adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
+adapter: lora + parallel.fsdp_version: 1 | 64 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
 adapter: lora + parallel.sharding: ddp | 11 | replicated, sharded_bits | gemma, glm4_moe, gpt2, gpt_neo, llama,
   mistral3, opt, phi3
-adapter: lora + parallel.sharding: fsdp | 211 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
+adapter: lora + parallel.sharding: fsdp | 214 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, torchtune,
   torchtune_units | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2,
   gemma3, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under
   litgpt, llama under torchtune, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt,
   phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
-adapter: lora + parallel.sharding: fsdp-grad-op | 46 | flat_adapters, fully_shard_more, sharded_bits, sharded_spaces,
+adapter: lora + parallel.sharding: fsdp-grad-op | 47 | flat_adapters, fully_shard_more, sharded_bits, sharded_spaces,
   sharded_units | bamba, gemma, gemma2, gpt2, llama, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
 adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
   opt, qwen3_vl, t5
-adapter: lora + precision: amp | 663 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
-  flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
+adapter: lora + precision: amp | 680 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+  flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, met, more_families, pairs, pairs_beside,
   quantized, replicated, sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions,
   state_spaces, tiled, tiles | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
-  exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4, llava,
-  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
-  stablelm, starcoder2, t5, vit
-adapter: lora + precision: fsdp | 79 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_spaces,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4,
+  llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit
+adapter: lora + precision: fsdp | 81 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units | bamba, bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama,
   mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 532 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
-  flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
+adapter: lora + precision: pure | 541 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+  flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, met, more_families, pairs, pairs_beside,
   quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, short_convolutions,
   state_spaces, tiled, tiles, torchtune, torchtune_units | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under
-  litgpt, llama under torchtune, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt,
-  olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama
+  under litgpt, llama under torchtune, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under
+  litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet,
   roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 104 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside,
-  quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  gpt2, gpt_oss, granitemoehybrid, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi, phi3,
-  qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 211 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt,
-  pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, tiled, tiles, zero | apertus, arcee,
-  bart, bert, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite,
-  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt,
-  nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta,
-  seed_oss, stablelm, t5
-adapter: lora + quantization: nf4-double | 113 | adapters, flat_adapters, images, liger, linear, litgpt,
+adapter: lora + quantization: int8 | 110 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
+  quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma4,
+  glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, neox, opt,
+  phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+adapter: lora + quantization: nf4 | 220 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt,
+  met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles,
+  zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llava,
+  ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt,
+  phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
+adapter: lora + quantization: nf4-double | 115 | adapters, flat_adapters, images, liger, linear, litgpt, met,
   more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | bamba,
   bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, llama,
   llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + weight_dtype: 16 bits | 253 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
-  fully_shard_more, liger, linear, pairs, quantized, sharded_bits, sharded_more, sharded_units, short_convolutions,
-  state_spaces, tiled | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, llava, ministral3, mixtral, mpt,
-  nemotron, neox, olmo, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
+adapter: lora + weight_dtype: 16 bits | 254 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+  fully_shard_more, liger, linear, met, pairs, quantized, sharded_bits, sharded_more, sharded_units,
+  short_convolutions, state_spaces, tiled | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5,
+  exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, llava,
+  ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss,
+  stablelm, t5
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: modules_to_save + checkpoint_reentrant: true | 4 | pairs | bert
 adapter: modules_to_save + eval_batch_size | 1 | pairs_beside | bert
 adapter: modules_to_save + label_smoothing | 1 | pairs | bert
-adapter: modules_to_save + max_gradient_norm | 7 | fully_shard_more, sharded_units | llama
+adapter: modules_to_save + max_gradient_norm | 8 | flat_adapters, fully_shard_more, sharded_units | llama
 adapter: modules_to_save + offload: activations | 1 | pairs | bert
 adapter: modules_to_save + optimizer: adafactor | 3 | adapted, adapters_more | mixtral, qwen_moe, vit
 adapter: modules_to_save + optimizer: rmsprop | 8 | adapted, adapters_more | deepseek, resnet, roberta, vit
@@ -1102,16 +1120,19 @@ adapter: modules_to_save + optimizer: sgd-momentum | 13 | adapted, adapters, ada
   neox, opt, qwen_moe, resnet, roberta
 adapter: modules_to_save + padding: right | 2 | pairs | bert
 adapter: modules_to_save + parallel.fsdp_units: ends | 3 | sharded_units | llama
-adapter: modules_to_save + parallel.sharding: fsdp-grad-op | 7 | fully_shard_more, sharded_units | llama
+adapter: modules_to_save + parallel.fsdp_version: 1 | 4 | flat_adapters | gpt2, llama
+adapter: modules_to_save + parallel.sharding: fsdp | 3 | flat_adapters | gpt2, llama
+adapter: modules_to_save + parallel.sharding: fsdp-grad-op | 8 | flat_adapters, fully_shard_more, sharded_units |
+  llama
 adapter: modules_to_save + parallel.sharding: zero3 | 1 | zero_adapters | llama
-adapter: modules_to_save + precision: amp | 58 | adapted, adapters, adapters_more, fully_shard_more, pairs,
-  pairs_beside, sharded_units | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral,
-  mpt, opt, phi3, qwen_moe, resnet, roberta, vit
-adapter: modules_to_save + precision: fsdp | 2 | fully_shard_more, sharded_units | llama
+adapter: modules_to_save + precision: amp | 59 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more,
+  pairs, pairs_beside, sharded_units | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
+  mixtral, mpt, opt, phi3, qwen_moe, resnet, roberta, vit
+adapter: modules_to_save + precision: fsdp | 4 | flat_adapters, fully_shard_more, sharded_units | gpt2, llama
 adapter: modules_to_save + precision: mixed | 1 | zero_adapters | llama
-adapter: modules_to_save + precision: pure | 54 | adapted, adapters, adapters_more, fully_shard_more, pairs | bert,
-  chatglm, deepseek, falcon, gemma, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet,
-  roberta, vit
+adapter: modules_to_save + precision: pure | 55 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more,
+  pairs | bert, chatglm, deepseek, falcon, gemma, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe,
+  resnet, roberta, vit
 adapter: modules_to_save + weight_dtype: 16 bits | 15 | adapters, adapters_more | bert, bloom, deepseek, gemma,
   gemma2, gemma3, gpt2, mixtral, mpt, opt, qwen_moe
 adapter: over experts + liger_kernels | 1 | liger | deepseek
@@ -1129,8 +1150,8 @@ adapter: over experts + precision: pure | 9 | adapters_more, linear, more_famili
 adapter: over experts + quantization: int8 | 2 | linear | qwen3_next
 adapter: over experts + quantization: nf4 | 2 | linear | qwen3_next
 adapter: over experts + weight_dtype: 16 bits | 10 | adapters_more, linear | deepseek, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true + ema: true | 9 | liger, sharded_spaces, state_spaces, tiled | gemma2, glm4, lfm2, llama,
-  nemotron_h, qwen_moe
+checkpoint_reentrant: true + ema: true | 10 | liger, sharded_spaces, state_spaces, tiled | falcon_h1, gemma2, glm4,
+  lfm2, llama, nemotron_h, qwen_moe
 checkpoint_reentrant: true + frozen: parts | 70 | fully_shard_more, images, liger, more_families, pairs,
   sharded_spaces, short_convolutions, state_spaces, turns | bamba, bert, falcon_h1, gemma, gemma2, gemma3, glm4_moe,
   gpt2, granitemoehybrid, lfm2, llama, nemotron_h, neox, opt, phi, phi3, qwen2_vl
@@ -1161,8 +1182,8 @@ checkpoint_reentrant: true + optimizer: sgd | 22 | checkpoints, images | bert, g
   qwen3_vl
 checkpoint_reentrant: true + optimizer: sgd-momentum | 6 | checkpoints, fully_shard_more, images | gemma3,
   gemma3_images, glm4_moe, llama, neox, phi3
-checkpoint_reentrant: true + optimizer_in_backward: true | 16 | checkpoints, sharded_spaces, state_spaces | bamba,
-  bert, gpt2, granitemoehybrid, llama, nemotron_h
+checkpoint_reentrant: true + optimizer_in_backward: true | 17 | checkpoints, sharded_spaces, state_spaces | bamba,
+  bert, falcon_h1, gpt2, granitemoehybrid, llama, nemotron_h
 checkpoint_reentrant: true + packing: true | 4 | liger, sharded_spaces, state_spaces | granitemoehybrid, lfm2,
   nemotron_h, qwen_moe
 checkpoint_reentrant: true + padding: right | 35 | fully_shard_more, images, liger, pairs | bert, gemma3_images,
@@ -1176,7 +1197,7 @@ checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 4 | sharded_space
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 2 | zero | qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 176 | block_kinds, checkpoints, decoders, fully_shard_more, images,
+checkpoint_reentrant: true + precision: amp | 177 | block_kinds, checkpoints, decoders, fully_shard_more, images,
   liger, linear, pairs, sharded_spaces, short_convolutions, state_spaces, tiled, turns | apertus, arcee, bamba, bert,
   cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
@@ -1185,7 +1206,7 @@ checkpoint_reentrant: true + precision: fsdp | 16 | fully_shard_more, sharded_sp
   neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 35 | checkpoints, more_families, pairs, zero | bert, gemma, gemma2,
   gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: pure | 124 | block_kinds, checkpoints, fully_shard_more, images, liger,
+checkpoint_reentrant: true + precision: pure | 125 | block_kinds, checkpoints, fully_shard_more, images, liger,
   linear, more_families, pairs, replicated, short_convolutions, state_spaces, tiled | bamba, bert, falcon_h1, gemma,
   gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, granitemoehybrid, lfm2, llama, ministral3, mistral3, mixtral,
   nemotron_h, neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, vit
@@ -1212,10 +1233,10 @@ ema: true + label_smoothing | 10 | sharded_spaces, short_convolutions, state_spa
 ema: true + liger_kernels | 11 | liger | deepseek, gemma2, gemma3, glm4, llama, olmo2, phi3, qwen_moe
 ema: true + loss: chunked | 2 | liger, state_spaces | falcon_h1, olmo2
 ema: true + loss: tiled | 4 | tiled | gemma2, llama, neox
-ema: true + max_gradient_norm | 22 | galore, liger, master, precisions, sharded_spaces, short_convolutions,
-  state_spaces | bert, gemma2, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, olmo2
-ema: true + offload: activations | 13 | liger, sharded_spaces, short_convolutions, state_spaces, tiled | bamba,
-  deepseek, falcon_h1, gemma2, lfm2, llama, nemotron_h, qwen_moe
+ema: true + max_gradient_norm | 23 | galore, liger, master, met, precisions, sharded_spaces, short_convolutions,
+  state_spaces | bert, gemma2, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, olmo2, opt
+ema: true + offload: activations | 14 | liger, met, sharded_spaces, short_convolutions, state_spaces, tiled | bamba,
+  deepseek, falcon_h1, gemma2, lfm2, llama, nemotron_h, neox, qwen_moe
 ema: true + optimizer: adafactor | 4 | precisions | bert, gpt2, llama
 ema: true + optimizer: adam | 1 | master | bert
 ema: true + optimizer: galore-adamw | 10 | galore | bert, gpt2, llama
@@ -1232,17 +1253,21 @@ ema: true + packing: true | 12 | liger, short_convolutions, state_spaces | deeps
 ema: true + padding: right | 3 | liger, state_spaces | gemma3, llama, nemotron_h
 ema: true + parallel.sharding: fsdp | 4 | sharded_spaces | bamba, falcon_h1, lfm2, nemotron_h
 ema: true + parallel.sharding: fsdp-grad-op | 3 | sharded_spaces | bamba, nemotron_h
-ema: true + precision: amp | 49 | galore, liger, optimizers, precisions, sharded_spaces, short_convolutions,
-  state_spaces, tiled | bamba, bert, deepseek, falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, olmo2,
+ema: true + precision: amp | 54 | galore, liger, met, optimizers, precisions, sharded_spaces, short_convolutions,
+  state_spaces, tiled | bamba, bert, deepseek, falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, olmo2, opt,
   qwen_moe
 ema: true + precision: fsdp | 2 | sharded_spaces | bamba, falcon_h1
 ema: true + precision: mixed | 7 | master | bert, gpt2, llama
-ema: true + precision: pure | 42 | galore, liger, optimizers, sharded_spaces, short_convolutions, state_spaces, tiled
-  | bamba, bert, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, olmo2, phi3
+ema: true + precision: pure | 46 | galore, liger, met, optimizers, sharded_spaces, short_convolutions, state_spaces,
+  tiled | bamba, bert, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmo2,
+  phi3
+ema: true + quantization: int8 | 3 | met | llama, neox, phi3
+ema: true + quantization: nf4 | 2 | met | gpt2, llama
+ema: true + quantization: nf4-double | 3 | met | llama, mixtral, opt
 ema: true + trained_blocks: badam | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
 ema: true + trained_blocks: lisa | 1 | short_convolutions | lfm2
-ema: true + weight_dtype: 16 bits | 9 | galore, sharded_spaces, short_convolutions, state_spaces | bamba, falcon_h1,
-  gpt2, lfm2, llama, nemotron_h
+ema: true + weight_dtype: 16 bits | 10 | galore, met, sharded_spaces, short_convolutions, state_spaces | bamba,
+  falcon_h1, gpt2, lfm2, llama, nemotron_h, opt
 eval_batch_size + frozen: parts | 21 | pairs_beside | bert, bloom, gemma, gemma2, gemma3, gpt2, llama, mpt, neox,
   opt, phi, phi3
 eval_batch_size + label_smoothing | 28 | evaluation, evaluation_more | bart, bert, bloom, chatglm, deepseek, falcon,
@@ -1266,16 +1291,16 @@ frozen: parts + grad_scaler: true | 8 | liger, state_spaces, tiled | falcon_h1, 
 frozen: parts + label_smoothing | 16 | pairs, sharded_spaces, short_convolutions, state_spaces | bamba, bert, gpt2,
   granitemoehybrid, lfm2, llama, nemotron_h
 frozen: parts + liger_kernels | 7 | liger | gpt_oss, llama, mixtral, qwen3_vl
-frozen: parts + loss: chunked | 2 | state_spaces, turns | falcon_h1, gemma
+frozen: parts + loss: chunked | 6 | met, state_spaces, turns | exaone4, falcon_h1, gemma, llama
 frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
 frozen: parts + loss: fused | 9 | quantized, state_spaces | gpt2, llama, nemotron_h
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
 frozen: parts + max_gradient_norm | 39 | fully_shard_more, images, liger, replicated, sharded_spaces, sharded_tiles,
   short_convolutions, state_spaces, tiles, turns, zero | bamba, bert, gpt2, lfm2, llama, mistral3, mllama, nemotron_h,
   neox, phi
-frozen: parts + offload: activations | 52 | hosted, images, liger, more_families, pairs, short_convolutions,
-  state_spaces, tiled | bamba, bert, bloom, falcon_h1, gemma3, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama,
-  llama4, nemotron_h, olmoe, opt, phi, phi3, qwen3_vl
+frozen: parts + offload: activations | 55 | hosted, images, liger, met, more_families, pairs, short_convolutions,
+  state_spaces, tiled | bamba, bert, bloom, exaone4, falcon_h1, gemma3, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
+  lfm2, llama, llama4, nemotron_h, olmoe, opt, phi, phi3, qwen3_vl
 frozen: parts + optimizer: adafactor | 13 | frozen, more_families | clip, deepseek, gpt_neo, llava, mixtral,
   qwen_moe, vit
 frozen: parts + optimizer: adam | 14 | frozen, fully_shard_more, images, more_families, turns | clip, gpt_neo,
@@ -1303,10 +1328,10 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 16 | fully_shard_more, sharded
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 229 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
-  linear, lora_parts, masks, more_families, pairs, quantized, short_convolutions, state_spaces, tiled, tiles, turns |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+frozen: parts + precision: amp | 232 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
+  linear, lora_parts, masks, met, more_families, pairs, quantized, short_convolutions, state_spaces, tiled, tiles,
+  turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt,
   nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
   resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
@@ -1316,13 +1341,14 @@ frozen: parts + precision: mixed | 146 | adapters, frozen, hosted, images, liger
   zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen3_vl, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 265 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
-  linear, lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces, sharded_tiles,
-  short_convolutions, state_spaces, tiled, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava,
-  ministral3, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+frozen: parts + precision: pure | 266 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
+  linear, lora_parts, masks, met, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces,
+  sharded_tiles, short_convolutions, state_spaces, tiled, tiles, turns | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
+  llama4, llava, ministral3, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit
 frozen: parts + trained_blocks: badam | 18 | short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma,
   granitemoehybrid, lfm2, llama, nemotron_h, neox, phi, phi3
 frozen: parts + trained_blocks: lisa | 14 | state_spaces, turns | llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
@@ -1357,12 +1383,12 @@ grad_scaler: true + packing: true | 7 | liger, short_convolutions, state_spaces 
   lfm2, qwen_moe
 grad_scaler: true + padding: right | 2 | liger, short_convolutions | gpt_oss, lfm2
 grad_scaler: true + parallel.sharding: fsdp | 2 | sharded_spaces | granitemoehybrid, nemotron_h
-grad_scaler: true + precision: amp | 84 | galore, liger, precisions, sharded_spaces, short_convolutions,
+grad_scaler: true + precision: amp | 85 | galore, liger, precisions, sharded_spaces, short_convolutions,
   state_spaces, tiled | bamba, bert, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
   granitemoehybrid, lfm2, llama, mixtral, nemotron_h, qwen_moe
 grad_scaler: true + precision: fsdp | 1 | sharded_spaces | nemotron_h
 grad_scaler: true + quantization: int8 | 3 | liger, short_convolutions | gemma2, gemma3, lfm2
-grad_scaler: true + quantization: nf4 | 1 | state_spaces | nemotron_h
+grad_scaler: true + quantization: nf4 | 2 | state_spaces | falcon_h1, nemotron_h
 grad_scaler: true + quantization: nf4-double | 1 | short_convolutions | lfm2
 grad_scaler: true + trained_blocks: badam | 1 | state_spaces | granitemoehybrid
 gradient_dtype: fp32 + max_gradient_norm | 12 | master | llama
@@ -1374,7 +1400,7 @@ gradient_dtype: fp32 + precision: mixed | 24 | master | bert, gpt2, llama
 label_smoothing + liger_kernels | 2 | liger | glm4, qwen_moe
 label_smoothing + max_gradient_norm | 21 | fully_shard_more, liger, sharded_spaces, short_convolutions, state_spaces
   | bamba, bert, gemma, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, qwen_moe
-label_smoothing + offload: activations | 16 | pairs, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2,
+label_smoothing + offload: activations | 17 | pairs, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2,
   granitemoehybrid, lfm2, llama, nemotron_h
 label_smoothing + optimizer: adafactor | 1 | short_convolutions | lfm2
 label_smoothing + optimizer: adam | 1 | state_spaces | nemotron_h
@@ -1382,7 +1408,7 @@ label_smoothing + optimizer: adamw-8bit-paged | 1 | state_spaces | falcon_h1
 label_smoothing + optimizer: lamb | 2 | short_convolutions, state_spaces | granitemoehybrid, lfm2
 label_smoothing + optimizer: lion | 1 | short_convolutions | lfm2
 label_smoothing + optimizer: sgd | 1 | state_spaces | nemotron_h
-label_smoothing + optimizer_in_backward: true | 5 | short_convolutions, state_spaces | falcon_h1, lfm2
+label_smoothing + optimizer_in_backward: true | 6 | short_convolutions, state_spaces | falcon_h1, lfm2
 label_smoothing + packing: true | 13 | losses_more, sharded_spaces, short_convolutions, state_spaces | bamba,
   falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h
 label_smoothing + padding: right | 29 | losses_more, pairs, sharded_spaces, short_convolutions | bert, deepseek,
@@ -1391,20 +1417,21 @@ label_smoothing + parallel.sharding: fsdp | 12 | fully_shard_more, sharded_space
   granitemoehybrid, lfm2, llama, nemotron_h
 label_smoothing + parallel.sharding: fsdp-grad-op | 7 | fully_shard_more, sharded_spaces | gemma, gpt2,
   granitemoehybrid, lfm2, llama, nemotron_h
-label_smoothing + precision: amp | 135 | fully_shard_more, images, liger, losses_more, pairs, sharded_spaces,
-  short_convolutions, smoothing, state_spaces | bamba, bart, bert, bloom, chatglm, deepseek, falcon, gemma, gemma2,
-  gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_vl,
-  qwen_moe, roberta, t5, vit
+label_smoothing + precision: amp | 137 | fully_shard_more, images, liger, losses_more, pairs, sharded_spaces,
+  short_convolutions, smoothing, state_spaces | bamba, bart, bert, bloom, chatglm, deepseek, falcon, falcon_h1, gemma,
+  gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, mixtral, mpt, nemotron_h, neox, opt, phi, phi3,
+  qwen3_vl, qwen_moe, roberta, t5, vit
 label_smoothing + precision: fsdp | 6 | fully_shard_more, sharded_spaces | falcon_h1, gemma, granitemoehybrid, llama
 label_smoothing + precision: mixed | 97 | losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
   phi3, qwen_moe, roberta, t5, vit
-label_smoothing + precision: pure | 133 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more,
+label_smoothing + precision: pure | 134 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more,
   liger, linear, losses_more, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces | apertus, arcee,
   bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
   gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mpt,
   nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 label_smoothing + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
+label_smoothing + quantization: nf4 | 2 | state_spaces | falcon_h1
 label_smoothing + quantization: nf4-double | 1 | short_convolutions | lfm2
 label_smoothing + trained_blocks: badam | 1 | state_spaces | nemotron_h
 label_smoothing + weight_dtype: 16 bits | 27 | liger, losses_more, pairs, sharded_spaces, short_convolutions,
@@ -1438,13 +1465,13 @@ liger_kernels + quantization: nf4-double | 8 | liger, tiled | gemma2, glm4, llam
 liger_kernels + trained_blocks: lisa | 1 | turns | llama
 liger_kernels + weight_dtype: 16 bits | 9 | liger, tiled | gemma3, glm4, llama, olmo2
 loss: chunked + max_gradient_norm | 2 | liger | gpt_oss, olmo2
-loss: chunked + offload: activations | 3 | liger, state_spaces | glm4, granitemoehybrid, llama
+loss: chunked + offload: activations | 7 | liger, met, state_spaces | exaone4, glm4, granitemoehybrid, llama
 loss: chunked + optimizer: adafactor | 1 | state_spaces | nemotron_h
 loss: chunked + optimizer: rmsprop | 2 | more_families, state_spaces | falcon_h1, glm4_moe
 loss: chunked + optimizer: sgd-momentum | 89 | litgpt, litgpt_flat, more_families, torchtune, torchtune_units |
   falcon under litgpt, gpt_neo, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt
 loss: chunked + optimizer_in_backward: true | 2 | state_spaces | falcon_h1
-loss: chunked + packing: true | 3 | losses_more | gpt2, llama
+loss: chunked + packing: true | 4 | losses_more, state_spaces | falcon_h1, gpt2, llama
 loss: chunked + padding: right | 10 | liger, losses_more | deepseek, falcon, glm, glm4, gpt_oss, mixtral, qwen_moe
 loss: chunked + parallel.fsdp_units: ends | 27 | torchtune_units | llama under torchtune
 loss: chunked + parallel.fsdp_version: 1 | 14 | litgpt_flat | falcon under litgpt, llama under litgpt, neox under
@@ -1453,23 +1480,23 @@ loss: chunked + parallel.sharding: fsdp | 116 | litgpt, litgpt_flat, sharded_mor
   falcon under litgpt, gpt2, llama, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt,
   phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
-loss: chunked + precision: amp | 192 | block_kinds, decoders, heads, images, liger, linear, litgpt, losses,
-  losses_more, more_families, sharded_more, short_convolutions, state_spaces, turns | apertus, arcee, bloom, cohere,
-  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, ministral3,
-  mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_next,
-  qwen3_vl, qwen_moe, seed_oss, stablelm
+loss: chunked + precision: amp | 195 | block_kinds, decoders, heads, images, liger, linear, litgpt, losses,
+  losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, turns | apertus, arcee, bloom,
+  cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt,
+  ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3,
+  qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under litgpt, llama, llama under litgpt,
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 317 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, losses,
-  losses_more, more_families, sharded_more, state_spaces, torchtune, torchtune_units | apertus, arcee, bloom, cohere,
-  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
-  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune,
-  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
-  qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
-loss: chunked + quantization: int8 | 1 | liger | gpt_oss
+loss: chunked + precision: pure | 319 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, losses,
+  losses_more, met, more_families, sharded_more, state_spaces, torchtune, torchtune_units | apertus, arcee, bloom,
+  cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
+  torchtune, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
+  litgpt, phi3, qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
+loss: chunked + quantization: int8 | 2 | liger, state_spaces | falcon_h1, gpt_oss
 loss: chunked + quantization: nf4 | 12 | litgpt, short_convolutions | falcon under litgpt, lfm2, llama under litgpt,
   neox under litgpt, phi under litgpt
 loss: chunked + quantization: nf4-double | 11 | litgpt, state_spaces | falcon under litgpt, granitemoehybrid, llama
@@ -1546,7 +1573,7 @@ loss: vocab-parallel + parallel.replicas | 21 | titan_replicas, titan_units | ll
 loss: vocab-parallel + parallel.sharding: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + parallel.tensor | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + precision: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + offload: activations | 27 | flat_adapters, flat_host, images, liger, more_families,
+max_gradient_norm + offload: activations | 28 | flat_adapters, flat_host, images, liger, more_families,
   sharded_spaces, short_convolutions, state_spaces, tiles | bamba, bloom, falcon_h1, glm4, gpt2, gpt_neo,
   granitemoehybrid, lfm2, llama, mistral3, mllama, nemotron_h, olmo2
 max_gradient_norm + offload: gradients | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
@@ -1572,17 +1599,17 @@ max_gradient_norm + optimizer: sgd | 16 | images, master, optimizers, precisions
   granitemoehybrid, llama, mistral3, mllama, qwen3_vl
 max_gradient_norm + optimizer: sgd-momentum | 6 | master, precisions | bert, gpt2, llama
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
-max_gradient_norm + packing: true | 7 | liger, short_convolutions, state_spaces | bamba, granitemoehybrid, lfm2,
-  llama, nemotron_h
+max_gradient_norm + packing: true | 8 | liger, short_convolutions, state_spaces | bamba, falcon_h1, granitemoehybrid,
+  lfm2, llama, nemotron_h
 max_gradient_norm + padding: right | 17 | fully_shard_more, images, liger, sharded_tiles, short_convolutions, tiles |
   bert, gpt2, gpt_oss, lfm2, llama, mistral3, mllama, olmo2
 max_gradient_norm + parallel.fsdp_units: ends | 23 | sharded_units, titan_units | llama, llama under torchtitan
-max_gradient_norm + parallel.fsdp_version: 1 | 39 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
+max_gradient_norm + parallel.fsdp_version: 1 | 40 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
   gpt2, llama
 max_gradient_norm + parallel.replicas | 14 | flat_adapters, flat_host, flat_parameter, titan_replicas, titan_units |
   llama, llama under torchtitan
 max_gradient_norm + parallel.sharding: ddp | 4 | replicated | mistral3
-max_gradient_norm + parallel.sharding: fsdp | 146 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm + parallel.sharding: fsdp | 147 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert,
   bloom, falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, mllama, nemotron_h, neox, phi, qwen3_vl
 max_gradient_norm + parallel.sharding: fsdp-grad-op | 55 | flat_adapters, flat_host, flat_parameter,
@@ -1592,29 +1619,29 @@ max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwe
 max_gradient_norm + parallel.sharding: zero2 | 2 | zero | mistral3
 max_gradient_norm + parallel.sharding: zero3 | 9 | zero | gemma3_images, glm4_moe, gpt_neo, mistral3, qwen3_vl
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 154 | flat_adapters, fully_shard_more, galore, images, liger, optimizers,
+max_gradient_norm + precision: amp | 155 | flat_adapters, fully_shard_more, galore, images, liger, met, optimizers,
   precisions, replicated, sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
   state_spaces, tiled, tiles, turns | bamba, bert, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
-  granitemoehybrid, lfm2, llama, mistral3, mllama, nemotron_h, olmo2, vit
-max_gradient_norm + precision: fsdp | 112 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
+  granitemoehybrid, lfm2, llama, mistral3, mllama, nemotron_h, olmo2, opt, vit
+max_gradient_norm + precision: fsdp | 113 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
   sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert, gemma, gemma2, gpt2, llama,
   llama under torchtitan, mistral3, mllama, neox, phi, qwen3_vl
 max_gradient_norm + precision: mixed | 46 | images, master, more_families, tiles, zero | bert, gemma3_images,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, mllama, qwen3_vl
-max_gradient_norm + precision: pure | 133 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm + precision: pure | 134 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
   galore, images, liger, linear, optimizers, replicated, sharded_bits, sharded_spaces, sharded_tiles,
   short_convolutions, state_spaces, tiled, tiles, turns | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma4, gpt2,
   granitemoehybrid, lfm2, llama, ministral3, mistral3, mllama, nemotron_h, neox, phi, qwen3_next, qwen3_vl, qwen_moe
 max_gradient_norm + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
 max_gradient_norm + quantization: nf4 | 14 | flat_adapters, images, sharded_bits, short_convolutions, tiles, zero |
   gemma2, gpt2, lfm2, llama, mistral3, mllama, qwen3_vl
-max_gradient_norm + quantization: nf4-double | 13 | flat_adapters, liger, sharded_bits, short_convolutions,
-  state_spaces, zero | glm4, gpt_neo, granitemoehybrid, lfm2, llama, phi
+max_gradient_norm + quantization: nf4-double | 15 | flat_adapters, liger, met, sharded_bits, short_convolutions,
+  state_spaces, zero | falcon_h1, glm4, gpt_neo, granitemoehybrid, lfm2, llama, opt, phi
 max_gradient_norm + trained_blocks: badam | 2 | state_spaces, turns | bamba, phi
 max_gradient_norm + trained_blocks: lisa | 4 | short_convolutions, state_spaces, turns | gemma, lfm2, llama,
   nemotron_h
-max_gradient_norm + weight_dtype: 16 bits | 43 | flat_adapters, fully_shard_more, galore, liger, precisions,
-  sharded_bits, sharded_units, short_convolutions, state_spaces | bamba, bert, gemma3, gpt2, lfm2, llama, phi
+max_gradient_norm + weight_dtype: 16 bits | 44 | flat_adapters, fully_shard_more, galore, liger, met, precisions,
+  sharded_bits, sharded_units, short_convolutions, state_spaces | bamba, bert, gemma3, gpt2, lfm2, llama, opt, phi
 offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
@@ -1635,9 +1662,9 @@ offload: activations + optimizer: sgd | 30 | checkpoints, hosted, images, liger,
   gemma2, gemma3, gpt2, gpt_neo, llama, opt, phi, qwen2_5_vl
 offload: activations + optimizer: sgd-momentum | 10 | checkpoints, hosted, images, state_spaces | gemma3_images,
   granitemoehybrid, mixtral, mpt, opt, qwen2_vl, qwen_moe
-offload: activations + optimizer_in_backward: true | 7 | liger, sharded_spaces, state_spaces | bamba, falcon_h1,
+offload: activations + optimizer_in_backward: true | 8 | liger, sharded_spaces, state_spaces | bamba, falcon_h1,
   gemma2, gpt_oss, granitemoehybrid, lfm2, llama
-offload: activations + packing: true | 12 | liger, short_convolutions, state_spaces | bamba, deepseek, falcon_h1,
+offload: activations + packing: true | 13 | liger, short_convolutions, state_spaces | bamba, deepseek, falcon_h1,
   granitemoehybrid, lfm2, llama4, nemotron_h, qwen_moe
 offload: activations + padding: right | 35 | images, liger, more_families, pairs, sharded_spaces, short_convolutions,
   state_spaces | bert, falcon_h1, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, nemotron_h, qwen2_vl
@@ -1655,27 +1682,27 @@ offload: activations + parallel.sharding: zero2 | 16 | host_activations | bert, 
   neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 35 | host_activations | bert, bloom, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-offload: activations + precision: amp | 157 | block_kinds, checkpoints, flat_host, host_activations, hosted, images,
-  liger, linear, more_families, pairs, sharded_activations, short_convolutions, state_spaces, tiled | bamba, bert,
-  bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  granitemoehybrid, lfm2, llama, ministral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, vit
+offload: activations + precision: amp | 161 | block_kinds, checkpoints, flat_host, host_activations, hosted, images,
+  liger, linear, met, more_families, pairs, sharded_activations, short_convolutions, state_spaces, tiled | bamba,
+  bert, bloom, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, granitemoehybrid, lfm2, llama, ministral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, t5, vit
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
 offload: activations + precision: mixed | 142 | checkpoints, host_activations, hosted, images, more_families, pairs,
   selective_more | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama,
   llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
-offload: activations + precision: pure | 192 | block_kinds, checkpoints, decoders, flat_host, host_activations,
-  hosted, images, liger, linear, more_families, pairs, selective_more, sharded_activations, sharded_spaces,
+offload: activations + precision: pure | 195 | block_kinds, checkpoints, decoders, flat_host, host_activations,
+  hosted, images, liger, linear, met, more_families, pairs, selective_more, sharded_activations, sharded_spaces,
   short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, bloom, cohere, deepseek, ernie4_5,
   exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt,
   nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
   stablelm, vit
-offload: activations + quantization: int8 | 7 | liger, pairs | glm4, gpt2, llama
+offload: activations + quantization: int8 | 8 | liger, met, pairs | glm4, gpt2, llama, neox
 offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
-offload: activations + quantization: nf4-double | 7 | liger, short_convolutions, state_spaces | gemma2, glm4,
-  granitemoehybrid, lfm2, olmo2
+offload: activations + quantization: nf4-double | 8 | liger, short_convolutions, state_spaces | falcon_h1, gemma2,
+  glm4, granitemoehybrid, lfm2, olmo2
 offload: activations + trained_blocks: badam | 1 | state_spaces | nemotron_h
 offload: activations + trained_blocks: lisa | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
 offload: activations + weight_dtype: 16 bits | 13 | flat_adapters, hosted, liger, short_convolutions, state_spaces,
@@ -1834,7 +1861,7 @@ optimizer: lamb + optimizer_in_backward: true | 4 | optimizers, short_convolutio
   llama
 optimizer: lamb + packing: true | 1 | short_convolutions | lfm2
 optimizer: lamb + padding: right | 1 | short_convolutions | lfm2
-optimizer: lamb + precision: amp | 8 | optimizers, short_convolutions, state_spaces | falcon_h1, gpt2,
+optimizer: lamb + precision: amp | 9 | optimizers, short_convolutions, state_spaces | falcon_h1, gpt2,
   granitemoehybrid, lfm2, llama
 optimizer: lamb + precision: pure | 10 | optimizers, state_spaces | bamba, bert, gpt2, llama, nemotron_h
 optimizer: lars + optimizer_in_backward: true | 2 | short_convolutions, state_spaces | falcon_h1, lfm2
@@ -1845,10 +1872,11 @@ optimizer: lion + optimizer_in_backward: true | 3 | liger, optimizers | llama
 optimizer: lion + packing: true | 1 | short_convolutions | lfm2
 optimizer: lion + parallel.fsdp_version: 1 | 1 | flat_parameter | llama
 optimizer: lion + parallel.sharding: fsdp | 1 | flat_parameter | llama
-optimizer: lion + precision: amp | 12 | optimizers, precisions, short_convolutions, state_spaces | bert, gpt2, lfm2,
-  llama, nemotron_h
+optimizer: lion + precision: amp | 13 | optimizers, precisions, short_convolutions, state_spaces | bert, falcon_h1,
+  gpt2, lfm2, llama, nemotron_h
 optimizer: lion + precision: pure | 13 | block_kinds, flat_parameter, liger, linear, optimizers, tiles | bert,
   gemma4, llama, ministral3, mllama, qwen3_next
+optimizer: lion + quantization: int8 | 1 | state_spaces | falcon_h1
 optimizer: lomo + optimizer_in_backward: true | 19 | optimizers, short_convolutions, state_spaces | bamba, bert,
   gpt2, lfm2, llama
 optimizer: lomo + packing: true | 1 | short_convolutions | lfm2
@@ -1886,12 +1914,12 @@ optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | ber
 optimizer: sgd + padding: right | 2 | images | gemma3_images
 optimizer: sgd + parallel.sharding: ddp | 1 | replicated | gpt_neo
 optimizer: sgd + parallel.sharding: fsdp | 6 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
-optimizer: sgd + precision: amp | 218 | adapted, adapters_more, attention, checkpoints, families, frozen,
+optimizer: sgd + precision: amp | 219 | adapted, adapters_more, attention, checkpoints, families, frozen,
   fully_shard_more, halves, images, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
-  resnet, seq2seq, state_spaces, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2,
-  gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llava, mistral3,
-  mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, t5,
-  vit
+  resnet, seq2seq, state_spaces, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llava,
+  mistral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet,
+  roberta, t5, vit
 optimizer: sgd + precision: fsdp | 4 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: sgd + precision: mixed | 7 | master | llama
 optimizer: sgd + precision: pure | 136 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
@@ -1924,15 +1952,16 @@ optimizer: sgd-momentum + precision: amp | 197 | adapted, adapters, adapters_mor
   phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum + precision: fsdp | 7 | fully_shard_more, litgpt_flat | gpt_neo, llama under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
-optimizer: sgd-momentum + precision: pure | 233 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + precision: pure | 234 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   fully_shard_more, hosted, images, litgpt, litgpt_flat, moe, more_families, optimizers, precisions, quantized,
   random, resnet, seq2seq, state_spaces, torchtune, torchtune_units, vision | bart, bert, bloom, clip, deepseek,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama,
-  llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, t5, vit
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
+  llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd-momentum + quantization: gptq-int4 | 14 | quantized | bloom, gemma2, gemma3, glm, llama, phi, phi3
 optimizer: sgd-momentum + quantization: int8 | 6 | adapters, quantized | bloom, gemma3, llama, mpt, phi
-optimizer: sgd-momentum + quantization: nf4 | 14 | adapters, quantized | gemma, gemma2, gpt2, llama, opt, roberta
+optimizer: sgd-momentum + quantization: nf4 | 15 | adapters, quantized, state_spaces | falcon_h1, gemma, gemma2,
+  gpt2, llama, opt, roberta
 optimizer: sgd-momentum + quantization: nf4-double | 7 | adapters, quantized | gemma3, llama, neox, phi, roberta
 optimizer: sgd-momentum + weight_dtype: 16 bits | 67 | adapters, adapters_more, halves, more_families, pairs,
   precisions, quantized, sharded_spaces | bamba, bert, bloom, clip, deepseek, gemma, gemma3, gpt2, gpt_oss, llama,
@@ -1943,16 +1972,17 @@ optimizer_in_backward: true + packing: true | 7 | short_convolutions, state_spac
 optimizer_in_backward: true + padding: right | 3 | sharded_spaces, short_convolutions | lfm2
 optimizer_in_backward: true + parallel.sharding: fsdp | 6 | sharded_spaces | bamba, granitemoehybrid, lfm2, nemotron_h
 optimizer_in_backward: true + parallel.sharding: fsdp-grad-op | 3 | sharded_spaces | bamba
-optimizer_in_backward: true + precision: amp | 55 | checkpoints, galore, liger, optimizers, sharded_spaces,
+optimizer_in_backward: true + precision: amp | 58 | checkpoints, galore, liger, optimizers, sharded_spaces,
   short_convolutions, state_spaces | bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, llama, nemotron_h,
   olmo2
 optimizer_in_backward: true + precision: fsdp | 2 | sharded_spaces | bamba, granitemoehybrid
-optimizer_in_backward: true + precision: pure | 67 | block_kinds, checkpoints, galore, liger, linear, optimizers,
+optimizer_in_backward: true + precision: pure | 68 | block_kinds, checkpoints, galore, liger, linear, optimizers,
   precisions, sharded_spaces, short_convolutions, state_spaces | bamba, bert, falcon_h1, gemma3, gemma4, gpt2,
   gpt_oss, granitemoehybrid, lfm2, llama, ministral3, nemotron_h, qwen3_next
 optimizer_in_backward: true + quantization: int8 | 3 | short_convolutions, state_spaces | bamba, granitemoehybrid,
   lfm2
-optimizer_in_backward: true + quantization: nf4 | 2 | short_convolutions, state_spaces | granitemoehybrid, lfm2
+optimizer_in_backward: true + quantization: nf4 | 3 | short_convolutions, state_spaces | falcon_h1, granitemoehybrid,
+  lfm2
 optimizer_in_backward: true + weight_dtype: 16 bits | 8 | galore, liger, sharded_spaces, state_spaces | bamba, bert,
   gpt2, llama, nemotron_h, olmo2
 optimizer_state_dtype: fp32 + precision: amp | 4 | precisions | gpt2, llama
@@ -1963,13 +1993,14 @@ packing: true + parallel.sharding: fsdp-grad-op | 1 | sharded_spaces | lfm2
 packing: true + precision: amp | 54 | liger, losses_more, masks, short_convolutions, state_spaces | bamba, deepseek,
   falcon_h1, gemma3, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmo2, qwen_moe
 packing: true + precision: mixed | 18 | losses_more | gpt2, llama
-packing: true + precision: pure | 73 | block_kinds, decoders, liger, linear, losses_more, masks, short_convolutions,
-  state_spaces | apertus, arcee, bamba, cohere, deepseek, ernie4_5, exaone4, gemma2, gemma4, gpt2, granite,
+packing: true + precision: pure | 75 | block_kinds, decoders, liger, linear, losses_more, masks, short_convolutions,
+  state_spaces | apertus, arcee, bamba, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma4, gpt2, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mixtral, nemotron, nemotron_h, olmo,
   olmo2, olmoe, qwen3_next, seed_oss, stablelm, starcoder2
-packing: true + quantization: int8 | 2 | liger, state_spaces | bamba, gemma3
+packing: true + quantization: int8 | 3 | liger, state_spaces | bamba, falcon_h1, gemma3
 packing: true + quantization: nf4 | 2 | short_convolutions | lfm2
-packing: true + quantization: nf4-double | 4 | liger, short_convolutions, state_spaces | bamba, lfm2, mixtral
+packing: true + quantization: nf4-double | 5 | liger, short_convolutions, state_spaces | bamba, falcon_h1, lfm2,
+  mixtral
 packing: true + trained_blocks: badam | 1 | short_convolutions | lfm2
 packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
 padding: right + parallel.sharding: ddp | 2 | replicated | glm4_moe, gpt_neo
@@ -1977,22 +2008,23 @@ padding: right + parallel.sharding: fsdp | 13 | fully_shard_more, sharded_spaces
   gpt2, gpt_neo, lfm2, llama, mistral3, mllama
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
-padding: right + precision: amp | 153 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
-  masks, more_families, padding, pairs, preference, replicated, sharded_spaces, short_convolutions, state_spaces,
-  tiles | apertus, arcee, bert, cohere, deepseek, ernie4_5, exaone4, falcon, gemma2, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4,
-  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm
+padding: right + precision: amp | 155 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
+  masks, met, more_families, padding, pairs, preference, replicated, sharded_spaces, short_convolutions, state_spaces,
+  tiles | apertus, arcee, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3_images,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 padding: right + precision: fsdp | 5 | fully_shard_more, sharded_tiles | gemma3_images, gpt2, llama, mistral3, mllama
 padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
   deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
-padding: right + precision: pure | 159 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
-  masks, padding, pairs, pairs_beside, preference, sharded_spaces, state_spaces, tiles | apertus, arcee, bart, bert,
-  bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, granite,
+padding: right + precision: pure | 162 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
+  masks, met, padding, pairs, pairs_beside, preference, sharded_spaces, state_spaces, tiles | apertus, arcee, bart,
+  bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mistral3, mixtral, mllama, nemotron,
   olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
-padding: right + quantization: int8 | 6 | liger, pairs, short_convolutions | gpt2, gpt_oss, lfm2
-padding: right + quantization: nf4 | 6 | pairs | bert, llama
+padding: right + quantization: int8 | 7 | liger, pairs, short_convolutions, state_spaces | falcon_h1, gpt2, gpt_oss,
+  lfm2
+padding: right + quantization: nf4 | 7 | met, pairs | bert, bloom, llama
 padding: right + quantization: nf4-double | 2 | liger, short_convolutions | lfm2, mixtral
 padding: right + weight_dtype: 16 bits | 3 | sharded_spaces, state_spaces | granitemoehybrid, lfm2, nemotron_h
 parallel.fsdp_units: ends + parallel.replicas | 13 | sharded_units, titan_units | llama, llama under torchtitan
@@ -2005,17 +2037,17 @@ parallel.fsdp_units: ends + precision: fsdp | 37 | sharded_units, titan_units | 
 parallel.fsdp_units: ends + precision: pure | 39 | sharded_units, torchtune_units | llama, llama under torchtune
 parallel.fsdp_units: ends + weight_dtype: 16 bits | 1 | sharded_units | llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
-parallel.fsdp_version: 1 + parallel.sharding: fsdp | 148 | flat_adapters, flat_host, flat_parameter, foundry,
+parallel.fsdp_version: 1 + parallel.sharding: fsdp | 151 | flat_adapters, flat_host, flat_parameter, foundry,
   litgpt_flat, sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2, llama, llama under
   litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi under litgpt, phi3, vit
-parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 56 | flat_adapters, flat_host, flat_parameter,
+parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 57 | flat_adapters, flat_host, flat_parameter,
   sharded_activations | bert, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, roberta, vit
-parallel.fsdp_version: 1 + precision: amp | 33 | flat_adapters, flat_host, flat_parameter, sharded_activations |
+parallel.fsdp_version: 1 + precision: amp | 34 | flat_adapters, flat_host, flat_parameter, sharded_activations |
   bert, gemma, gemma3, gpt2, llama, opt, phi3, roberta
-parallel.fsdp_version: 1 + precision: fsdp | 88 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat,
+parallel.fsdp_version: 1 + precision: fsdp | 90 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat,
   sharded_activations | falcon under litgpt, gemma2, glm, gpt2, llama, llama under litgpt, mpt under llm-foundry,
   neox, neox under litgpt, opt, phi under litgpt, phi3
-parallel.fsdp_version: 1 + precision: pure | 51 | flat_adapters, flat_host, flat_parameter, litgpt_flat,
+parallel.fsdp_version: 1 + precision: pure | 52 | flat_adapters, flat_host, flat_parameter, litgpt_flat,
   sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, gpt2, llama, llama under litgpt, neox, neox
   under litgpt, phi under litgpt, vit
 parallel.fsdp_version: 1 + quantization: nf4 | 12 | flat_adapters | bert, gemma2, llama
@@ -2041,13 +2073,13 @@ parallel.sharding: ddp + precision: pure | 48 | modded, modded_compiled, replica
 parallel.sharding: ddp + quantization: nf4 | 4 | sharded_bits | gemma, llama, opt
 parallel.sharding: ddp + quantization: nf4-double | 4 | sharded_bits | gpt2, llama, phi3
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 141 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp + precision: amp | 142 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, gemma,
   gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
   llama, llama under litgpt, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi,
   phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp + precision: fsdp | 370 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+parallel.sharding: fsdp + precision: fsdp | 372 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders,
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | apertus, arcee,
   bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
@@ -2075,7 +2107,7 @@ parallel.sharding: fsdp-grad-op + precision: fsdp | 69 | flat_adapters, flat_hos
   fully_shard_more, host_activations, replicas, sharded_activations, sharded_more, sharded_spaces, sharded_units |
   bamba, bert, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm, gpt2, granitemoehybrid, llama, neox, opt,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-parallel.sharding: fsdp-grad-op + precision: pure | 73 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp-grad-op + precision: pure | 74 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units |
   bamba, bert, bloom, gemma, gemma2, gemma3, glm, gpt2, lfm2, llama, mixtral, nemotron_h, neox, opt, phi, phi3,
   qwen_moe, roberta
@@ -2098,22 +2130,23 @@ parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 72 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside,
-  quantized, short_convolutions, state_spaces | bamba, bart, bert, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
-  gpt_oss, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi, qwen3_next, qwen3_vl, roberta, t5
-precision: amp + quantization: nf4 | 119 | adapters, block_kinds, decoders, flat_adapters, images, linear, pairs,
-  pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces | apertus, arcee, bert, bloom, cohere,
-  ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama,
-  llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl,
-  roberta, seed_oss, stablelm, t5
-precision: amp + quantization: nf4-double | 61 | adapters, flat_adapters, images, liger, linear, more_families,
+precision: amp + quantization: int8 | 75 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
+  quantized, short_convolutions, state_spaces | bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, gpt2, gpt_oss, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi, qwen3_next, qwen3_vl,
+  roberta, t5
+precision: amp + quantization: nf4 | 123 | adapters, block_kinds, decoders, flat_adapters, images, linear, met,
+  pairs, pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces | apertus, arcee, bert, bloom,
+  cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
+  hunyuan_v1_dense, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3,
+  qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
+precision: amp + quantization: nf4-double | 63 | adapters, flat_adapters, images, liger, linear, met, more_families,
   pairs, quantized, sharded_bits, short_convolutions, state_spaces, tiled | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, gpt_neo, granitemoehybrid, lfm2, llama, mixtral, neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
 precision: amp + trained_blocks: badam | 8 | state_spaces, turns | falcon_h1, gemma, granitemoehybrid, llama,
   nemotron_h, neox
 precision: amp + trained_blocks: lisa | 11 | state_spaces, turns | llama, mixtral, nemotron_h, phi, phi3
-precision: amp + weight_dtype: 16 bits | 780 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
-  fully_shard_more, galore, halves, hosted, liger, linear, losses_more, more_families, pairs, pairs_beside,
+precision: amp + weight_dtype: 16 bits | 782 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+  fully_shard_more, galore, halves, hosted, liger, linear, losses_more, met, more_families, pairs, pairs_beside,
   precisions, quantized, sharded_bits, sharded_spaces, short_convolutions, state_spaces, tiled, turns | apertus,
   arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma,
   gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
@@ -2127,17 +2160,17 @@ precision: mixed + quantization: nf4 | 2 | zero | qwen3_vl
 precision: mixed + quantization: nf4-double | 1 | zero | gpt_neo
 precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma2, glm, glm4, gpt2, llama, neox, opt,
   phi, phi3
-precision: pure + quantization: int8 | 33 | adapters, images, liger, pairs, quantized, short_convolutions,
-  state_spaces | bamba, bart, bert, bloom, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, llava, mpt,
-  phi, phi3, qwen3_vl, t5
-precision: pure + quantization: nf4 | 76 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized,
-  sharded_bits, short_convolutions, state_spaces, tiled, tiles | bart, bert, falcon under litgpt, gemma, gemma2,
-  gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, llama under litgpt, llava, mistral3, mixtral, mllama, neox
-  under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
-precision: pure + quantization: nf4-double | 45 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
-  sharded_bits, sharded_more, short_convolutions, state_spaces | bart, bloom, falcon under litgpt, gemma, gemma2,
-  glm4, gpt2, granitemoehybrid, lfm2, llama, llama under litgpt, mixtral, mpt, neox under litgpt, olmo2, opt, phi,
-  roberta, t5
+precision: pure + quantization: int8 | 36 | adapters, images, liger, met, pairs, quantized, short_convolutions,
+  state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, llama,
+  llava, mpt, neox, phi, phi3, qwen3_vl, t5
+precision: pure + quantization: nf4 | 80 | adapters, flat_adapters, images, litgpt, met, pairs, pairs_beside,
+  quantized, sharded_bits, short_convolutions, state_spaces, tiled, tiles | bart, bert, bloom, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, llama under litgpt, llava,
+  mistral3, mixtral, mllama, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
+precision: pure + quantization: nf4-double | 48 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
+  sharded_bits, sharded_more, short_convolutions, state_spaces | bart, bloom, falcon under litgpt, falcon_h1, gemma,
+  gemma2, glm4, gpt2, granitemoehybrid, lfm2, llama, llama under litgpt, mixtral, mpt, neox under litgpt, olmo2, opt,
+  phi, roberta, t5
 precision: pure + trained_blocks: badam | 9 | short_convolutions, state_spaces, turns | bamba, lfm2, llama,
   nemotron_h, neox, phi, phi3
 precision: pure + trained_blocks: lisa | 10 | short_convolutions, state_spaces, turns | gemma, lfm2, nemotron_h,
@@ -2151,7 +2184,7 @@ quantization: nf4 + weight_dtype: 16 bits | 63 | adapters, block_kinds, decoders
   quantized, sharded_bits, sharded_more, short_convolutions | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma2,
   gemma3, gemma4, glm, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, nemotron, neox,
   olmo, opt, qwen3_5, qwen3_next, roberta, seed_oss, stablelm
-quantization: nf4-double + weight_dtype: 16 bits | 27 | adapters, flat_adapters, linear, quantized, sharded_bits,
-  tiled | bloom, gemma, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen3_next
+quantization: nf4-double + weight_dtype: 16 bits | 28 | adapters, flat_adapters, linear, met, quantized,
+  sharded_bits, tiled | bloom, gemma, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen3_next
 trained_blocks: badam + weight_dtype: 16 bits | 2 | turns | neox
 """
