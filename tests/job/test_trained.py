@@ -186,7 +186,11 @@ def test_round_trip(keys: dict[str, Any]) -> None:
             "adapter.kind: ia3 over int8 weights gives fp32, which pure-bf16 cannot go on with",
         ),
         ({"quantization": "nf4", "adapter": LORA, "precision": "mixed-fp16"}, "nf4 is not modelled with mixed-fp16"),
-        ({"quantization": "nf4", "adapter": LORA, "ema": True}, "ema: a moving average of nf4 weights"),
+        (
+            {"quantization": "nf4", "adapter": LORA, "ema": True},
+            "ema: a moving average of nf4 weights cannot be updated",
+        ),
+        ({**GPTQ, "ema": True}, "ema: a moving average of gptq-int4 weights is not modelled"),
         (
             {"quantization": "nf4", "adapter": LORA, "model": "bert-base", "loss": "classification"},
             "quantization: nf4 would quantize the classifier",

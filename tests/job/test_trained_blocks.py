@@ -26,8 +26,8 @@ def component(name: str, **keys: Any) -> int:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"adapter": {"kind": "lora"}}, "lisa:2 is not modelled with an adapter"),
-        ({"frozen": ["norms"]}, "lisa:2 is not modelled with parts that are frozen"),
+        ({"adapter": {"kind": "lora"}}, "lisa:2 trains every weight of its blocks, and an adapter none of them"),
+        ({"frozen": ["norms"]}, "lisa:2 trains every weight of its blocks, so that parts inside of them cannot stay"),
         ({"parallel": {"data": 2}}, "lisa:2 is modelled on one device"),
         ({"precision": "mixed-bf16"}, "lisa:2 is not modelled with mixed-bf16"),
         ({"trained_blocks": "lisa:17"}, "lisa:17 trains more blocks than the 16"),

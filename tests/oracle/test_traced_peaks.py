@@ -16,6 +16,7 @@ from vramplan.values.job import ResolvedJob
 pytestmark = pytest.mark.truth
 
 UNDECLARED = {
+    "met",
     "zero",
     "zero_offload",
     "zero_adapters",

@@ -17,6 +17,7 @@ from unittest.mock import patch
 from vramplan.errors import UsageError
 from vramplan.options.words import BITSANDBYTES_OPTIMIZERS
 from vramplan.replay.recorder import rounded
+from vramplan.replay.sharding.traced import BY_MATRIX
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP
 
@@ -105,6 +106,10 @@ def check(job: ResolvedJob) -> None:
         raise UsageError("the rig of FSDP2 keeps all states on the device", key="offload")
     if job.optimizer in BITSANDBYTES_OPTIMIZERS:
         raise UsageError("the kernels of bitsandbytes take no DTensors", key="optimizer")
+    if job.optimizer in BY_MATRIX:
+        raise UsageError("it is one that gathers whole matrices; torch.optim's multiplies DTensors", key="optimizer")
+    if job.quantization is not None:
+        raise UsageError("the rig quantizes weights that are not in units", key="quantization")
     if job.loss not in LOSSES:
         raise UsageError("it is computed on the model inside, which FSDP2's hooks do not see", key="loss")
 

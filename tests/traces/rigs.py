@@ -48,7 +48,7 @@ TRANSFORMERS = Rig(
             "turns",
             "tiled",
         ),
-        *("linear", "block_kinds", "decoders", "state_spaces", "short_convolutions"),
+        *("linear", "block_kinds", "decoders", "state_spaces", "short_convolutions", "met"),
     ),
     "Transformers, PEFT, plain PyTorch, Liger's loss and kernels, weights and optimizers of bitsandbytes, "
     "galore-torch, apollo-torch, adam-mini, badam and lomo-optim",

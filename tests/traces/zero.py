@@ -38,6 +38,8 @@ def check(job: ResolvedJob) -> None:
         raise UsageError("the rig is of ZeRO", key="sharding")
     if job.loss not in LOSSES:
         raise UsageError("it is computed on the model inside, which DeepSpeed's hooks do not see", key="loss")
+    if job.trained_blocks != "all":
+        raise UsageError("DeepSpeed steps flat parts of what is trained when it begins", key="trained_blocks")
     zero = job.sharding.zero
     if zero is None or zero.drive_buffers is not None or zero.parameter_drive is not None:
         raise UsageError("the rig has no drive", key="parallel")

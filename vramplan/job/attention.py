@@ -174,8 +174,9 @@ def _is_grouped_without_mask(resolver: Resolver, model: ModelShape) -> bool:
 
 
 def _takes_plain(model: ModelShape) -> bool:
-    """Whether plain operators are in the replay: of Transformers' code, without a bias or a row of all images."""
-    return not is_own_code(model.family) and not model.any_image_size and no_flash_attention(model.family) is None
+    """Whether plain operators are in the replay: of Transformers' code, without a row or a mask of images."""
+    masks_images = model.takes_images and no_flash_attention(model.family) is not None
+    return not is_own_code(model.family) and not model.any_image_size and not masks_images
 
 
 def _of_package(model: ModelShape) -> str | None:

@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 from vramplan.job.read import RawJob
 from vramplan.replay.models.capable import keeps_fp32
+from vramplan.replay.models.parts import has_no_biases
 from vramplan.replay.techniques.adapters import GPTQ
 from vramplan.replay.techniques.evidence import adaptable, gptq_quantizable, quantizable
 from vramplan.replay.techniques.gptq import GROUP_SIZE, WIDTH_MULTIPLE
 from vramplan.replay.techniques.trained import Names
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
+from vramplan.values.parallel import DDP, ZERO_STAGES
 
 
 def types_with(quantization: str | None, model: ModelShape) -> Callable[[], tuple[str, ...]]:
@@ -35,6 +37,31 @@ def check_quantized_experts(raw: RawJob, model: ModelShape | None) -> None:
         fields.refuse(key, message, hint="leave it out")
     elif model is not None and model.experts is None:
         fields.refuse(key, f"{model.name} has no experts", hint="leave it out")
+
+
+def check_quantization(raw: RawJob, model: ModelShape | None, precision: str, told: list[Assumption]) -> None:
+    """Refuse what quantized weights do not go with; what the figures take for granted is added to `told`."""
+    fields, given = raw.fields, raw.quantization
+    if raw.adapter is None:
+        message = f"{given} weights cannot be trained: they need an adapter beside them"
+        fields.refuse("quantization", message, hint="adapter: {kind: lora}, as an option --adapter lora")
+    if precision.startswith("mixed-") and raw.sharding in ZERO_STAGES:
+        half = precision.rpartition("-")[2]
+        basis = f"DeepSpeed's {half}: what is trained has a master copy, and the {given} weights none"
+        told.append(Assumption("quantization", given, basis))
+    elif precision.startswith("mixed-"):
+        message = f"{given} is not modelled with {precision}, whose step keeps a master copy"
+        fields.refuse("quantization", message, hint="use amp-bf16, or pure-bf16")
+    elif given == GPTQ:
+        check_gptq_precision(raw, precision)
+    if model is not None and model.task == "cls":
+        message = f"{given} would quantize the classifier, which then cannot be trained"
+        fields.refuse("quantization", message, hint="leave it out")
+    if raw.ema:
+        check_average(raw, model, precision)
+    told += told_of(given, model, with_experts=bool(raw.quantized_experts))
+    if model is not None:
+        check_fp16(raw, model, precision)
 
 
 def told_of(quantization: str | None, model: ModelShape | None, *, with_experts: bool = False) -> list[Assumption]:
@@ -66,6 +93,28 @@ def check_fp16(raw: RawJob, model: ModelShape, precision: str) -> None:
     if keeps_fp32(model.family) and loads_fp16(precision, half_weights=half_weights):
         message = f"{raw.quantization} is not modelled with {model.name} in fp16, of which some layers stay in fp32"
         raw.fields.refuse("quantization", message, hint="use bf16, or amp-fp16 alone")
+
+
+def check_average(raw: RawJob, model: ModelShape | None, precision: str) -> None:
+    """A moving average of quantized weights: of the layers of bitsandbytes, whole on each device.
+
+    The copy is made before the first forward pass, which casts biases where they are; PyTorch averages no two tensors
+    of different types. Source: torch/utils/_foreach_utils.py, _group_tensors_by_device_and_dtype; bitsandbytes 0.50.2,
+    nn/modules.py, Linear4bit.forward and Linear8bitLt.forward.
+    """
+    what, hint = f"a moving average of {raw.quantization} weights", "leave one of the two out"
+    of_others = raw.quantization == GPTQ or bool(raw.quantized_experts) or (model is not None and model.engine)
+    if of_others or raw.sharding not in (None, "none", DDP):
+        raw.fields.refuse("ema", f"{what} is not modelled here", hint=hint)
+        return
+    half = precision.rpartition("-")[2]
+    is_cast = precision.startswith("amp-") and raw.cells.get("weight_dtype") != half
+    if is_cast and model is not None and not has_no_biases(model):
+        doing = f"its biases stay in fp32, and the first forward pass casts those of the model to {half}"
+        if raw.quantization == "int8":  # to the type of what each layer is given
+            doing += ", as far as layers are given that; which ones are not modelled"
+        hint = f"weight_dtype: {half}; or {hint}"
+        raw.fields.refuse("ema", f"{what} cannot be updated with {precision}: {doing}", hint=hint)
 
 
 def check_gptq_precision(raw: RawJob, precision: str) -> None:

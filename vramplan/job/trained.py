@@ -19,7 +19,7 @@ from vramplan.job.adapter_targets import (
     peft_of,
 )
 from vramplan.job.parts import resolve_parts
-from vramplan.job.quantized import check_fp16, check_gptq_layers, check_gptq_precision, told_of, types_with
+from vramplan.job.quantized import check_gptq_layers, check_quantization, types_with
 from vramplan.job.read import RawJob
 from vramplan.options import words
 from vramplan.replay.models import published
@@ -39,7 +39,6 @@ from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import Names, is_adapter_reached, is_reached, names_of
 from vramplan.values.job import Adapter, Assumption
 from vramplan.values.model import ModelShape
-from vramplan.values.parallel import ZERO_STAGES
 
 DEFAULT_RANK = 8  # peft, tuners/lora/config.py, LoraConfig.r
 
@@ -61,7 +60,7 @@ def resolve_trained(
     `joined`: layers by other names of their parts. `usual`: the targets of the program's recipes."""
     fields, told = raw.fields, list[Assumption]()
     if raw.quantization is not None:
-        _quantization(raw, model, precision, told)
+        check_quantization(raw, model, precision, told)
     if model is None:
         return (), None, told
     if raw.activation_checkpointing == words.OPTIMAL:
@@ -123,30 +122,6 @@ def _not_traced(raw: RawJob, model: ModelShape) -> bool:
             raw.fields.refuse(key, f"{what} not modelled for {model_type} (modelled: {', '.join(known())})")
             refused = True
     return refused
-
-
-def _quantization(raw: RawJob, model: ModelShape | None, precision: str, told: list[Assumption]) -> None:
-    fields, given = raw.fields, raw.quantization
-    if raw.adapter is None:
-        message = f"{given} weights cannot be trained: they need an adapter beside them"
-        fields.refuse("quantization", message, hint="adapter: {kind: lora}, as an option --adapter lora")
-    if precision.startswith("mixed-") and raw.sharding in ZERO_STAGES:
-        half = precision.rpartition("-")[2]
-        basis = f"DeepSpeed's {half}: what is trained has a master copy, and the {given} weights none"
-        told.append(Assumption("quantization", given, basis))
-    elif precision.startswith("mixed-"):
-        message = f"{given} is not modelled with {precision}, whose step keeps a master copy"
-        fields.refuse("quantization", message, hint="use amp-bf16, or pure-bf16")
-    elif given == GPTQ:
-        check_gptq_precision(raw, precision)
-    if model is not None and model.task == "cls":
-        message = f"{given} would quantize the classifier, which then cannot be trained"
-        fields.refuse("quantization", message, hint="leave it out")
-    if raw.ema:
-        fields.refuse("ema", f"a moving average of {given} weights is not modelled", hint="leave one of the two out")
-    told += told_of(given, model, with_experts=bool(raw.quantized_experts))
-    if model is not None:
-        check_fp16(raw, model, precision)
 
 
 def _frozen(raw: RawJob, model: ModelShape, names: Names, loss: str) -> None:

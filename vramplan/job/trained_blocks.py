@@ -16,6 +16,12 @@ KEY, ALONE = "trained_blocks", "leave one of the two out"
 BADAM = "badam"
 STEPPED = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "lion", "adamw-8bit")
 BESIDE = {"frozen": "parts that are frozen", "adapter": "an adapter", "quantization": "quantized weights"}
+AGAINST_LISA = {
+    "frozen": "so that parts inside of them cannot stay frozen",
+    "adapter": "and an adapter none of them",
+    "quantization": "and PyTorch trains no integers",
+}
+"""Why LISA contradicts what freezes weights: its callback sets `requires_grad` of all that a block has."""
 SWITCHES = {"optimizer_in_backward": "a step in backward"}
 
 
@@ -34,6 +40,8 @@ def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, prec
             continue
         if word == BADAM and key == "frozen":
             fields.refuse(KEY, f"{given} trains all of its block and nothing else, whatever is frozen", hint=ALONE)
+        elif word != BADAM and key in AGAINST_LISA:
+            fields.refuse(KEY, f"{given} trains every weight of its blocks, {AGAINST_LISA[key]}", hint=ALONE)
         else:
             fields.refuse(KEY, f"{given} is not modelled with {what}", hint=ALONE)
     if raw.sharding not in {None, "none"} or raw.data_parallel_size > 1 or raw.split is not None:

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint as recomputed
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from vramplan.answers.placement import placement_code
+from vramplan.errors import UsageError
 from vramplan.measure.runnable import CORE, PRODUCTS, SELECTIVE, SOME_LAYERS
 from vramplan.planner.setups import setup_of
 from vramplan.report.placement_code import python
@@ -103,18 +104,20 @@ def cores(job: ResolvedJob, model: Any) -> Iterator[None]:
         return
 
     keep = job_has_data(model)
+    modules = {sys.modules[type(part).__module__] for part in model.modules()}
+    if not any(hasattr(one, "eager_attention_forward") for one in modules):
+        said = f"{CORE} has nothing to be around: attention of {job.model.name} is no function of its own"
+        raise UsageError(said, key="activation_checkpointing", hint="use selective-op or full")
     with contextlib.ExitStack() as stack:
         if job.attention != "eager":
             plain = ALL_ATTENTION_FUNCTIONS["sdpa"]
             ALL_ATTENTION_FUNCTIONS["sdpa"] = _recomputed(plain, keep)
             stack.callback(ALL_ATTENTION_FUNCTIONS.__setitem__, "sdpa", plain)
         else:
-            for name in {type(part).__module__ for part in model.modules()}:
-                plain = getattr(sys.modules[name], "eager_attention_forward", None)
+            for module in modules:
+                plain = getattr(module, "eager_attention_forward", None)
                 if plain is not None:
-                    stack.enter_context(
-                        patch.object(sys.modules[name], "eager_attention_forward", _recomputed(plain, keep))
-                    )
+                    stack.enter_context(patch.object(module, "eager_attention_forward", _recomputed(plain, keep)))
         yield
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from importlib import import_module, util
 from types import ModuleType
 from typing import Any
@@ -103,6 +104,18 @@ def quantize(job: ResolvedJob, model: Any, compute: Any) -> None:
         del whole
     if job.quantized_experts:
         quantize_experts(job, model)
+
+
+def copied(job: ResolvedJob, model: Any) -> Any:
+    """A model that stands in for the deep copy of one with the same weights.
+
+    A 4-bit weight copies what belongs to its numbers, and its layer copies the same once more.
+    Source: bitsandbytes 0.50.2, nn/modules.py, Params4bit.__deepcopy__, and _quantize, which sets both.
+    """
+    if job.quantization in QUANTIZED and job.quantization != "int8":
+        for _, module in layers(model):
+            module.quant_state = deepcopy(module.quant_state)
+    return model
 
 
 def quantize_experts(job: ResolvedJob, model: Any) -> None:

@@ -30,6 +30,7 @@ def _refused(job: ResolvedJob, how: str) -> list[tuple[str, str, str]]:
     known = strategy == "none" or word in (*SELECTIVE, "layers") or blocks_per_segment(strategy, model.layers)
     switches = {
         "compile": job.compile and how != GPU,
+        "mamba_kernels": job.mamba_kernels and how != GPU,
         "packing": job.packing and job.attention == "flash",
         "padding": job.padding != "none" and job.attention == "flash",
         "eval_batch_size": job.eval_batch_size is not None,

@@ -25,7 +25,7 @@ from vramplan.measure.network import build, configuration, tie
 from vramplan.measure.objectives import outputs_of, smoothed_inside, smooths_outside, trainer_smoothing
 from vramplan.measure.optimizers import RATE, optimizer_of
 from vramplan.measure.parts import freeze, turn
-from vramplan.measure.quantized import by_value, operators, quantize, quantize_on_gpu, replaced
+from vramplan.measure.quantized import by_value, copied, operators, quantize, quantize_on_gpu, replaced
 from vramplan.measure.runnable import LOMO, QUANTIZED, TRACED_MICRO_STEPS
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
 from vramplan.measure.storages import Storages
@@ -112,7 +112,7 @@ def _loop(job: ResolvedJob, model: Any, device: str, most: int, copy: Any = None
     if job.ema:
         with contextlib.ExitStack() as stack:
             if copy is not None:
-                stack.enter_context(patch.object(swa_utils, "deepcopy", lambda _: _on_device(job, copy)))
+                stack.enter_context(patch.object(swa_utils, "deepcopy", lambda _: copied(job, _on_device(job, copy))))
             average = swa_utils.AveragedModel(model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(DECAY))
         if copy is not None:
             del average.n_averaged

@@ -9,6 +9,7 @@ from vramplan.replay.observers import Accumulation, Trained
 from vramplan.replay.optimizers import MOMENTS, library_of, optimizer_states, shared_states
 from vramplan.replay.precision import precision_of
 from vramplan.replay.recorder import rounded
+from vramplan.replay.techniques.averaging import copied_bytes
 from vramplan.replay.techniques.scaling import scaler_states
 from vramplan.replay.tensors import FP32, INT64, Parameter
 from vramplan.results.explain import Shape, State, StateTensor
@@ -39,7 +40,7 @@ def _of_weights(trace: Trace, component: str) -> State:
     for weight in trace.weights:
         parameter = weight.parameter
         trainable, dtype = weight.trainable, parameter.dtype
-        size = parameter.stored_bytes if component == "weights" else rounded(parameter.elements * dtype.itemsize)
+        size = _stored(parameter, component)
         if component in ("master", "optimizer"):
             if not trainable or (parameter.idle and not precision.master):
                 continue
@@ -124,6 +125,8 @@ def _formula(trace: Trace, component: str, elements: dict[int, int], total: int,
     if component == "weights" and setup.quantization is not None:
         return f"{sum(elements.values()):,}, those of linear layers in {setup.quantization}"
     if component == "ema":
+        if setup.quantization is not None:
+            return f"a copy of the weights, those of linear layers in {setup.quantization}, and of the buffers"
         return f"a copy of the weights in their own dtype, {width} B each, and of the buffers"
     if component == "optimizer":
         library = library_of(setup.optimizer)
@@ -138,6 +141,13 @@ def _formula(trace: Trace, component: str, elements: dict[int, int], total: int,
         words = " + ".join(f"{count:,} x {each} B" for each, count in elements.items())
     rest = total - moments * sum(each * count for each, count in elements.items())
     return words + (f" + {rest:,} B of rounding to 512 B" + _counters(trace, component) if rest else "")
+
+
+def _stored(parameter: Parameter, component: str) -> int:
+    """Bytes of a weight, or of its copy, on the device."""
+    if component == "weights":
+        return parameter.stored_bytes
+    return sum(map(rounded, copied_bytes(parameter))) if component == "ema" else _plain(parameter)
 
 
 def _plain(parameter: Parameter) -> int:

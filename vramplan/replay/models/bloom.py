@@ -28,6 +28,7 @@ from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.products import baddbmm, matmul
 from vramplan.replay.operators.views import select, to, transpose, view
 from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques.padding import padded_mask
 from vramplan.replay.tensors import FP32, INT32, INT64, Tensor
 
 
@@ -120,6 +121,7 @@ class Bloom:
 
     peaks_published = True
     masks_positions = False
+    takes_padding = True
     block_lists = ("h",)
     selective = SELECTIVE_OP
     no_fused_attention = "its code has none"
@@ -139,7 +141,7 @@ class Bloom:
         """Bytes of the buffers of the module."""
         return []
 
-    def __call__(self, input_ids: Tensor, labels: Tensor) -> Output:
+    def __call__(self, input_ids: Tensor, labels: Tensor, _attention_mask: Tensor | None = None) -> Output:
         hidden = self.transformer(input_ids)
         weight = output_embedding(self.tape, self.recipe, self.word_embeddings)
         return causal_lm_output(hidden, weight, labels, self.recipe)
@@ -149,9 +151,13 @@ class Bloom:
         tape, recipe = self.tape, self.recipe
         _embeds = embedding(input_ids, self.word_embeddings)
         hidden = self.word_embeddings_layernorm(_embeds)
-        _slopes = alibi_slopes(tape, recipe.shape.attention_heads)
-        alibi = self.alibi(hidden)
-        mask = causal_mask(_embeds)
+        if recipe.padded:
+            alibi = padded_alibi(hidden, recipe.shape.attention_heads)
+            mask = padded_mask(_embeds, causal=True, additive=True, windowed=False)
+        else:
+            _slopes = alibi_slopes(tape, recipe.shape.attention_heads)
+            alibi = self.alibi(hidden)
+            mask = causal_mask(_embeds)
         _outputs: list[Any] = []  # a block's attention weights live until the next block has returned
         state = [hidden]
         del hidden
@@ -170,6 +176,20 @@ class Bloom:
         repeated = to(repeated, hidden.dtype)
         del alibi
         return repeated
+
+
+def padded_alibi(hidden: Tensor, heads: int) -> Tensor:
+    """build_alibi_tensor: a slope for each head times the position of the key among those that are no padding."""
+    tape = hidden.tape
+    batch, length, _ = hidden.shape
+    _slopes = alibi_slopes(tape, heads)
+    sums = tape.new("cumsum", (batch, length), INT64, True)
+    numbers = tape.new("sub", (batch, length), INT64, True)
+    del sums
+    _positions = tape.new("mul", (batch, length), INT64, True)
+    del numbers
+    alibi = tape.new("mul", (batch, heads, length), FP32, True)
+    return to(alibi.alias((batch * heads, 1, length), None, None), hidden.dtype)
 
 
 def alibi_slopes(tape: Tape, heads: int) -> Tensor:

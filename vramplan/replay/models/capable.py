@@ -162,6 +162,11 @@ def offloads(name: str) -> bool:
     return own(name, "offloads", False) is True
 
 
+def classifies_itself(name: str) -> bool:
+    """Whether the family's classifier is more than one projection: its code says `classify` what it is."""
+    return own(name, "classify", None) is not None
+
+
 def drops_out(name: str) -> bool:
     """Whether the family's code has dropout at all: without `drops_out = False`."""
     return getattr(family(name), "drops_out", True) is not False

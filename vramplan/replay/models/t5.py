@@ -25,6 +25,7 @@ from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.stacks import shift_right, split_at, text_pair
 from vramplan.replay.observers import entered
+from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.biased import (
     biased_attention,
     clamp,
@@ -186,7 +187,10 @@ class Attention:
     ) -> Tensor:
         """sdpa_attention_forward (integrations/sdpa_attention.py), with the position bias as its mask."""
         _mask = self.bias_mask(position_bias, mask)
-        output = biased_attention(query, key, value, _mask)
+        if self.recipe.attention == "math":
+            output = scaled_dot_product(query, key, value, "math", self.recipe.attention_dropout, _mask)
+        else:
+            output = biased_attention(query, key, value, _mask)
         return contiguous(transpose(output, 1, 2))
 
     def bias_mask(self, position_bias: Tensor, mask: Tensor | None) -> Tensor:

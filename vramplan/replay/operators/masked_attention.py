@@ -6,7 +6,7 @@ takes fewer key-value heads than heads without `enable_gqa`: then it is matrix p
 
 from __future__ import annotations
 
-from vramplan.replay.operators.elementwise import add, dropout, mul_scalar
+from vramplan.replay.operators.elementwise import add, add_in_place, dropout, mul_scalar
 from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import Grads, autocast_half, expand, repeat_interleave, to, transpose
 from vramplan.replay.recorder import Saved
@@ -60,7 +60,8 @@ def unfused_attention(
 
     Without a mask it repeats keys and values for the queries of their group, and where it is causal and there is more
     than one query, it makes the triangle itself.
-    With one there is a key-value head for each head, or a single one, which the product expands.
+    With one there is a key-value head for each head, or a single one, which the product expands. A bias that needs a
+    gradient has that of the scores, summed over the samples.
     Its locals live until it returns; so does a copy of the probabilities in the dtype of q, its second result.
     Source: aten/src/ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math.
     """
@@ -77,6 +78,8 @@ def unfused_attention(
     scores = broadcast_matmul(query, mul_scalar(transpose(key, -2, -1)))
     if mask is not None and tape.selective:
         scores = add(scores, mask)  # elsewhere in place (areAnyTensorSubclassLike: a checkpoint follows the operators)
+    elif mask is not None and mask.node is not None:
+        scores = add_in_place(scores, mask)
     scores = safe_softmax(scores)
     scores = dropout(scores, dropout_p)
     _weights = to(scores, dtype)

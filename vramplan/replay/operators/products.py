@@ -8,7 +8,7 @@ from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.elementwise import add_in_place
 from vramplan.replay.operators.views import Grads, autocast_half, reshape_gradient, view
 from vramplan.replay.recorder import Saved
-from vramplan.replay.tensors import SQUARED, Parameter, Shape, Tensor
+from vramplan.replay.tensors import SQUARED, Parameter, Shape, Tensor, view_strides
 
 
 def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transposed: bool = False) -> Tensor:
@@ -19,10 +19,12 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
     Saves `w`: the gradient of x is the incoming one times the weight; only if x needs a gradient.
     Backward: without bias (mm) the gradient of the weight first, with bias (addmm) that of the input; the gradient of
     the bias is the engine's sum.
+    An input that is no rows one after another is copied, unless the weight needs no gradient: then each sample is
+    multiplied by itself, with the weight expanded to as many (bmm).
     ZeRO-3 of DeepSpeed puts a function of its own in the place of `F.linear`, which saves both and the bias whatever
     needs a gradient, when the result is there (deepspeed/runtime/zero/linear.py, LinearFunctionForZeroStage3).
-    Source: tools/autograd/derivatives.yaml, mm and addmm; aten/src/ATen/native/Linear.cpp; transformers
-    pytorch_utils.py, Conv1D.forward.
+    Source: tools/autograd/derivatives.yaml, mm and addmm; aten/src/ATen/native/Linear.cpp;
+    LinearAlgebra.cpp, should_fold; transformers pytorch_utils.py, Conv1D.forward.
     """
     tape = x.tape
     out_features = weight.shape[1 if transposed else 0]
@@ -46,6 +48,8 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
                 if is_function:
                     tape.save(product.node, b)
                 return add_in_place(product, b)
+            if w.node is None and not is_function and not view_strides(x.shape, x.strides, (rows, in_features))[0]:
+                return matmul(x, _for_each(w, lead[:-1]))
             x = view(x, (rows, in_features))
     need_x, need_w = x.node is not None, w.node is not None
     x_shape, w_shape, g_shape, batched = x.shape, weight.shape, (rows, out_features), x.batched
@@ -86,6 +90,12 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
     if tape.selective:
         tape.keep(True, out)
     return out
+
+
+def _for_each(weight: Tensor, lead: Shape) -> Tensor:
+    """A weight [out, in], transposed, and looked at once for each matrix of the other operand."""
+    out_features, in_features = weight.shape
+    return weight.alias((*lead, in_features, out_features), (*(0 for _ in lead), 1, in_features), None)
 
 
 def matmul(a: Tensor, b: Tensor, *, squares: bool = False) -> Tensor:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from vramplan.engines import engine_of
 from vramplan.options.words import FLAT_OPTIMIZERS
 from vramplan.replay.models import prefetches_after, shares_by_itself
+from vramplan.replay.models.capable import classifies_itself
 from vramplan.replay.models.parts import compiles_blocks, has_no_biases, shards_by_blocks, shards_every_selective
 from vramplan.replay.sharding import way_of
+from vramplan.replay.techniques.adapters import CLASSIFIERS
 from vramplan.replay.techniques.evidence import FLAT, UNITS, given_without_rows, is_traced_with
 from vramplan.replay.techniques.expert_adapters import is_over_experts
 from vramplan.values.job import OF_TORCHAO, ResolvedJob, of_torchao
@@ -99,11 +101,18 @@ def _of_leaves(job: ResolvedJob) -> str:
     adapter = job.adapter
     if adapter is None:
         return ""
-    if adapter.modules_to_save:
+    if adapter.modules_to_save and not _saves_projection(job):
         return f"{adapter.kind} with modules_to_save"
     if job.model.published_family is not None:
         return f"{adapter.kind} of {job.runtime.name}'s own code"
     return "" if adapter.kind == "lora" else adapter.kind
+
+
+def _saves_projection(job: ResolvedJob) -> bool:
+    """The classifier of a causal model, which is one weight without a bias, and so a unit as thin layers are."""
+    assert job.adapter is not None
+    alone = job.model.task == "cls" and not classifies_itself(job.model.family)
+    return alone and set(job.adapter.modules_to_save) <= set(CLASSIFIERS)
 
 
 def _of_checkpoints(job: ResolvedJob) -> str:

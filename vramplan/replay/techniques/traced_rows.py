@@ -6,10 +6,10 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5432 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5436 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
   foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations,
-  hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, moe,
+  hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, met, moe,
   more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
   replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, tiles, titan,
@@ -27,23 +27,23 @@ activation_checkpointing: full | 5432 | adapted, adapters, adapters_more, attent
   torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry,
   nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: selective | 327 | block_kinds, decoders, fully_shard_more, linear, losses, more_families,
-  replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles, short_convolutions,
-  state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
-  exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral, mixtral, mllama, nemotron, olmo, opt,
-  phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss,
-  stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon_h1,
-  gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  llama, ministral3, mixtral, mllama, nemotron, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss,
-  stablelm, t5, vit
+activation_checkpointing: selective | 328 | block_kinds, decoders, fully_shard_more, linear, losses, met,
+  more_families, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
+  short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
+  gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral, mixtral, mllama,
+  nemotron, olmo, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5,
+  exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mllama, nemotron, neox, olmo, opt, phi, phi3, qwen3_next,
+  qwen_moe, roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-layer | 140 | fully_shard_more, liger, losses, more_families, replicated,
   selective, seq2seq, short_convolutions, state_spaces, tiled, titan, titan_replicas, titan_units, zero | bamba, bert,
   falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under torchtitan, mistral, nemotron_h, phi3, qwen2, qwen3,
   roberta, smollm3 | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under torchtitan, nemotron_h,
   phi3, roberta
-activation_checkpointing: selective-op | 564 | block_kinds, decoders, fully_shard_more, images, liger, linear,
-  losses, masks, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
+activation_checkpointing: selective-op | 566 | block_kinds, decoders, fully_shard_more, images, liger, linear,
+  losses, masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas, titan_units, turns, zero |
   apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon,
   falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
@@ -55,8 +55,8 @@ activation_checkpointing: selective-op | 564 | block_kinds, decoders, fully_shar
   hunyuan_v1_dense, lfm2, llama, llama under torchtitan, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox,
   olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5,
   vit
-adapter: dora | 213 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
-  linear, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, state_spaces, tiled,
+adapter: dora | 214 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
+  linear, met, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, state_spaces, tiled,
   tiles, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
   deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2,
   gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llava, ministral3,
@@ -78,8 +78,8 @@ adapter: ia3 | 204 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mllama, mpt,
   nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
   starcoder2, t5, vit
-adapter: lora | 1489 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
-  fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside, quantized,
+adapter: lora | 1503 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
+  fully_shard_more, images, liger, linear, litgpt, lora_parts, met, more_families, pairs, pairs_beside, quantized,
   replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, short_convolutions, state_spaces, tiled, tiles, torchtune, torchtune_units, zero, zero_adapters |
   apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
@@ -95,11 +95,11 @@ adapter: lora | 1489 | adapted, adapters, adapters_more, block_kinds, compile_mo
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
   phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
   seed_oss, stablelm, starcoder2, t5, vit
-adapter: modules_to_save | 135 | adapted, adapters, adapters_more, fully_shard_more, pairs, pairs_beside,
-  sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text,
-  gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, resnet, roberta,
-  vit, xlm-roberta | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral, mpt, neox,
-  opt, phi, phi3, qwen_moe, resnet, roberta, vit
+adapter: modules_to_save | 139 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more, pairs,
+  pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
+  gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
+  resnet, roberta, vit, xlm-roberta | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
+  mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
 checkpoint_reentrant: true | 413 | block_kinds, checkpoints, decoders, fully_shard_more, images, liger, linear,
@@ -115,16 +115,17 @@ checkpoint_reentrant: true | 413 | block_kinds, checkpoints, decoders, fully_sha
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
-ema: true | 116 | galore, liger, master, optimizers, precisions, sharded_spaces, short_convolutions, state_spaces,
-  tiled | bamba, bert, deepseek_v3, falcon_h1, gemma2, gemma3_text, glm4, gpt2, gpt_neox, granitemoehybrid, lfm2,
-  llama, mistral, nemotron_h, olmo2, phi3, qwen2, qwen3, qwen3_moe, smollm3 | bamba, bert, deepseek, falcon_h1,
-  gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmo2, phi3, qwen_moe
+ema: true | 124 | galore, liger, master, met, optimizers, precisions, sharded_spaces, short_convolutions,
+  state_spaces, tiled | bamba, bert, deepseek_v3, falcon_h1, gemma2, gemma3_text, glm4, gpt2, gpt_neox,
+  granitemoehybrid, lfm2, llama, mistral, mixtral, nemotron_h, olmo2, opt, phi3, qwen2, qwen3, qwen3_moe, smollm3 |
+  bamba, bert, deepseek, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, llama, mixtral, nemotron_h,
+  neox, olmo2, opt, phi3, qwen_moe
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 788 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
-  lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces, sharded_tiles,
+frozen: parts | 793 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
+  lora_parts, masks, met, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces, sharded_tiles,
   sharded_units, short_convolutions, state_spaces, tiled, tiles, turns, zero, zero_adapters | apertus, arcee, bamba,
   bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1,
   gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
@@ -159,17 +160,18 @@ liger_kernels | 114 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gem
   gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe,
   qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-loss: chunked | 634 | block_kinds, decoders, heads, images, liger, linear, litgpt, litgpt_flat, losses, losses_more,
-  more_families, sharded_more, short_convolutions, state_spaces, torchtune, torchtune_units, turns | apertus, arcee,
-  bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, ministral3, mistral, mixtral, mpt,
-  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss, stablelm | apertus,
-  arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+loss: chunked | 639 | block_kinds, decoders, heads, images, liger, linear, litgpt, litgpt_flat, losses, losses_more,
+  met, more_families, sharded_more, short_convolutions, state_spaces, torchtune, torchtune_units, turns | apertus,
+  arcee, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, ministral3,
+  mistral, mixtral, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3,
+  qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  seed_oss, stablelm | apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mpt,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
@@ -192,28 +194,28 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 510 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
-  liger, linear, master, more_families, optimizers, precisions, replicated, sharded_bits, sharded_more,
+max_gradient_norm | 512 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
+  liger, linear, master, met, more_families, optimizers, precisions, replicated, sharded_bits, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas,
   titan_units, turns, zero | bamba, bert, bloom, deepseek_v3, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
   gemma4_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama, llama under
-  torchtitan, ministral3, mistral, mistral3, mllama, nemotron_h, olmo2, olmo3, phi, qwen2, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3, vit | bamba, bert, bloom, deepseek, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama,
-  llama under torchtitan, ministral3, mistral3, mllama, nemotron_h, neox, olmo2, phi, qwen3_next, qwen3_vl, qwen_moe,
-  vit
-offload: activations | 596 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, host_activations, hosted,
-  images, liger, linear, more_families, pairs, selective_more, sharded_activations, sharded_spaces,
+  torchtitan, ministral3, mistral, mistral3, mllama, nemotron_h, olmo2, olmo3, opt, phi, qwen2, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3, vit | bamba, bert, bloom,
+  deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granitemoehybrid, lfm2, llama, llama under torchtitan, ministral3, mistral3, mllama, nemotron_h, neox, olmo2, opt,
+  phi, qwen3_next, qwen3_vl, qwen_moe, vit
+offload: activations | 602 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, host_activations, hosted,
+  images, liger, linear, met, more_families, pairs, selective_more, sharded_activations, sharded_spaces,
   short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, bloom, cohere, cohere2, deepseek_v2,
   deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
   llama4_text, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo3, olmoe, opt,
   phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, vit, xlm-roberta | apertus, arcee, bamba, bert, bloom,
-  cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4,
+  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bert,
+  bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4,
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -316,7 +318,7 @@ packing: true | 166 | block_kinds, decoders, liger, linear, losses_more, masks, 
   bamba, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma3, gemma4, gpt2, granite, granitemoehybrid,
   helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
   qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 461 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks,
+padding: right | 467 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks, met,
   more_families, padding, pairs, pairs_beside, preference, replicated, sharded_spaces, sharded_tiles,
   short_convolutions, state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2,
   deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
@@ -330,7 +332,7 @@ padding: right | 461 | block_kinds, decoders, fully_shard_more, images, liger, l
   qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 parallel.fsdp_units: ends | 90 | fully_shard_more, sharded_units, titan_units, torchtune_units | llama, llama under
   torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
-parallel.fsdp_version: 1 | 204 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
+parallel.fsdp_version: 1 | 208 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
   | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under litgpt,
   mistral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3, roberta, vit |
   bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama under litgpt, mpt under
@@ -342,7 +344,7 @@ parallel.sharding: ddp | 88 | modded, modded_compiled, replicated, sharded_activ
   gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3,
   qwen2, qwen3, qwen3_vl | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under
   modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 825 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+parallel.sharding: fsdp | 828 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units |
   apertus, arcee, bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
@@ -355,7 +357,7 @@ parallel.sharding: fsdp | 825 | flat_adapters, flat_host, flat_parameter, foundr
   lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mllama, mpt under
   llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp-grad-op | 240 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+parallel.sharding: fsdp-grad-op | 241 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units | bamba,
   bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, gpt2, gpt_neox, granitemoehybrid,
   lfm2, llama, mistral, mixtral, nemotron_h, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
@@ -375,10 +377,10 @@ parallel.sharding: zero3 | 130 | host_activations, zero, zero_adapters, zero_off
   qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3704 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3718 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, galore, generation, generation_more, half_logits, halves, heads, host_activations,
-  hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, moe, more_families, nanogpt,
+  hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, met, moe, more_families, nanogpt,
   optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet,
   returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, tiles,
@@ -398,7 +400,7 @@ precision: amp | 3704 | adapted, adapters, adapters_more, attention, block_kinds
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 439 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+precision: fsdp | 441 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bamba, bert,
   bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
@@ -424,11 +426,11 @@ precision: mixed | 1641 | adapters, attention, block_kinds, checkpoints, compile
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
   mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3164 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3175 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted,
-  images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, modded, modded_compiled, moe,
-  more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
+  images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, modded, modded_compiled,
+  moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
   replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing,
   state_spaces, suite, tiled, tiles, torchtune, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert,
@@ -448,13 +450,14 @@ precision: pure | 3164 | adapted, adapters, adapters_more, attention, block_kind
   vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 118 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside, quantized,
+quantization: int8 | 121 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside, quantized,
   short_convolutions, state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text,
-  glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, llava, ministral3, mistral, mixtral, mpt, nemotron_h, opt,
-  phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, xlm-roberta |
-  bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granitemoehybrid,
-  lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-quantization: nf4 | 235 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt, pairs,
+  glm, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama, llava, ministral3, mistral, mixtral, mpt,
+  nemotron_h, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, t5,
+  xlm-roberta | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss,
+  granitemoehybrid, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_next,
+  qwen3_vl, roberta, t5
+quantization: nf4 | 238 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt, met, pairs,
   pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles, zero | apertus,
   arcee, bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
   gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
@@ -465,7 +468,7 @@ quantization: nf4 | 235 | adapters, block_kinds, decoders, flat_adapters, images
   glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llava, ministral3,
   mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt,
   phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-quantization: nf4-double | 131 | adapters, flat_adapters, images, liger, linear, litgpt, more_families, pairs,
+quantization: nf4-double | 134 | adapters, flat_adapters, images, liger, linear, litgpt, met, more_families, pairs,
   quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | bamba, bart, bloom, falcon
   under litgpt, falcon_h1, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, granitemoehybrid, lfm2,
   llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3, qwen2, qwen3,
@@ -477,8 +480,8 @@ trained_blocks: badam | 24 | short_convolutions, state_spaces, turns | bamba, fa
   granitemoehybrid, lfm2, llama, nemotron_h, neox, opt, phi, phi3
 trained_blocks: lisa | 24 | short_convolutions, state_spaces, turns | gemma, gpt_neox, lfm2, llama, mistral, mixtral,
   nemotron_h, olmo2, phi, phi3, qwen2, qwen3 | gemma, lfm2, llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
-weight_dtype: 16 bits | 829 | adapters, adapters_more, block_kinds, decoders, flat_adapters, fully_shard_more,
-  galore, halves, hosted, liger, linear, losses_more, more_families, pairs, pairs_beside, precisions, quantized,
+weight_dtype: 16 bits | 830 | adapters, adapters_more, block_kinds, decoders, flat_adapters, fully_shard_more,
+  galore, halves, hosted, liger, linear, losses_more, met, more_families, pairs, pairs_beside, precisions, quantized,
   sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, turns | apertus,
   arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
   falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite,
@@ -498,8 +501,8 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 908 | adapted, adapters, adapters_more, block_kinds, decoders,
-  flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
+activation_checkpointing: full + adapter: lora | 910 | adapted, adapters, adapters_more, block_kinds, decoders,
+  flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, met, more_families, pairs, pairs_beside,
   quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles,
   sharded_units, short_convolutions, state_spaces, tiles, torchtune, torchtune_units, zero, zero_adapters | apertus,
   arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
@@ -507,9 +510,9 @@ activation_checkpointing: full + adapter: lora | 908 | adapted, adapters, adapte
   hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3,
   mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + adapter: modules_to_save | 79 | adapted, adapters, adapters_more, fully_shard_more,
-  pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3,
-  gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
+activation_checkpointing: full + adapter: modules_to_save | 80 | adapted, adapters, adapters_more, flat_adapters,
+  fully_shard_more, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma,
+  gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
 activation_checkpointing: full + checkpoint_reentrant: true | 355 | block_kinds, checkpoints, decoders,
@@ -519,7 +522,7 @@ activation_checkpointing: full + checkpoint_reentrant: true | 355 | block_kinds,
   qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
-activation_checkpointing: full + ema: true | 33 | galore, liger, master, optimizers, precisions, sharded_spaces,
+activation_checkpointing: full + ema: true | 34 | galore, liger, master, met, optimizers, precisions, sharded_spaces,
   short_convolutions, state_spaces | bamba, bert, gpt2, lfm2, llama, nemotron_h, qwen_moe
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
@@ -619,15 +622,15 @@ activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints,
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 41 | liger, losses_more, state_spaces | bamba, falcon_h1, gpt2,
   llama, nemotron_h, qwen_moe
-activation_checkpointing: full + padding: right | 262 | block_kinds, decoders, fully_shard_more, images, linear,
-  losses_more, masks, more_families, padding, pairs, pairs_beside, preference, replicated, sharded_tiles,
-  state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon,
+activation_checkpointing: full + padding: right | 263 | block_kinds, decoders, fully_shard_more, images, linear,
+  losses_more, masks, met, more_families, padding, pairs, pairs_beside, preference, replicated, sharded_tiles,
+  state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon,
   gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3,
   mistral3, mixtral, mllama, nemotron, nemotron_h, olmo, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
   t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 49 | fully_shard_more, sharded_units, titan_units,
   torchtune_units | llama, llama under torchtitan, llama under torchtune
-activation_checkpointing: full + parallel.fsdp_version: 1 | 133 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.fsdp_version: 1 | 134 | flat_adapters, flat_host, flat_parameter, foundry,
   litgpt_flat, sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2, llama, llama under
   litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
 activation_checkpointing: full + parallel.replicas | 33 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
@@ -643,7 +646,7 @@ activation_checkpointing: full + parallel.sharding: fsdp | 461 | flat_adapters, 
   lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mllama, mpt under
   llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
-activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 109 | flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 110 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more,
   sharded_spaces, sharded_units | bert, gemma, gemma2, glm, gpt2, lfm2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl,
   qwen3_vl, roberta, vit
@@ -655,10 +658,10 @@ activation_checkpointing: full + parallel.sharding: zero3 | 72 | host_activation
   | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt,
   qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1919 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 1921 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads,
-  host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, moe, more_families,
+  host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, met, moe, more_families,
   optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned,
   seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions,
   smoothing, state_spaces, suite, tiles, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
@@ -684,7 +687,7 @@ activation_checkpointing: full + precision: mixed | 868 | adapters, attention, b
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
   mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1561 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1562 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
   linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs,
@@ -707,10 +710,10 @@ activation_checkpointing: full + quantization: nf4 | 150 | adapters, block_kinds
   apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
   granite, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox
   under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-activation_checkpointing: full + quantization: nf4-double | 71 | adapters, flat_adapters, images, liger, linear,
-  litgpt, more_families, pairs, quantized, sharded_bits, sharded_more, state_spaces, zero | bamba, bart, bloom, gemma,
-  glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_next, qwen3_vl,
-  roberta
+activation_checkpointing: full + quantization: nf4-double | 72 | adapters, flat_adapters, images, liger, linear,
+  litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, state_spaces, zero | bamba, bart, bloom,
+  gemma, glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_next,
+  qwen3_vl, roberta
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
 activation_checkpointing: full + trained_blocks: lisa | 5 | short_convolutions, state_spaces, turns | gemma, lfm2,
   llama, nemotron_h, phi
@@ -755,7 +758,7 @@ activation_checkpointing: selective + precision: fsdp | 7 | fully_shard_more, sh
 activation_checkpointing: selective + precision: mixed | 74 | losses, more_families, replicated, selective,
   selective_more, seq2seq | bart, bert, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral,
   neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective + precision: pure | 104 | block_kinds, decoders, linear, losses, selective,
+activation_checkpointing: selective + precision: pure | 105 | block_kinds, decoders, linear, losses, met, selective,
   selective_more, sharded_more, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere,
   deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
   hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mllama, nemotron, neox, olmo, opt, phi, phi3, qwen3_next,
@@ -839,8 +842,8 @@ activation_checkpointing: selective-op + optimizer_in_backward: true | 10 | shor
   falcon_h1, lfm2, nemotron_h
 activation_checkpointing: selective-op + packing: true | 8 | liger, short_convolutions, state_spaces | falcon_h1,
   gemma3, lfm2, mixtral, nemotron_h
-activation_checkpointing: selective-op + padding: right | 10 | liger, sharded_spaces, short_convolutions,
-  state_spaces | lfm2, mixtral, nemotron_h, olmo2
+activation_checkpointing: selective-op + padding: right | 11 | liger, met, sharded_spaces, short_convolutions,
+  state_spaces | bloom, lfm2, mixtral, nemotron_h, olmo2
 activation_checkpointing: selective-op + parallel.fsdp_units: ends | 5 | sharded_units, titan_units | llama, llama
   under torchtitan
 activation_checkpointing: selective-op + parallel.replicas | 4 | sharded_more, titan_replicas, titan_units | llama,
@@ -853,8 +856,8 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 4 | s
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 197 | block_kinds, decoders, images, liger, linear, losses,
-  masks, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions,
+activation_checkpointing: selective-op + precision: amp | 198 | block_kinds, decoders, images, liger, linear, losses,
+  masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions,
   state_spaces, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon,
   falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi,
@@ -865,11 +868,12 @@ activation_checkpointing: selective-op + precision: fsdp | 27 | fully_shard_more
 activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
   seq2seq, zero | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
   llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 143 | block_kinds, images, liger, linear, losses, masks,
-  more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units, short_convolutions,
-  state_spaces, tiled, tiles | bamba, bart, bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, ministral3, mixtral, mllama, mpt, nemotron_h,
-  neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective-op + precision: pure | 144 | block_kinds, images, liger, linear, losses, masks,
+  met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units,
+  short_convolutions, state_spaces, tiled, tiles | bamba, bart, bert, bloom, deepseek, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, ministral3, mixtral,
+  mllama, mpt, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  t5, vit
 activation_checkpointing: selective-op + quantization: int8 | 4 | liger, short_convolutions, state_spaces | bamba,
   gemma3, lfm2
 activation_checkpointing: selective-op + quantization: nf4 | 1 | state_spaces | nemotron_h
@@ -884,7 +888,7 @@ adapter: dora + adapter: modules_to_save | 13 | adapted, adapters, adapters_more
   falcon, qwen_moe, vit
 adapter: dora + checkpoint_reentrant: true | 16 | fully_shard_more, liger, pairs, short_convolutions, state_spaces,
   tiled | bert, falcon_h1, gemma2, glm4, gpt2, granitemoehybrid, lfm2, llama, mixtral, opt, phi3
-adapter: dora + ema: true | 2 | liger, state_spaces | falcon_h1, glm4
+adapter: dora + ema: true | 3 | liger, met, state_spaces | falcon_h1, glm4, mixtral
 adapter: dora + eval_batch_size | 3 | pairs_beside | bert, llama
 adapter: dora + generation_batch_size | 1 | pairs_beside | llama
 adapter: dora + grad_scaler: true | 3 | short_convolutions, state_spaces | lfm2, nemotron_h
@@ -932,7 +936,7 @@ adapter: dora + quantization: int8 | 8 | quantized, short_convolutions, state_sp
   lfm2, llama, mpt, phi3
 adapter: dora + quantization: nf4 | 13 | quantized, short_convolutions, state_spaces, tiled | bloom, gemma2, gpt2,
   granitemoehybrid, lfm2, llama, mixtral, nemotron_h
-adapter: dora + quantization: nf4-double | 16 | liger, quantized, short_convolutions, state_spaces | falcon_h1,
+adapter: dora + quantization: nf4-double | 17 | liger, met, quantized, short_convolutions, state_spaces | falcon_h1,
   gemma, glm4, lfm2, llama, mixtral, mpt
 adapter: dora + weight_dtype: 16 bits | 16 | adapters, adapters_more, liger, more_families, pairs, quantized,
   short_convolutions, state_spaces | deepseek, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, llama, olmo2, opt, phi3
@@ -978,16 +982,17 @@ adapter: ia3 + quantization: nf4 | 5 | quantized | bert, gemma3, neox, opt, phi3
 adapter: ia3 + quantization: nf4-double | 2 | quantized | gpt2, phi
 adapter: ia3 + weight_dtype: 16 bits | 17 | adapters, more_families, pairs, quantized | bert, bloom, gemma2, gpt2,
   llama, llama4, mpt, olmoe, phi, phi3, starcoder2
-adapter: lora + adapter: modules_to_save | 104 | adapted, adapters, adapters_more, fully_shard_more, pairs,
-  sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral,
-  mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
+adapter: lora + adapter: modules_to_save | 108 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more,
+  pairs, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
+  mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families |
   deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
 adapter: lora + checkpoint_reentrant: true | 91 | fully_shard_more, images, liger, more_families, pairs, replicated,
   sharded_spaces, state_spaces, zero | bert, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, mistral3,
   nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
-adapter: lora + ema: true | 4 | short_convolutions, state_spaces | bamba, falcon_h1, lfm2, nemotron_h
+adapter: lora + ema: true | 11 | met, short_convolutions, state_spaces | bamba, falcon_h1, gpt2, lfm2, llama,
+  nemotron_h, neox, opt, phi3
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
 adapter: lora + frozen: parts | 12 | lora_parts | gpt2, llama
@@ -997,16 +1002,16 @@ adapter: lora + label_smoothing | 13 | pairs, sharded_spaces, short_convolutions
   falcon_h1, gpt2, lfm2, nemotron_h
 adapter: lora + liger_kernels | 24 | liger, tiled | deepseek, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama,
   olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl
-adapter: lora + loss: chunked | 215 | liger, litgpt, short_convolutions, state_spaces, torchtune, torchtune_units |
-  falcon under litgpt, falcon_h1, gpt_oss, granitemoehybrid, lfm2, llama under litgpt, llama under torchtune, neox
-  under litgpt, phi under litgpt
+adapter: lora + loss: chunked | 216 | liger, litgpt, met, short_convolutions, state_spaces, torchtune,
+  torchtune_units | falcon under litgpt, falcon_h1, gpt_oss, granitemoehybrid, lfm2, llama, llama under litgpt, llama
+  under torchtune, neox under litgpt, phi under litgpt
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
 adapter: lora + loss: fused | 21 | liger, quantized | glm4, gpt2, llama
 adapter: lora + loss: tiled | 2 | tiled | llama, phi
-adapter: lora + max_gradient_norm | 99 | flat_adapters, fully_shard_more, images, liger, replicated, sharded_bits,
-  sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles, zero | bamba, deepseek, gemma, gemma2,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama, mistral3, mllama, olmo2, phi, qwen3_vl
-adapter: lora + offload: activations | 48 | flat_adapters, images, liger, pairs, sharded_activations,
+adapter: lora + max_gradient_norm | 101 | flat_adapters, fully_shard_more, images, liger, met, replicated,
+  sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles, zero | bamba, deepseek, gemma,
+  gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama, mistral3, mllama, olmo2, opt, phi, qwen3_vl
+adapter: lora + offload: activations | 50 | flat_adapters, images, liger, met, pairs, sharded_activations,
   short_convolutions, state_spaces | bert, bloom, falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid,
   lfm2, llama, mpt, neox, olmo2, phi, phi3, qwen2_5_vl, qwen2_vl
 adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
@@ -1036,27 +1041,28 @@ adapter: lora + optimizer: sgd-momentum | 153 | adapted, adapters, adapters_more
 adapter: lora + optimizer_in_backward: true | 10 | sharded_spaces, short_convolutions, state_spaces | bamba,
   falcon_h1, granitemoehybrid, lfm2, nemotron_h
 adapter: lora + packing: true | 8 | liger, short_convolutions, state_spaces | bamba, falcon_h1, gemma3, lfm2, llama
-adapter: lora + padding: right | 34 | liger, pairs, short_convolutions | bert, gpt2, gpt_oss, lfm2, llama, olmo2
+adapter: lora + padding: right | 35 | liger, met, pairs, short_convolutions | bert, bloom, gpt2, gpt_oss, lfm2,
+  llama, olmo2
 adapter: lora + parallel.fsdp_units: ends | 24 | sharded_units, torchtune_units | llama, llama under torchtune
-adapter: lora + parallel.fsdp_version: 1 | 60 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
+adapter: lora + parallel.fsdp_version: 1 | 64 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
 adapter: lora + parallel.sharding: ddp | 11 | replicated, sharded_bits | gemma, glm4_moe, gpt2, gpt_neo, llama,
   mistral3, opt, phi3
-adapter: lora + parallel.sharding: fsdp | 211 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
+adapter: lora + parallel.sharding: fsdp | 214 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, torchtune,
   torchtune_units | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2,
   gemma3, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under
   litgpt, llama under torchtune, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt,
   phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
-adapter: lora + parallel.sharding: fsdp-grad-op | 46 | flat_adapters, fully_shard_more, sharded_bits, sharded_spaces,
+adapter: lora + parallel.sharding: fsdp-grad-op | 47 | flat_adapters, fully_shard_more, sharded_bits, sharded_spaces,
   sharded_units | bamba, gemma, gemma2, gpt2, llama, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
 adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
   opt, qwen3_vl, t5
-adapter: lora + precision: amp | 674 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
-  flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
+adapter: lora + precision: amp | 680 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+  flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, met, more_families, pairs, pairs_beside,
   quantized, replicated, sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions,
   state_spaces, tiled, tiles | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
   exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
@@ -1064,13 +1070,13 @@ adapter: lora + precision: amp | 674 | adapted, adapters, adapters_more, block_k
   llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt,
   phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
   seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora + precision: fsdp | 79 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_spaces,
+adapter: lora + precision: fsdp | 81 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units | bamba, bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama,
   mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 535 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
-  flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, more_families, pairs, pairs_beside,
+adapter: lora + precision: pure | 541 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+  flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, met, more_families, pairs, pairs_beside,
   quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, short_convolutions,
   state_spaces, tiled, tiles, torchtune, torchtune_units | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
   cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
@@ -1080,30 +1086,31 @@ adapter: lora + precision: pure | 535 | adapted, adapters, adapters_more, block_
   roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 107 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside,
+adapter: lora + quantization: int8 | 110 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
   quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi,
-  phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 217 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt,
-  pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles, zero |
-  apertus, arcee, bart, bert, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llava, ministral3,
-  mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5,
-  qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-adapter: lora + quantization: nf4-double | 113 | adapters, flat_adapters, images, liger, linear, litgpt,
+  glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, neox, opt,
+  phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+adapter: lora + quantization: nf4 | 220 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt,
+  met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles,
+  zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llava,
+  ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt,
+  phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
+adapter: lora + quantization: nf4-double | 115 | adapters, flat_adapters, images, liger, linear, litgpt, met,
   more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | bamba,
   bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, llama,
   llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + weight_dtype: 16 bits | 253 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
-  fully_shard_more, liger, linear, pairs, quantized, sharded_bits, sharded_more, sharded_units, short_convolutions,
-  state_spaces, tiled | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, llava, ministral3, mixtral, mpt,
-  nemotron, neox, olmo, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
+adapter: lora + weight_dtype: 16 bits | 254 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+  fully_shard_more, liger, linear, met, pairs, quantized, sharded_bits, sharded_more, sharded_units,
+  short_convolutions, state_spaces, tiled | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5,
+  exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, llava,
+  ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss,
+  stablelm, t5
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: modules_to_save + checkpoint_reentrant: true | 4 | pairs | bert
 adapter: modules_to_save + eval_batch_size | 1 | pairs_beside | bert
 adapter: modules_to_save + label_smoothing | 1 | pairs | bert
-adapter: modules_to_save + max_gradient_norm | 7 | fully_shard_more, sharded_units | llama
+adapter: modules_to_save + max_gradient_norm | 8 | flat_adapters, fully_shard_more, sharded_units | llama
 adapter: modules_to_save + offload: activations | 1 | pairs | bert
 adapter: modules_to_save + optimizer: adafactor | 3 | adapted, adapters_more | mixtral, qwen_moe, vit
 adapter: modules_to_save + optimizer: rmsprop | 8 | adapted, adapters_more | deepseek, resnet, roberta, vit
@@ -1113,16 +1120,19 @@ adapter: modules_to_save + optimizer: sgd-momentum | 13 | adapted, adapters, ada
   neox, opt, qwen_moe, resnet, roberta
 adapter: modules_to_save + padding: right | 2 | pairs | bert
 adapter: modules_to_save + parallel.fsdp_units: ends | 3 | sharded_units | llama
-adapter: modules_to_save + parallel.sharding: fsdp-grad-op | 7 | fully_shard_more, sharded_units | llama
+adapter: modules_to_save + parallel.fsdp_version: 1 | 4 | flat_adapters | gpt2, llama
+adapter: modules_to_save + parallel.sharding: fsdp | 3 | flat_adapters | gpt2, llama
+adapter: modules_to_save + parallel.sharding: fsdp-grad-op | 8 | flat_adapters, fully_shard_more, sharded_units |
+  llama
 adapter: modules_to_save + parallel.sharding: zero3 | 1 | zero_adapters | llama
-adapter: modules_to_save + precision: amp | 58 | adapted, adapters, adapters_more, fully_shard_more, pairs,
-  pairs_beside, sharded_units | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama, mixtral,
-  mpt, opt, phi3, qwen_moe, resnet, roberta, vit
-adapter: modules_to_save + precision: fsdp | 2 | fully_shard_more, sharded_units | llama
+adapter: modules_to_save + precision: amp | 59 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more,
+  pairs, pairs_beside, sharded_units | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
+  mixtral, mpt, opt, phi3, qwen_moe, resnet, roberta, vit
+adapter: modules_to_save + precision: fsdp | 4 | flat_adapters, fully_shard_more, sharded_units | gpt2, llama
 adapter: modules_to_save + precision: mixed | 1 | zero_adapters | llama
-adapter: modules_to_save + precision: pure | 54 | adapted, adapters, adapters_more, fully_shard_more, pairs | bert,
-  chatglm, deepseek, falcon, gemma, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet,
-  roberta, vit
+adapter: modules_to_save + precision: pure | 55 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more,
+  pairs | bert, chatglm, deepseek, falcon, gemma, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe,
+  resnet, roberta, vit
 adapter: modules_to_save + weight_dtype: 16 bits | 15 | adapters, adapters_more | bert, bloom, deepseek, gemma,
   gemma2, gemma3, gpt2, mixtral, mpt, opt, qwen_moe
 adapter: over experts + liger_kernels | 1 | liger | deepseek
@@ -1223,10 +1233,10 @@ ema: true + label_smoothing | 10 | sharded_spaces, short_convolutions, state_spa
 ema: true + liger_kernels | 11 | liger | deepseek, gemma2, gemma3, glm4, llama, olmo2, phi3, qwen_moe
 ema: true + loss: chunked | 2 | liger, state_spaces | falcon_h1, olmo2
 ema: true + loss: tiled | 4 | tiled | gemma2, llama, neox
-ema: true + max_gradient_norm | 22 | galore, liger, master, precisions, sharded_spaces, short_convolutions,
-  state_spaces | bert, gemma2, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, olmo2
-ema: true + offload: activations | 13 | liger, sharded_spaces, short_convolutions, state_spaces, tiled | bamba,
-  deepseek, falcon_h1, gemma2, lfm2, llama, nemotron_h, qwen_moe
+ema: true + max_gradient_norm | 23 | galore, liger, master, met, precisions, sharded_spaces, short_convolutions,
+  state_spaces | bert, gemma2, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, olmo2, opt
+ema: true + offload: activations | 14 | liger, met, sharded_spaces, short_convolutions, state_spaces, tiled | bamba,
+  deepseek, falcon_h1, gemma2, lfm2, llama, nemotron_h, neox, qwen_moe
 ema: true + optimizer: adafactor | 4 | precisions | bert, gpt2, llama
 ema: true + optimizer: adam | 1 | master | bert
 ema: true + optimizer: galore-adamw | 10 | galore | bert, gpt2, llama
@@ -1243,17 +1253,21 @@ ema: true + packing: true | 12 | liger, short_convolutions, state_spaces | deeps
 ema: true + padding: right | 3 | liger, state_spaces | gemma3, llama, nemotron_h
 ema: true + parallel.sharding: fsdp | 4 | sharded_spaces | bamba, falcon_h1, lfm2, nemotron_h
 ema: true + parallel.sharding: fsdp-grad-op | 3 | sharded_spaces | bamba, nemotron_h
-ema: true + precision: amp | 50 | galore, liger, optimizers, precisions, sharded_spaces, short_convolutions,
-  state_spaces, tiled | bamba, bert, deepseek, falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, olmo2,
+ema: true + precision: amp | 54 | galore, liger, met, optimizers, precisions, sharded_spaces, short_convolutions,
+  state_spaces, tiled | bamba, bert, deepseek, falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, olmo2, opt,
   qwen_moe
 ema: true + precision: fsdp | 2 | sharded_spaces | bamba, falcon_h1
 ema: true + precision: mixed | 7 | master | bert, gpt2, llama
-ema: true + precision: pure | 43 | galore, liger, optimizers, sharded_spaces, short_convolutions, state_spaces, tiled
-  | bamba, bert, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, olmo2, phi3
+ema: true + precision: pure | 46 | galore, liger, met, optimizers, sharded_spaces, short_convolutions, state_spaces,
+  tiled | bamba, bert, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmo2,
+  phi3
+ema: true + quantization: int8 | 3 | met | llama, neox, phi3
+ema: true + quantization: nf4 | 2 | met | gpt2, llama
+ema: true + quantization: nf4-double | 3 | met | llama, mixtral, opt
 ema: true + trained_blocks: badam | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
 ema: true + trained_blocks: lisa | 1 | short_convolutions | lfm2
-ema: true + weight_dtype: 16 bits | 9 | galore, sharded_spaces, short_convolutions, state_spaces | bamba, falcon_h1,
-  gpt2, lfm2, llama, nemotron_h
+ema: true + weight_dtype: 16 bits | 10 | galore, met, sharded_spaces, short_convolutions, state_spaces | bamba,
+  falcon_h1, gpt2, lfm2, llama, nemotron_h, opt
 eval_batch_size + frozen: parts | 21 | pairs_beside | bert, bloom, gemma, gemma2, gemma3, gpt2, llama, mpt, neox,
   opt, phi, phi3
 eval_batch_size + label_smoothing | 28 | evaluation, evaluation_more | bart, bert, bloom, chatglm, deepseek, falcon,
@@ -1277,16 +1291,16 @@ frozen: parts + grad_scaler: true | 8 | liger, state_spaces, tiled | falcon_h1, 
 frozen: parts + label_smoothing | 16 | pairs, sharded_spaces, short_convolutions, state_spaces | bamba, bert, gpt2,
   granitemoehybrid, lfm2, llama, nemotron_h
 frozen: parts + liger_kernels | 7 | liger | gpt_oss, llama, mixtral, qwen3_vl
-frozen: parts + loss: chunked | 2 | state_spaces, turns | falcon_h1, gemma
+frozen: parts + loss: chunked | 6 | met, state_spaces, turns | exaone4, falcon_h1, gemma, llama
 frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
 frozen: parts + loss: fused | 9 | quantized, state_spaces | gpt2, llama, nemotron_h
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
 frozen: parts + max_gradient_norm | 39 | fully_shard_more, images, liger, replicated, sharded_spaces, sharded_tiles,
   short_convolutions, state_spaces, tiles, turns, zero | bamba, bert, gpt2, lfm2, llama, mistral3, mllama, nemotron_h,
   neox, phi
-frozen: parts + offload: activations | 52 | hosted, images, liger, more_families, pairs, short_convolutions,
-  state_spaces, tiled | bamba, bert, bloom, falcon_h1, gemma3, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama,
-  llama4, nemotron_h, olmoe, opt, phi, phi3, qwen3_vl
+frozen: parts + offload: activations | 55 | hosted, images, liger, met, more_families, pairs, short_convolutions,
+  state_spaces, tiled | bamba, bert, bloom, exaone4, falcon_h1, gemma3, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
+  lfm2, llama, llama4, nemotron_h, olmoe, opt, phi, phi3, qwen3_vl
 frozen: parts + optimizer: adafactor | 13 | frozen, more_families | clip, deepseek, gpt_neo, llava, mixtral,
   qwen_moe, vit
 frozen: parts + optimizer: adam | 14 | frozen, fully_shard_more, images, more_families, turns | clip, gpt_neo,
@@ -1314,10 +1328,10 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 16 | fully_shard_more, sharded
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 229 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
-  linear, lora_parts, masks, more_families, pairs, quantized, short_convolutions, state_spaces, tiled, tiles, turns |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+frozen: parts + precision: amp | 232 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
+  linear, lora_parts, masks, met, more_families, pairs, quantized, short_convolutions, state_spaces, tiled, tiles,
+  turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt,
   nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
   resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
@@ -1327,13 +1341,14 @@ frozen: parts + precision: mixed | 146 | adapters, frozen, hosted, images, liger
   zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen3_vl, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 265 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
-  linear, lora_parts, masks, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces, sharded_tiles,
-  short_convolutions, state_spaces, tiled, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava,
-  ministral3, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+frozen: parts + precision: pure | 266 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
+  linear, lora_parts, masks, met, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces,
+  sharded_tiles, short_convolutions, state_spaces, tiled, tiles, turns | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
+  llama4, llava, ministral3, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit
 frozen: parts + trained_blocks: badam | 18 | short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma,
   granitemoehybrid, lfm2, llama, nemotron_h, neox, phi, phi3
 frozen: parts + trained_blocks: lisa | 14 | state_spaces, turns | llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
@@ -1450,7 +1465,7 @@ liger_kernels + quantization: nf4-double | 8 | liger, tiled | gemma2, glm4, llam
 liger_kernels + trained_blocks: lisa | 1 | turns | llama
 liger_kernels + weight_dtype: 16 bits | 9 | liger, tiled | gemma3, glm4, llama, olmo2
 loss: chunked + max_gradient_norm | 2 | liger | gpt_oss, olmo2
-loss: chunked + offload: activations | 3 | liger, state_spaces | glm4, granitemoehybrid, llama
+loss: chunked + offload: activations | 7 | liger, met, state_spaces | exaone4, glm4, granitemoehybrid, llama
 loss: chunked + optimizer: adafactor | 1 | state_spaces | nemotron_h
 loss: chunked + optimizer: rmsprop | 2 | more_families, state_spaces | falcon_h1, glm4_moe
 loss: chunked + optimizer: sgd-momentum | 89 | litgpt, litgpt_flat, more_families, torchtune, torchtune_units |
@@ -1465,22 +1480,22 @@ loss: chunked + parallel.sharding: fsdp | 116 | litgpt, litgpt_flat, sharded_mor
   falcon under litgpt, gpt2, llama, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt,
   phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
-loss: chunked + precision: amp | 192 | block_kinds, decoders, heads, images, liger, linear, litgpt, losses,
-  losses_more, more_families, sharded_more, short_convolutions, state_spaces, turns | apertus, arcee, bloom, cohere,
-  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, ministral3,
-  mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_next,
-  qwen3_vl, qwen_moe, seed_oss, stablelm
+loss: chunked + precision: amp | 195 | block_kinds, decoders, heads, images, liger, linear, litgpt, losses,
+  losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, turns | apertus, arcee, bloom,
+  cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt,
+  ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3,
+  qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under litgpt, llama, llama under litgpt,
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 318 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, losses,
-  losses_more, more_families, sharded_more, state_spaces, torchtune, torchtune_units | apertus, arcee, bloom, cohere,
-  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
-  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune,
-  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
-  qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
+loss: chunked + precision: pure | 319 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, losses,
+  losses_more, met, more_families, sharded_more, state_spaces, torchtune, torchtune_units | apertus, arcee, bloom,
+  cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
+  torchtune, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
+  litgpt, phi3, qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
 loss: chunked + quantization: int8 | 2 | liger, state_spaces | falcon_h1, gpt_oss
 loss: chunked + quantization: nf4 | 12 | litgpt, short_convolutions | falcon under litgpt, lfm2, llama under litgpt,
   neox under litgpt, phi under litgpt
@@ -1589,12 +1604,12 @@ max_gradient_norm + packing: true | 8 | liger, short_convolutions, state_spaces 
 max_gradient_norm + padding: right | 17 | fully_shard_more, images, liger, sharded_tiles, short_convolutions, tiles |
   bert, gpt2, gpt_oss, lfm2, llama, mistral3, mllama, olmo2
 max_gradient_norm + parallel.fsdp_units: ends | 23 | sharded_units, titan_units | llama, llama under torchtitan
-max_gradient_norm + parallel.fsdp_version: 1 | 39 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
+max_gradient_norm + parallel.fsdp_version: 1 | 40 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
   gpt2, llama
 max_gradient_norm + parallel.replicas | 14 | flat_adapters, flat_host, flat_parameter, titan_replicas, titan_units |
   llama, llama under torchtitan
 max_gradient_norm + parallel.sharding: ddp | 4 | replicated | mistral3
-max_gradient_norm + parallel.sharding: fsdp | 146 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm + parallel.sharding: fsdp | 147 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert,
   bloom, falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, mllama, nemotron_h, neox, phi, qwen3_vl
 max_gradient_norm + parallel.sharding: fsdp-grad-op | 55 | flat_adapters, flat_host, flat_parameter,
@@ -1604,11 +1619,11 @@ max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwe
 max_gradient_norm + parallel.sharding: zero2 | 2 | zero | mistral3
 max_gradient_norm + parallel.sharding: zero3 | 9 | zero | gemma3_images, glm4_moe, gpt_neo, mistral3, qwen3_vl
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 154 | flat_adapters, fully_shard_more, galore, images, liger, optimizers,
+max_gradient_norm + precision: amp | 155 | flat_adapters, fully_shard_more, galore, images, liger, met, optimizers,
   precisions, replicated, sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
   state_spaces, tiled, tiles, turns | bamba, bert, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
-  granitemoehybrid, lfm2, llama, mistral3, mllama, nemotron_h, olmo2, vit
-max_gradient_norm + precision: fsdp | 112 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
+  granitemoehybrid, lfm2, llama, mistral3, mllama, nemotron_h, olmo2, opt, vit
+max_gradient_norm + precision: fsdp | 113 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
   sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert, gemma, gemma2, gpt2, llama,
   llama under torchtitan, mistral3, mllama, neox, phi, qwen3_vl
 max_gradient_norm + precision: mixed | 46 | images, master, more_families, tiles, zero | bert, gemma3_images,
@@ -1620,13 +1635,13 @@ max_gradient_norm + precision: pure | 134 | block_kinds, flat_adapters, flat_hos
 max_gradient_norm + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
 max_gradient_norm + quantization: nf4 | 14 | flat_adapters, images, sharded_bits, short_convolutions, tiles, zero |
   gemma2, gpt2, lfm2, llama, mistral3, mllama, qwen3_vl
-max_gradient_norm + quantization: nf4-double | 14 | flat_adapters, liger, sharded_bits, short_convolutions,
-  state_spaces, zero | falcon_h1, glm4, gpt_neo, granitemoehybrid, lfm2, llama, phi
+max_gradient_norm + quantization: nf4-double | 15 | flat_adapters, liger, met, sharded_bits, short_convolutions,
+  state_spaces, zero | falcon_h1, glm4, gpt_neo, granitemoehybrid, lfm2, llama, opt, phi
 max_gradient_norm + trained_blocks: badam | 2 | state_spaces, turns | bamba, phi
 max_gradient_norm + trained_blocks: lisa | 4 | short_convolutions, state_spaces, turns | gemma, lfm2, llama,
   nemotron_h
-max_gradient_norm + weight_dtype: 16 bits | 43 | flat_adapters, fully_shard_more, galore, liger, precisions,
-  sharded_bits, sharded_units, short_convolutions, state_spaces | bamba, bert, gemma3, gpt2, lfm2, llama, phi
+max_gradient_norm + weight_dtype: 16 bits | 44 | flat_adapters, fully_shard_more, galore, liger, met, precisions,
+  sharded_bits, sharded_units, short_convolutions, state_spaces | bamba, bert, gemma3, gpt2, lfm2, llama, opt, phi
 offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
@@ -1667,24 +1682,24 @@ offload: activations + parallel.sharding: zero2 | 16 | host_activations | bert, 
   neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 35 | host_activations | bert, bloom, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-offload: activations + precision: amp | 158 | block_kinds, checkpoints, flat_host, host_activations, hosted, images,
-  liger, linear, more_families, pairs, sharded_activations, short_convolutions, state_spaces, tiled | bamba, bert,
-  bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  granitemoehybrid, lfm2, llama, ministral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, vit
+offload: activations + precision: amp | 161 | block_kinds, checkpoints, flat_host, host_activations, hosted, images,
+  liger, linear, met, more_families, pairs, sharded_activations, short_convolutions, state_spaces, tiled | bamba,
+  bert, bloom, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, granitemoehybrid, lfm2, llama, ministral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, t5, vit
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
 offload: activations + precision: mixed | 142 | checkpoints, host_activations, hosted, images, more_families, pairs,
   selective_more | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama,
   llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
-offload: activations + precision: pure | 193 | block_kinds, checkpoints, decoders, flat_host, host_activations,
-  hosted, images, liger, linear, more_families, pairs, selective_more, sharded_activations, sharded_spaces,
+offload: activations + precision: pure | 195 | block_kinds, checkpoints, decoders, flat_host, host_activations,
+  hosted, images, liger, linear, met, more_families, pairs, selective_more, sharded_activations, sharded_spaces,
   short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, bloom, cohere, deepseek, ernie4_5,
   exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt,
   nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
   stablelm, vit
-offload: activations + quantization: int8 | 7 | liger, pairs | glm4, gpt2, llama
+offload: activations + quantization: int8 | 8 | liger, met, pairs | glm4, gpt2, llama, neox
 offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
 offload: activations + quantization: nf4-double | 8 | liger, short_convolutions, state_spaces | falcon_h1, gemma2,
   glm4, granitemoehybrid, lfm2, olmo2
@@ -1993,23 +2008,23 @@ padding: right + parallel.sharding: fsdp | 13 | fully_shard_more, sharded_spaces
   gpt2, gpt_neo, lfm2, llama, mistral3, mllama
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
-padding: right + precision: amp | 154 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
-  masks, more_families, padding, pairs, preference, replicated, sharded_spaces, short_convolutions, state_spaces,
-  tiles | apertus, arcee, bert, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+padding: right + precision: amp | 155 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
+  masks, met, more_families, padding, pairs, preference, replicated, sharded_spaces, short_convolutions, state_spaces,
+  tiles | apertus, arcee, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3_images,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 padding: right + precision: fsdp | 5 | fully_shard_more, sharded_tiles | gemma3_images, gpt2, llama, mistral3, mllama
 padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
   deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
-padding: right + precision: pure | 159 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
-  masks, padding, pairs, pairs_beside, preference, sharded_spaces, state_spaces, tiles | apertus, arcee, bart, bert,
-  bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, granite,
+padding: right + precision: pure | 162 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
+  masks, met, padding, pairs, pairs_beside, preference, sharded_spaces, state_spaces, tiles | apertus, arcee, bart,
+  bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mistral3, mixtral, mllama, nemotron,
   olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 padding: right + quantization: int8 | 7 | liger, pairs, short_convolutions, state_spaces | falcon_h1, gpt2, gpt_oss,
   lfm2
-padding: right + quantization: nf4 | 6 | pairs | bert, llama
+padding: right + quantization: nf4 | 7 | met, pairs | bert, bloom, llama
 padding: right + quantization: nf4-double | 2 | liger, short_convolutions | lfm2, mixtral
 padding: right + weight_dtype: 16 bits | 3 | sharded_spaces, state_spaces | granitemoehybrid, lfm2, nemotron_h
 parallel.fsdp_units: ends + parallel.replicas | 13 | sharded_units, titan_units | llama, llama under torchtitan
@@ -2022,17 +2037,17 @@ parallel.fsdp_units: ends + precision: fsdp | 37 | sharded_units, titan_units | 
 parallel.fsdp_units: ends + precision: pure | 39 | sharded_units, torchtune_units | llama, llama under torchtune
 parallel.fsdp_units: ends + weight_dtype: 16 bits | 1 | sharded_units | llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
-parallel.fsdp_version: 1 + parallel.sharding: fsdp | 148 | flat_adapters, flat_host, flat_parameter, foundry,
+parallel.fsdp_version: 1 + parallel.sharding: fsdp | 151 | flat_adapters, flat_host, flat_parameter, foundry,
   litgpt_flat, sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2, llama, llama under
   litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi under litgpt, phi3, vit
-parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 56 | flat_adapters, flat_host, flat_parameter,
+parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 57 | flat_adapters, flat_host, flat_parameter,
   sharded_activations | bert, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, roberta, vit
-parallel.fsdp_version: 1 + precision: amp | 33 | flat_adapters, flat_host, flat_parameter, sharded_activations |
+parallel.fsdp_version: 1 + precision: amp | 34 | flat_adapters, flat_host, flat_parameter, sharded_activations |
   bert, gemma, gemma3, gpt2, llama, opt, phi3, roberta
-parallel.fsdp_version: 1 + precision: fsdp | 88 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat,
+parallel.fsdp_version: 1 + precision: fsdp | 90 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat,
   sharded_activations | falcon under litgpt, gemma2, glm, gpt2, llama, llama under litgpt, mpt under llm-foundry,
   neox, neox under litgpt, opt, phi under litgpt, phi3
-parallel.fsdp_version: 1 + precision: pure | 51 | flat_adapters, flat_host, flat_parameter, litgpt_flat,
+parallel.fsdp_version: 1 + precision: pure | 52 | flat_adapters, flat_host, flat_parameter, litgpt_flat,
   sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, gpt2, llama, llama under litgpt, neox, neox
   under litgpt, phi under litgpt, vit
 parallel.fsdp_version: 1 + quantization: nf4 | 12 | flat_adapters | bert, gemma2, llama
@@ -2058,13 +2073,13 @@ parallel.sharding: ddp + precision: pure | 48 | modded, modded_compiled, replica
 parallel.sharding: ddp + quantization: nf4 | 4 | sharded_bits | gemma, llama, opt
 parallel.sharding: ddp + quantization: nf4-double | 4 | sharded_bits | gpt2, llama, phi3
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 141 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp + precision: amp | 142 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, gemma,
   gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
   llama, llama under litgpt, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi,
   phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp + precision: fsdp | 370 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+parallel.sharding: fsdp + precision: fsdp | 372 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders,
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | apertus, arcee,
   bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
@@ -2092,7 +2107,7 @@ parallel.sharding: fsdp-grad-op + precision: fsdp | 69 | flat_adapters, flat_hos
   fully_shard_more, host_activations, replicas, sharded_activations, sharded_more, sharded_spaces, sharded_units |
   bamba, bert, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm, gpt2, granitemoehybrid, llama, neox, opt,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-parallel.sharding: fsdp-grad-op + precision: pure | 73 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp-grad-op + precision: pure | 74 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units |
   bamba, bert, bloom, gemma, gemma2, gemma3, glm, gpt2, lfm2, llama, mixtral, nemotron_h, neox, opt, phi, phi3,
   qwen_moe, roberta
@@ -2115,23 +2130,23 @@ parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 74 | adapters, block_kinds, images, liger, linear, pairs, pairs_beside,
+precision: amp + quantization: int8 | 75 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
   quantized, short_convolutions, state_spaces | bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
   glm4, gpt2, gpt_oss, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi, qwen3_next, qwen3_vl,
   roberta, t5
-precision: amp + quantization: nf4 | 122 | adapters, block_kinds, decoders, flat_adapters, images, linear, pairs,
-  pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces | apertus, arcee, bert, bloom, cohere,
-  ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense,
-  lfm2, llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_5, qwen3_next,
-  qwen3_vl, roberta, seed_oss, stablelm, t5
-precision: amp + quantization: nf4-double | 61 | adapters, flat_adapters, images, liger, linear, more_families,
+precision: amp + quantization: nf4 | 123 | adapters, block_kinds, decoders, flat_adapters, images, linear, met,
+  pairs, pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces | apertus, arcee, bert, bloom,
+  cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
+  hunyuan_v1_dense, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3,
+  qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
+precision: amp + quantization: nf4-double | 63 | adapters, flat_adapters, images, liger, linear, met, more_families,
   pairs, quantized, sharded_bits, short_convolutions, state_spaces, tiled | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, gpt_neo, granitemoehybrid, lfm2, llama, mixtral, neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
 precision: amp + trained_blocks: badam | 8 | state_spaces, turns | falcon_h1, gemma, granitemoehybrid, llama,
   nemotron_h, neox
 precision: amp + trained_blocks: lisa | 11 | state_spaces, turns | llama, mixtral, nemotron_h, phi, phi3
-precision: amp + weight_dtype: 16 bits | 781 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
-  fully_shard_more, galore, halves, hosted, liger, linear, losses_more, more_families, pairs, pairs_beside,
+precision: amp + weight_dtype: 16 bits | 782 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+  fully_shard_more, galore, halves, hosted, liger, linear, losses_more, met, more_families, pairs, pairs_beside,
   precisions, quantized, sharded_bits, sharded_spaces, short_convolutions, state_spaces, tiled, turns | apertus,
   arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma,
   gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
@@ -2145,13 +2160,13 @@ precision: mixed + quantization: nf4 | 2 | zero | qwen3_vl
 precision: mixed + quantization: nf4-double | 1 | zero | gpt_neo
 precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma2, glm, glm4, gpt2, llama, neox, opt,
   phi, phi3
-precision: pure + quantization: int8 | 34 | adapters, images, liger, pairs, quantized, short_convolutions,
+precision: pure + quantization: int8 | 36 | adapters, images, liger, met, pairs, quantized, short_convolutions,
   state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, llama,
-  llava, mpt, phi, phi3, qwen3_vl, t5
-precision: pure + quantization: nf4 | 78 | adapters, flat_adapters, images, litgpt, pairs, pairs_beside, quantized,
-  sharded_bits, short_convolutions, state_spaces, tiled, tiles | bart, bert, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, llama under litgpt, llava, mistral3, mixtral,
-  mllama, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
+  llava, mpt, neox, phi, phi3, qwen3_vl, t5
+precision: pure + quantization: nf4 | 80 | adapters, flat_adapters, images, litgpt, met, pairs, pairs_beside,
+  quantized, sharded_bits, short_convolutions, state_spaces, tiled, tiles | bart, bert, bloom, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, llama under litgpt, llava,
+  mistral3, mixtral, mllama, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
 precision: pure + quantization: nf4-double | 48 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
   sharded_bits, sharded_more, short_convolutions, state_spaces | bart, bloom, falcon under litgpt, falcon_h1, gemma,
   gemma2, glm4, gpt2, granitemoehybrid, lfm2, llama, llama under litgpt, mixtral, mpt, neox under litgpt, olmo2, opt,
@@ -2169,7 +2184,7 @@ quantization: nf4 + weight_dtype: 16 bits | 63 | adapters, block_kinds, decoders
   quantized, sharded_bits, sharded_more, short_convolutions | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma2,
   gemma3, gemma4, glm, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, nemotron, neox,
   olmo, opt, qwen3_5, qwen3_next, roberta, seed_oss, stablelm
-quantization: nf4-double + weight_dtype: 16 bits | 27 | adapters, flat_adapters, linear, quantized, sharded_bits,
-  tiled | bloom, gemma, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen3_next
+quantization: nf4-double + weight_dtype: 16 bits | 28 | adapters, flat_adapters, linear, met, quantized,
+  sharded_bits, tiled | bloom, gemma, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen3_next
 trained_blocks: badam + weight_dtype: 16 bits | 2 | turns | neox
 """
