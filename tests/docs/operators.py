@@ -45,6 +45,7 @@ TITLES = {
     "vramplan.replay.operators.contrastive": "Contrastive models",
     "vramplan.replay.operators.masked_attention": "Attention with a mask",
     "vramplan.replay.operators.multimodal": "Images among tokens",
+    "vramplan.replay.operators.tiles": "Images in tiles",
     "vramplan.replay.operators.patches": "Patches that a processor has cut",
     "vramplan.replay.operators.ragged": "Images of one row, one by one",
     "vramplan.replay.operators.one_row": "Images of one row, all at once",

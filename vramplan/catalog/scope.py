@@ -43,8 +43,9 @@ UNIFIED = (
     "not modelled; Gemma 4 E2B, E4B, 26B-A4B and 31B are, without their towers"
 )
 VISION_LANGUAGE = (
-    "of models that take images and text together LLaVA, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen3.5, Gemma 3 and "
-    "Mistral 3 are modelled; give the config.json of the text part, or the text model of the same size"
+    "of models that take images and text together LLaVA, Llama 3.2 Vision, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, "
+    "Qwen3.5, Gemma 3 and Mistral 3 are modelled; give the config.json of the text part, or the text model of the same "
+    "size"
 )
 GGUF = "vramplan plans training only, and a GGUF file is for serving: try gguf-parser, or llama.cpp's llama-fit-params"
 CLOSED = "its weights are not public; models that can be trained are listed by `vramplan models`"
@@ -69,7 +70,7 @@ MODELS = (
     Scope(r"(.*/)?gemma-?4-?12b.*", UNIFIED),
     Scope(r"(.*/)?(.*mamba.*|rwkv.*|jamba.*|.*recurrentgemma.*|hyena.*|xlstm.*|zamba.*)", RECURRENT),
     Scope(
-        r"(.*/)?(?!qwen(2(\.5)?|3)-vl-\d)(.*[-.\d]vl\b.*|.*-vision.*|paligemma.*|idefics.*|smolvlm.*|pixtral.*|blip.*|internvl.*"
+        r"(.*/)?(?!qwen(2(\.5)?|3)-vl-\d|llama-?3\.2-\d+b-vision)(.*[-.\d]vl\b.*|.*-vision.*|paligemma.*|idefics.*|smolvlm.*|pixtral.*|blip.*|internvl.*"
         r"|.*-omni.*|florence.*|molmo.*)",
         VISION_LANGUAGE,
     ),
