@@ -95,6 +95,25 @@ IN_ONE_ROW = model(
 )
 """A small model of which the patches of all images of a micro-batch are one row, with a mask that keeps them apart."""
 
+TILES = model(
+    "mllama",
+    layers=1,
+    hidden_size=8,
+    attention_heads=1,
+    key_value_heads=1,
+    intermediate_size=24,
+    image_size=16,
+    patch_size=8,
+    channels=1,
+    vision_layers=1,
+    vision_hidden_size=8,
+    vision_attention_heads=1,
+    vision_intermediate_size=24,
+    vision_global_layers=1,
+    vision_tapped_layers=(0,),
+    vision_tiles=1,
+    cross_attention_layers=(0,),
+)
 ONE_BY_ONE = model(
     "qwen2_vl",
     layers=1,

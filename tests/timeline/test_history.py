@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.draws import setups
-from tests.engine.examples import ONE_BY_ONE, PACKED_TURNS, setup
+from tests.engine.examples import ONE_BY_ONE, PACKED_TURNS, TILES, setup
 from vramplan.planner.replays import Replays
 from vramplan.replay.history import history
 from vramplan.replay.record import Record
@@ -87,9 +87,10 @@ def test_it_ends_where_it_began(setup: Setup, batch: int) -> None:
 @pytest.mark.sweep(2)
 @DRAWS
 @given(setups(), BATCHES)
+@example(setup(TILES, sequence_length=1, image_size=16), 1)
 def test_every_block_is_there_and_the_phases_divide_the_samples(setup: Setup, batch: int) -> None:
     made = history(quick(setup, batch), batch)
-    blocks = set(range(setup.model.blocks))
+    blocks = set(range(setup.model.numbered_blocks))
     vision = setup.model.vision_layers if setup.model.family == "llava" else None
     unread = set() if vision is None else {vision - 1}  # LLaVA reads what the last block but one returns
     for phase in made.phases:

@@ -51,7 +51,7 @@ def devices_of(judge: Judge, strategy: str, schedule: Schedule) -> list[TimedSta
     micro, accumulates = schedule.micro_batch_size, schedule.accumulates
     stages = judge.stages
     if not stages:
-        return [TimedStage(judge.record(strategy, accumulates, micro == 1), judge.job.model.blocks, 1)]
+        return [TimedStage(judge.record(strategy, accumulates, micro == 1), judge.job.model.numbered_blocks, 1)]
     first: dict[object, int] = {}
     counts: dict[int, int] = {}
     for stage in stages:
