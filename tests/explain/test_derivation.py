@@ -29,7 +29,7 @@ from vramplan.replay.recorder import Tape
 from vramplan.replay.rules import FILE
 from vramplan.replay.setup import Segment, Setup
 from vramplan.replay.step import replay
-from vramplan.values.model import LinearAttention
+from vramplan.values.model import LinearAttention, StateSpace
 
 DRAWS = settings(max_examples=10, deadline=None)
 BATCHES = st.integers(1, 5)
@@ -57,6 +57,11 @@ PADDED_LINEAR = plain(
     sequence_length=1,
     padded=True,
 )
+# the kernels of mamba-ssm, whose last projection is a weight or a cast of it
+SPACE = StateSpace(heads=2, head_size=8, state_size=8, groups=1, kernel=4, chunk=16, layers=(0,))
+SPACES = model("bamba", **SMALL, head_size=8, state_space=SPACE, partial_rotary_factor=0.5)
+KERNELS = plain(SPACES, sequence_length=9, mamba_kernels=True)
+KERNELS_AUTOCAST = plain(SPACES, sequence_length=9, mamba_kernels=True, precision="amp-bf16")
 AGAIN = {"segments": (Segment(1, 1, True), Segment(1, 1, True)), "accumulating": True, "hold_outputs": True}
 IMAGES_TWICE = plain(model("qwen2_5_vl", **SMALL, **TOWER, **WINDOWS), sequence_length=45, image_size=16, **AGAIN)
 # embeddings of texts that are turned round: which number is that of the samples cannot be told from [16, 3]
@@ -201,6 +206,8 @@ def lives_are_the_same(quick: Trace, direct: Trace, known: list[str]) -> None:
 @example(PADDED_STACKS, 1, 0)
 @example(IMAGES_IN_A_ROW, 3, 0)
 @example(PADDED_LINEAR, 1, 0)
+@example(KERNELS, 1, 0)
+@example(KERNELS_AUTOCAST, 1, 0)
 def test_every_operator_has_a_rule_and_every_saved_tensor_a_reason(setup: Setup, batch: int, block: int) -> None:
     trace = Trace(setup, batch)
     shown = sections(trace, rule_of, block % setup.model.blocks)

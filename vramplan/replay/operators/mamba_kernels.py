@@ -90,7 +90,7 @@ def split_conv1d_scan(projected: Tensor, weights: Weights, space: StateSpace) ->
     Saves `scanned`: what came out of the states, before gate and norm.
     Saves `decay`: of each head.
     Saves `rstd`: of each row and group in fp32, where there is a norm.
-    Saves `w`: the weight of the last projection, as it was multiplied.
+    Saves `out_weight`: that of the last projection, as it was multiplied.
     Without that projection what comes out is handed on, gated or normed.
     Backward: the convolution and the states again; then gradients of the states, of each operand of the scan in fp32,
     and of the weights, all of them whatever is trained.
@@ -114,15 +114,16 @@ def split_conv1d_scan(projected: Tensor, weights: Weights, space: StateSpace) ->
     node = tape.record("MambaSplitConv1dScanCombinedFn", inputs, backward)
     tape.work(work)
     scanned, rstd, normed = _forward(sizes, has_norm=has_norm)
+    decay = weights.decay
     if weights.out is None:
-        tape.save(node, *(one for one in (projected, scanned, weights.decay, rstd) if one is not None))
+        tape.save(node, *[one for one in (projected, scanned, decay, rstd) if one is not None])
         return normed.alias(normed.shape, normed.strides, node)
     out_weight: Tensor = weights.out
     if autocast is not None and weights.out.dtype is FP32:
         out_weight = tape.new("to", weights.out.shape, autocast, False)
     out = tape.new("linear", (batch, length, hidden), autocast or projected.dtype, True, None, node)
     del normed
-    saves = [one for one in (projected, scanned, weights.decay, rstd, out_weight) if one is not None]
+    saves = [one for one in (projected, scanned, decay, rstd, out_weight) if one is not None]
     tape.save(node, *saves)
     return out
 
