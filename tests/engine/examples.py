@@ -75,60 +75,32 @@ PACKED_TURNS = setup(
 )
 """The complex numbers that turn queries and keys grow with the micro-batch where sequences are packed."""
 
-IN_ONE_ROW = model(
-    "mistral3",
-    layers=1,
-    hidden_size=8,
-    attention_heads=1,
-    key_value_heads=1,
-    head_size=8,
-    intermediate_size=24,
-    tied_embeddings=False,
-    image_size=16,
-    patch_size=8,
-    channels=1,
-    vision_layers=1,
-    vision_hidden_size=8,
-    vision_attention_heads=1,
-    vision_intermediate_size=24,
-    vision_merge=1,
-)
+SMALL_ENCODER = {
+    "layers": 1,
+    "hidden_size": 8,
+    "attention_heads": 1,
+    "key_value_heads": 1,
+    "intermediate_size": 24,
+    "image_size": 16,
+    "patch_size": 8,
+    "channels": 1,
+    "vision_layers": 1,
+    "vision_hidden_size": 8,
+    "vision_attention_heads": 1,
+    "vision_intermediate_size": 24,
+}
+IN_ONE_ROW = model("mistral3", **SMALL_ENCODER, head_size=8, tied_embeddings=False, vision_merge=1)
 """A small model of which the patches of all images of a micro-batch are one row, with a mask that keeps them apart."""
 
 TILES = model(
     "mllama",
-    layers=1,
-    hidden_size=8,
-    attention_heads=1,
-    key_value_heads=1,
-    intermediate_size=24,
-    image_size=16,
-    patch_size=8,
-    channels=1,
-    vision_layers=1,
-    vision_hidden_size=8,
-    vision_attention_heads=1,
-    vision_intermediate_size=24,
+    **SMALL_ENCODER,
     vision_global_layers=1,
     vision_tapped_layers=(0,),
     vision_tiles=1,
     cross_attention_layers=(0,),
 )
-ONE_BY_ONE = model(
-    "qwen2_vl",
-    layers=1,
-    hidden_size=8,
-    attention_heads=1,
-    key_value_heads=1,
-    intermediate_size=24,
-    image_size=16,
-    patch_size=8,
-    channels=1,
-    vision_layers=1,
-    vision_hidden_size=8,
-    vision_attention_heads=1,
-    vision_intermediate_size=24,
-    vision_merge=1,
-    vision_frames=1,
-)
+"""A model whose text looks at the tiles of an image, which two encoders read."""
+
+ONE_BY_ONE = model("qwen2_vl", **SMALL_ENCODER, vision_merge=1, vision_frames=1)
 """Its vision encoder looks at one image after the other."""

@@ -39,6 +39,13 @@ def check_reentrant(fields: Fields, model: ModelShape, strategy: str | None, att
         fields.refuse(key, message, hint="leave it out")
 
 
+def check_optimal(fields: Fields, model: ModelShape) -> None:
+    """Refuse to place checkpoints where some blocks can have none: pieces do not add up between these and others."""
+    if model.stored_blocks:
+        message = f"{OPTIMAL} is not modelled for {model.code}: only blocks of the text can be checkpoints"
+        fields.refuse("activation_checkpointing", message, hint="use sqrt, full or every:K")
+
+
 def check_selective(fields: Fields, model: ModelShape, strategy: str, attention: str) -> None:
     """Refuse what a selective strategy was not traced with.
 
@@ -46,11 +53,6 @@ def check_selective(fields: Fields, model: ModelShape, strategy: str, attention:
     changed result, and recomputation changes that again, so that gradients are wrong without a word of warning.
     """
     key = "activation_checkpointing"
-    if strategy == OPTIMAL:
-        if model.stored_blocks:
-            message = f"{strategy} is not modelled for {model.code}: only blocks of the text can be checkpoints"
-            fields.refuse(key, message, hint="use sqrt, full or every:K")
-        return
     able = selective_strategies(model.family)
     if strategy not in able:
         instead = ", ".join((*able, "sqrt", "full"))

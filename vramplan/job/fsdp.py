@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_FP8, FSDP_HALVES
 from vramplan.options.words import AS_GATHERED, pattern_word
+from vramplan.replay.models.capable import no_flat_parameters
 from vramplan.replay.models.part_names import HEAD
 from vramplan.replay.models.parts import norm_with_head, own_units
 from vramplan.replay.sharding import OWN_UNITS
@@ -58,8 +59,9 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
         why = "torchao's, whose states have the sizes of those of bitsandbytes, which steps no DTensors"
         resolver.assume("optimizer", raw.optimizer, why)
     model = resolver.model_shape
-    if version == 1 and model is not None and model.stored_blocks:
-        message = f"1 is not modelled for {model.code}: under its mixed precision a trace has more than the replay"
+    obstacle = None if version == 2 or model is None else no_flat_parameters(model.family)
+    if obstacle is not None and model is not None:
+        message = f"1 is not modelled for {model.code}: {obstacle}"
         parallel.refuse("fsdp_version", message, hint="use 2; its optimizers are those of PyTorch")
     if version == 1 and raw.adapter is not None:
         why = "PEFT's fsdp_auto_wrap_policy, with use_orig_params=False: each matrix of an adapter is a unit of its own"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vramplan.job.allocator_default import resolve_allocator as resolve_allocator
     from vramplan.job.bitsandbytes import check_bitsandbytes as check_bitsandbytes
     from vramplan.job.checkpoints import check_offload as check_offload
+    from vramplan.job.checkpoints import check_optimal as check_optimal
     from vramplan.job.checkpoints import check_reentrant as check_reentrant
     from vramplan.job.checkpoints import check_segments as check_segments
     from vramplan.job.checkpoints import check_selective as check_selective
@@ -80,6 +81,7 @@ MODULES = {
         "check_offload",
         "check_reentrant",
         "check_segments",
+        "check_optimal",
         "check_selective",
         "refuse_ladder",
     ),

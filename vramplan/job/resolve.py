@@ -276,8 +276,10 @@ class _ReplayResolver(Resolver):
             return
         if given in words.LLMC_CHECKPOINTINGS and given not in (ladder_of(model.family) or ()):
             on_demand.refuse_ladder(self.fields, given)
-        if given in ("selective", "selective-op", words.OPTIMAL):
+        if given in ("selective", "selective-op"):
             on_demand.check_selective(self.fields, model, given, attention)
+        if given == words.OPTIMAL:
+            on_demand.check_optimal(self.fields, model)
         if given.startswith("layers:"):
             on_demand.check_segments(self.fields, model, given)
 

@@ -49,13 +49,13 @@ def images(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:
     size, shape = job.micro_batch_size, job.model
     if shape.vision_frames is not None:
         return images_in_patches(job, model, device)
+    if shape.vision_tiles is not None:
+        return images_in_tiles(job, model, device)
     assert size is not None
     assert shape.channels is not None
     assert job.image_size is not None
     edge = isqrt(shape.image_patches) * (shape.patch_size or 0) if shape.any_image_size else job.image_size
     pixels = torch.randn(size, shape.channels, edge, edge, device=device, dtype=dtype_in(model))
-    if shape.vision_tiles is not None:
-        return images_in_tiles(job, model, device)
     sizes = {"image_sizes": known([[edge, edge]] * size, device)} if shape.any_image_size else {}
     return {"pixel_values": pixels, **sizes}
 

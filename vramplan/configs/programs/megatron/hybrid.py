@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-SPACE, ATTENTION, FEEDFORWARD = "M", "*", "-"
+SPACE, ATTENTION, FEEDFORWARD, EXPERTS = "M", "*", "-", "E"
 BETWEEN = "|"  # of the parts of a pipeline
 FAMILY = "nemotron_h"
 USUAL_VOCABULARY_SIZE = 131072  # of the tokenizer of Nemotron-H
@@ -37,11 +37,8 @@ def shape_of(blocks: str, sizes: Mapping[str, Any], space: Mapping[str, int | No
     heads = space.get("heads") or EXPANDED * int(sizes["hidden_size"]) // own["head_size"]
     shape: dict[str, Any] = {"family": FAMILY, "layers": len(blocks), **sizes}
     inner = EXPANDED * heads * own["head_size"] + 2 * own["groups"] * own["state_size"] + heads
-    width, head_size = (
-        int(sizes["hidden_size"]),
-        sizes.get("head_size") or sizes["hidden_size"] // sizes["attention_heads"],
-    )
-    of_attention = 2 * width * head_size * (sizes["attention_heads"] + sizes["key_value_heads"])
+    width = int(sizes["hidden_size"])
+    of_attention = 2 * width * sizes["head_size"] * (sizes["attention_heads"] + sizes["key_value_heads"])
     each = {
         SPACE: width * inner + heads * own["head_size"] * width,
         ATTENTION: of_attention,

@@ -152,7 +152,8 @@ def _hybrid(asked: MegatronMeaning, pattern: str, width: int | None, heads: int 
     for key in ("squared_relu", "disable_bias_linear", "untie_embeddings_and_output_weights"):
         sheet.flag(key)
     if blocks is None and "model" not in meaning.open:
-        what = f"is {shell.shown(text)}, which only the caller gives" if shell.unknowns(text) else "has experts"
+        what = "has experts" if hybrid.EXPERTS in text else "has blocks that are not modelled there"
+        what = f"is {shell.shown(text)}, which only the caller gives" if shell.unknowns(text) else what
         meaning.ask("model", f"--{pattern.replace('_', '-')} {what} (--model NAME)")
     if "model" in meaning.open or blocks is None:
         return
@@ -174,7 +175,9 @@ def _hybrid(asked: MegatronMeaning, pattern: str, width: int | None, heads: int 
     if vocabulary is None:
         meaning.ask("model.vocabulary_size", "the tokenizer of --tokenizer-model says how many tokens there are")
         vocabulary = hybrid.USUAL_VOCABULARY_SIZE
-    sizes |= {"vocabulary_size": vocabulary, "max_positions": asked.count("max_position_embeddings") or 4096}
+    sizes["vocabulary_size"] = vocabulary
+    if positions := asked.count("max_position_embeddings"):
+        sizes["max_positions"] = positions
     sizes["tied_embeddings"] = not sheet.flag("untie_embeddings_and_output_weights")
     meaning.say("model", hybrid.shape_of(blocks, sizes, space), *of)
 
