@@ -38,10 +38,6 @@ GEMMA = (
     "Gemma 3n has several hidden states side by side and feed-forward layers that are sparse, which is not modelled; "
     "Gemma 1 to 4 are, Gemma 4 without its towers for images and audio"
 )
-UNIFIED = (
-    "Gemma 4 12B has no encoder for images and audio but embeds them in its language model (gemma4_unified), which is "
-    "not modelled; Gemma 4 E2B, E4B, 26B-A4B and 31B are, without their towers"
-)
 VISION_LANGUAGE = (
     "of models that take images and text together LLaVA, Llama 3.2 Vision, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, "
     "Qwen3.5, Gemma 3 and Mistral 3 are modelled; give the config.json of the text part, or the text model of the same "
@@ -63,14 +59,14 @@ MODELS = (
         SPEECH,
     ),
     Scope(
-        r"(.*/)?(lfm-?[23].*(vl|audio|a[12]b|moe|colbert|retriever).*|lfm-?3.*|kimi-linear.*|minimax-text.*|plamo-2.*|olmo-hybrid.*|ring-.*linear.*)",
+        r"(.*/)?(lfm-?[23](?!-vl-(450m|1\.6b)).*(vl|audio|a[12]b|moe|colbert|retriever).*|lfm-?3.*|kimi-linear.*|minimax-text.*|plamo-2.*|olmo-hybrid.*|ring-.*linear.*)",
         HYBRID,
     ),
     Scope(r"(.*/)?gemma-?3n.*", GEMMA),
-    Scope(r"(.*/)?gemma-?4-?12b.*", UNIFIED),
     Scope(r"(.*/)?(.*mamba.*|rwkv.*|jamba.*|.*recurrentgemma.*|hyena.*|xlstm.*|zamba.*)", RECURRENT),
     Scope(
-        r"(.*/)?(?!qwen(2(\.5)?|3)-vl-\d|llama-?3\.2-\d+b-vision)(.*[-.\d]vl\b.*|.*-vision.*|paligemma.*|idefics.*|smolvlm.*|pixtral.*|blip.*|internvl.*"
+        r"(.*/)?(?!qwen(2(\.5)?|3)-vl-\d|llama-?3\.2-\d+b-vision|lfm2-vl-(450m|1\.6b)|paddleocr-vl$|smolvlm-2\.2b"
+        r"|pixtral-12b|internvl3\.5-8b)(.*[-.\d]vl\b.*|.*-vision.*|paligemma.*|idefics.*|smolvlm.*|pixtral.*|blip.*|internvl.*"
         r"|.*-omni.*|florence.*|molmo.*)",
         VISION_LANGUAGE,
     ),

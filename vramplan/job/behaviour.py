@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from vramplan.engines import OF_SHARDINGS, behaviour_of
-from vramplan.replay.models.capable import drops_out, ignores_windows
+from vramplan.replay.models.capable import drops_out, freezes_parts, ignores_windows
 from vramplan.replay.models.parts import compiles_blocks
 from vramplan.values.parallel import DDP
 
@@ -78,7 +78,7 @@ class JobBehaviour:
             fields.refuse("sequence_length", f"{what} is not modelled as {runtime.name} computes it", hint=hint)
         if raw.compile and compiles_blocks(own):
             resolver.assume("compile", True, self.compiled_basis)
-        if raw.frozen and runtime.only.get("adapter") is not None:
+        if raw.frozen and runtime.only.get("adapter") is not None and not freezes_parts(own):
             fields.refuse("frozen", f"frozen parts are not modelled as {runtime.name} has them", hint="leave them out")
 
     compiled_basis = f"{COMPILED}; and the loss"  # of the program's own code

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.command import Words, assigned, option, processes, starts_with
+from vramplan.configs.programs import torchtune_images
 from vramplan.configs.programs.torchtune_keys import (
     COMPONENTS,
     DASHED,
@@ -74,10 +75,6 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     key = "model._component_" if sheet.given("model._component_") else "policy_model._component_"
     builder = sheet.text(key) or ""
     part = key.partition(".")[0]
-    if VISION in builder:
-        message = "torchtune's own model of images and text (DeepFusionModel) is not modelled, that of Transformers is"
-        sheet.refuse(key, message, f"vramplan fit --model {shape_name(builder)} answers for Transformers")
-        return
     sizes = {ours: sheet.count(f"{part}.{theirs}") for theirs, ours in SIZES.items()}
     family = COMPONENTS.get(re.sub(r"^lora_", "", builder.rsplit(".", 1)[-1]).removesuffix("_classifier"))
     if family and sizes["layers"] and sizes["hidden_size"] and sizes["attention_heads"]:
@@ -109,6 +106,8 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("max_gradient_norm", norm, "clip_grad_norm")
     _checkpointing(sheet, meaning)
     adapter = _adapter(sheet, meaning, builder)
+    if VISION in builder:
+        torchtune_images.trained(sheet, meaning, shape_name(builder), adapter)
     _loss(sheet, meaning, adapter)
     if str(sheet.get("compile")).lower() == "true" or sheet.under("compile"):
         meaning.say("compile", True, "compile")
@@ -176,7 +175,7 @@ def _adapter(sheet: Sheet, meaning: Meaning, builder: str) -> bool:
         return False
     targets = [PROJECTIONS.get(name, name) for name in sheet.texts("model.lora_attn_modules") or []]
     if sheet.flag("model.apply_lora_to_mlp"):
-        targets += MLP
+        targets += (*MLP, *torchtune_images.ENCODER_MLP) if VISION in builder else MLP
     if sheet.flag("model.apply_lora_to_output"):
         meaning.lack("model.apply_lora_to_output", "an adapter of the head, and that of the other layers is counted")
     dora = sheet.flag("model.use_dora")

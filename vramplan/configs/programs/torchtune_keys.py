@@ -23,7 +23,8 @@ UNDERSTOOD = names(
     ac_mode ac_option fsdp_cpu_offload fsdp.cpu_offload fsdp_reshard_after_forward custom_sharded_layers
     tensor_parallel_dim
     tensor_parallel_plan._component_ context_parallel_dim data_parallel_shard_dim data_parallel_replicate_dim
-    enable_fp8_training enable_expandable_segments
+    enable_fp8_training enable_expandable_segments model.encoder_trainable model.decoder_trainable
+    model.fusion_trainable model.image_size
     """
 )
 
@@ -59,10 +60,6 @@ UNMODELLED = {
     "grpo_samples": "answers to each prompt of GRPO",
     "max_generated_tokens": "tokens that are generated",
     "enable_kv_cache": "a KV cache for generating",
-    "model.encoder_trainable": "which part of a model of images is trained",
-    "model.decoder_trainable": "which part of a model of images is trained",
-    "model.fusion_trainable": "which part of a model of images is trained",
-    "model.image_size": "pixels of an image",
     "layer_dropout*": "layers that are left out at random",
     "early_exit_loss*": "losses after several layers",
     "resize_token_embeddings": "the embedding is resized to the tokenizer",

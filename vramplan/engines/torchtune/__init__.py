@@ -4,7 +4,7 @@ from vramplan.values.engine import Engine
 
 ENGINE = Engine(
     name="torchtune",
-    families={"llama": "vramplan.engines.torchtune.model"},
+    families={"llama": "vramplan.engines.torchtune.model", "mllama": "vramplan.engines.torchtune.images"},
     rules=("vramplan.engines.torchtune.operators",),
     behaviour={
         "job": "vramplan.engines.torchtune.job:BEHAVIOUR",

@@ -178,6 +178,11 @@ def drops_out(name: str) -> bool:
     return getattr(family(name), "drops_out", True) is not False
 
 
+def freezes_parts(name: str) -> bool:
+    """Whether a program that trains adapters also freezes parts of its own code of a family: `freezes_parts = True`."""
+    return getattr(family(name), "freezes_parts", False) is True
+
+
 def ignores_windows(name: str) -> bool:
     """Whether a program's own code computes a sliding window as attention to everything: `ignores_windows = True`."""
     return own(name, "ignores_windows", False) is True

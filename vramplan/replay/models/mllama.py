@@ -7,6 +7,8 @@ as they do there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vramplan.replay.models.among_text import sort_parts, vision_width
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.cores import attend
@@ -15,7 +17,7 @@ from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import MLP, Rotary, rotary_embedding
 from vramplan.replay.models.llama import Block as TextBlock
 from vramplan.replay.models.mllama_vision import TiledVisionModel, tiles_of
-from vramplan.replay.models.modules import SELECTIVE, Linear, Output, Recipe, RMSNorm, output_embedding
+from vramplan.replay.models.modules import SELECTIVE, Linear, Output, Recipe, RMSNorm, Segment, output_embedding
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.recomputed import Context
 from vramplan.replay.operators.elementwise import add, mul, tanh
@@ -111,6 +113,7 @@ class Mllama:
     block_lists = ("language_model.layers",)
     stored_lists = ("vision_model.transformer.layers", "vision_model.global_transformer.layers")
     selective = SELECTIVE
+    head_losses = ("chunked:N", "fused")
     equal_blocks = False  # some look at the images
     takes_padding = True
     no_reentrant = (
@@ -120,6 +123,7 @@ class Mllama:
     no_flat_parameters = "under its mixed precision a trace has more than the replay"
     no_generation = "blocks that look at the images keep keys and values of those, whatever the length of the text"
     hands_groups_on = True  # `use_gqa_in_sdpa`
+    vision: type[TiledVisionModel] = TiledVisionModel
 
     @staticmethod
     def block_kind(shape: ModelShape, block: int) -> bool:
@@ -130,7 +134,7 @@ class Mllama:
         shape, dtype = recipe.shape, recipe.weight_dtype
         self.tape, self.recipe = tape, recipe
         with tape.building("vision_encoder"):
-            self.vision_model = TiledVisionModel(tape, recipe)
+            self.vision_model = self.vision(tape, recipe)
         rows = shape.vocabulary_size + MORE_TOKENS
         with tape.building("language_model"), tape.building(EMBEDDINGS):
             self.embed_tokens = tape.parameter("embed_tokens.weight", (rows, shape.hidden_size), dtype)
@@ -206,8 +210,13 @@ class Mllama:
         def block(i: int) -> TextBlock | CrossBlock:
             return self.text_block(is_cross(i), seen, mask, position_ids, rotary)
 
-        hidden = run_blocks(tape, recipe.segments, block, hidden, kind=is_cross, alike=False, make_up=is_cross)
+        segments = self.text_segments()
+        hidden = run_blocks(tape, segments, block, hidden, kind=is_cross, alike=False, make_up=is_cross)
         return RMSNorm(tape, "norm", shape.hidden_size, recipe.weight_dtype)(hidden)
+
+    def text_segments(self) -> Sequence[Segment]:
+        """The blocks of the text, and which are checkpoints."""
+        return self.recipe.segments
 
     def text_block(
         self, is_cross: bool, seen: Seen, mask: Tensor | None, position_ids: Tensor, rotary: Rotary

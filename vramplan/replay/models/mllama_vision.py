@@ -9,6 +9,8 @@ as they do there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vramplan.replay.models.among_text import vision_width
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.clip import joined, positions_of
@@ -214,7 +216,7 @@ class TiledVisionModel:
         padded = (batch, tiles, places + missing, width)
         mask = tile_mask(tape, tiles, places + missing, recipe.weight_dtype)
         hidden = view(hidden, (batch, tiles * (places + missing), width))
-        states: list[Tensor] = []
+        states = self.kept_states()
         ends = [one + 1 for one in shape.vision_tapped_layers]
         given, tapped = [hidden], []
         del hidden
@@ -228,7 +230,7 @@ class TiledVisionModel:
         hidden = self.between(view(hidden, padded), ratios)
         given = [view(hidden, (batch, padded[1] * padded[2], width))]
         del hidden
-        _global_states: list[Tensor] = []
+        _global_states = self.kept_states()
         hidden = self.encoded(GLOBAL, given, _global_states, mask, 0, shape.stored_blocks[1])
         hidden = narrow(view(hidden, padded), 2, places)
         hidden = view(hidden, (batch, media, tiles, places, width))
@@ -237,6 +239,14 @@ class TiledVisionModel:
         _between = view(_between, (batch, media, tiles, places, width * len(tapped)))
         return cat([hidden, _between], -1)
 
+    def segments(self, blocks: int) -> Sequence[Segment]:
+        """So many blocks, stored whatever the strategy."""
+        return (Segment(1, blocks, False),)
+
+    def kept_states(self) -> list[Tensor]:
+        """What the encoder's own list keeps, of every block."""
+        return []
+
     def encoded(
         self, name: str, given: list[Tensor], states: list[Tensor], mask: Tensor, first: int, end: int
     ) -> Tensor:
@@ -244,7 +254,7 @@ class TiledVisionModel:
         tape, recipe = self.tape, self.recipe
         shape, gated = recipe.shape, name == GLOBAL
         start = shape.blocks + first + (shape.stored_blocks[0] if gated else 0)
-        segments = (Segment(1, end - first, False),)  # stored, whatever the strategy
+        segments = self.segments(end - first)
 
         def block(_: int) -> VisionBlock:
             return VisionBlock(tape, recipe, mask, states, gated=gated)
