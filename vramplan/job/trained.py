@@ -37,10 +37,11 @@ from vramplan.replay.techniques.adapters import (
 from vramplan.replay.techniques.evidence import adaptable, freezable
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import Names, is_adapter_reached, is_reached, names_of
-from vramplan.values.job import Adapter, Assumption
+from vramplan.values.job import ADAPTER_LACKS, LORA_LACKS, Adapter, Assumption
 from vramplan.values.model import ModelShape
 
 DEFAULT_RANK = 8  # peft, tuners/lora/config.py, LoraConfig.r
+DEFAULT_BLOCK = 32  # peft, tuners/oft/config.py, OFTConfig.oft_block_size
 
 Q_AND_V = ("q_proj", "v_proj")
 Trained = tuple[tuple[str, ...], Adapter | None, list[Assumption]]
@@ -220,19 +221,20 @@ class _Adapter:
         """The adapter with every default explicit."""
         fields, ia3 = self.fields, self.kind == "ia3"
         quantization = self.raw.quantization
-        if quantization == GPTQ and self.kind != "lora":
+        if quantization == GPTQ and self.kind not in ("lora", "oft"):
             message = f"{self.kind} is not modelled over {quantization} weights: PEFT has it only for bitsandbytes"
             fields.refuse("kind", message, hint="use lora")
         if quantization is not None and ia3 and self.precision.startswith("pure-"):
             message = f"ia3 over {quantization} weights gives fp32, which {self.precision} cannot go on with"
             fields.refuse("kind", message, hint="use autocast: amp-bf16 with weight_dtype")
         targets, feedforward = self.targets()
-        for key in ("rank", "alpha", "dropout") if ia3 else ("feedforward_targets",):
+        lacks = ADAPTER_LACKS.get(self.kind, LORA_LACKS)
+        for key in lacks:
             if fields.given(key):
                 fields.refuse(key, f"has no meaning for {self.kind}", hint="leave it out")
         rank = 0 if ia3 else self.rank()
-        alpha = None if ia3 else self.raw.adapter_alpha
-        dropout = None if ia3 else self.raw.adapter_dropout
+        alpha = None if "alpha" in lacks else self.raw.adapter_alpha
+        dropout = None if "dropout" in lacks else self.raw.adapter_dropout
         if dropout:
             dropout = beside.dropout_of(self.raw, fields, self.kind, dropout, self.model, self.told)
         return Adapter(
@@ -248,10 +250,10 @@ class _Adapter:
 
     def rank(self) -> int:
         """The rank; PEFT's default where it is left out."""
-        rank = self.raw.adapter_rank
+        rank, usual = self.raw.adapter_rank, DEFAULT_BLOCK if self.kind == "oft" else DEFAULT_RANK
         if rank is None:
-            self.told.append(Assumption("adapter.rank", DEFAULT_RANK, "PEFT's default"))
-        return rank or DEFAULT_RANK
+            self.told.append(Assumption("adapter.rank", usual, "PEFT's default"))
+        return rank or usual
 
     def targets(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The targets, and for ia3 those of them that are feedforward."""

@@ -36,6 +36,8 @@ def _config(adapter: Adapter) -> Any:
     given: dict[str, Any] = {"target_modules": targets, "modules_to_save": list(adapter.modules_to_save) or None}
     if adapter.kind == "ia3":
         return peft.IA3Config(**given, feedforward_modules=list(adapter.feedforward_targets))
+    if adapter.kind == "oft":
+        return peft.OFTConfig(**given, oft_block_size=adapter.rank)
     if adapter.alpha is not None:
         given["lora_alpha"] = adapter.alpha
     return peft.LoraConfig(**given, r=adapter.rank, lora_dropout=adapter.dropout, use_dora=adapter.kind == "dora")

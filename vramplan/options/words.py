@@ -78,7 +78,7 @@ RUNTIMES = (*FOLDERS, TEXTBOOK)
 TRAINED_BLOCKS = ("all", "lisa:N", "badam")  # how many of a model are trained at a time
 LIGER_KERNELS = ("rms-norm", "glu", "rope")  # that replace modules of a model; its loss is the loss `fused`
 
-ADAPTERS = ("lora", "dora", "ia3")
+ADAPTERS = ("lora", "dora", "ia3", "oft")
 OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
 OFFLOAD_DEVICES = ("cpu", "nvme")
 FSDP_UNITS = ("blocks", "embedding", "head", "embedding-and-head", "embedding-and-norm-head")

@@ -175,6 +175,7 @@ class Trained(Observer):
 
     walks_others = False
     adapter: Adapter | None = None
+    places: Sequence[tuple[int, int]] = ()  # buffers of adapters: bytes, and how many of the same size
 
     def linear(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
         """The function that runs in place of a new linear layer, of the layer and its input; None: the layer runs."""

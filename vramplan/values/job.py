@@ -31,14 +31,19 @@ class Assumption(NamedTuple):
 class Adapter(NamedTuple):
     """Small weights that are trained beside a frozen model, as PEFT has them."""
 
-    kind: str  # lora | dora | ia3
-    rank: int  # of lora and dora; 0 of ia3, which has vectors
+    kind: str  # lora | dora | ia3 | oft
+    rank: int  # of lora and dora; of oft the edge of a block; 0 of ia3, which has vectors
     targets: tuple[str, ...]  # linear layers by the ends of their names, or all-linear
     feedforward_targets: tuple[str, ...] = ()  # ia3: those of them whose input is scaled, not their output
     modules_to_save: tuple[str, ...] = ()  # modules of which a copy is trained in full
     alpha: float | None = None  # a factor, which costs nothing, or over experts little
     dropout: float = 0.0
     dtype: str = "fp32"  # element type of the adapter's weights: fp32, or that of the model's
+
+
+LORA_LACKS = ("feedforward_targets",)
+ADAPTER_LACKS = {"ia3": ("rank", "alpha", "dropout"), "oft": ("alpha", "dropout", *LORA_LACKS)}
+"""Keys of an adapter that have no meaning for its kind; all others lack LORA_LACKS."""
 
 
 class ResolvedJob(NamedTuple):

@@ -54,7 +54,7 @@ TRAINED_ROWS = (
         "Rank of the adapter's matrices.",
         maximum=2**20,
         default=8,
-        note="Of `lora` and `dora`.",
+        note="Of `lora` and `dora`; of `oft` the size of a block, which is 32 where it is left out.",
         also=("--lora-r", "--lora-rank", "--r"),
         everyday=True,
     ),

@@ -32,6 +32,7 @@ from vramplan.replay.techniques.frozen import path_of
 from vramplan.replay.techniques.quantized import quantize, shared_bytes
 from vramplan.replay.techniques.quantized_adapters import quantized_adapter
 from vramplan.replay.techniques.quantized_experts import QuantizedTensors
+from vramplan.replay.techniques.rotations import OFT, index_bytes
 from vramplan.replay.tensors import DType, Parameter, Shape, Tensor
 from vramplan.values.job import Adapter
 
@@ -63,6 +64,7 @@ class Adapted(Trained):
         self.makes_original = False  # of a module to save, which nobody trains
         self.makes_copy = False  # of what is made already
         self.frozen = tuple(frozen)  # of LORA_PARTS
+        self.places: list[tuple[int, int]] = []
         self.has_bits = False  # whether a layer of the model is quantized: of a few families none is
         self.quantization = quantization
         self.bitsandbytes = bitsandbytes
@@ -115,12 +117,20 @@ class Adapted(Trained):
         if leaf(name) in self.former or not is_target(name, self.targets):
             return quantized
         with tape.building(OWN):
+            if self.adapter.kind == "oft":
+                return self.turned(tape, module, name, quantized)
             if quantized is None or self.quantization is None:
                 return adapting(tape, module, name, self.adapter)
             if self.quantization == GPTQ:
                 return LoRA(tape, name, *widths(module), self.adapter, DTYPES[self.adapter.dtype], quantized)
 
             return quantized_adapter(tape, module, name, self.adapter, quantized, self.quantization, self.compute)
+
+    def turned(self, tape: Tape, module: Linear, name: str, base: Adapting | None) -> OFT:
+        """OFT over a layer, whose own buffers have the places of the numbers of a block."""
+        found = OFT(tape, name, widths(module)[0], self.adapter.rank, DTYPES[self.adapter.dtype], base)
+        self.places.append((index_bytes(found.block), 2 * tape.copies))
+        return found
 
     def quantized(self, tape: Tape, module: Linear, name: str) -> Adapting | None:
         """What runs in place of a layer whose weight is stored in few bits."""

@@ -38,6 +38,7 @@ TOUCHES = {
     "adapter: lora": TRAINED,
     "adapter: dora": TRAINED,
     "adapter: ia3": TRAINED,
+    "adapter: oft": TRAINED,
     "adapter: modules_to_save": TRAINED,
     "weight_dtype: 16 bits": WEIGHTS,
     "quantization: nf4": WEIGHTS,

@@ -45,7 +45,8 @@ class TrainsLess(Technique):
 
     def states(self, buffers: Sequence[int]) -> list[StandingState]:
         """What quantized weights share."""
-        return [StandingState("weights", self.trained.shared_bytes(), 0)]
+        shared = StandingState("weights", self.trained.shared_bytes(), 0)
+        return [shared, *(StandingState("buffers", size, 0, copies) for size, copies in self.trained.places)]
 
 
 def trained_of(setup: Setup, precision: Precision) -> Trained:

@@ -85,11 +85,12 @@ def adapter(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
     """The adapter that is trained beside the model."""
     if kind == "oft":
         meaning.say("adapter.kind", "oft", "finetuning_type")
-        targets = sheet.texts("oft_target") or ["all"]
-        meaning.say("adapter.targets", "all-linear" if targets == ["all"] else targets, "oft_target")
-        for key in ("oft_rank", "oft_block_size", "module_dropout"):
-            sheet.get(key)
-        meaning.note("finetuning_type: a job has no word for OFT adapters")
+        meaning.say("adapter.rank", sheet.count("oft_block_size"), "oft_block_size")
+        _targets(sheet, meaning, "oft_target")
+        if sheet.count("oft_rank"):
+            meaning.lack("oft_rank", "so many blocks of each layer, and blocks of one size in all are counted")
+        if sheet.number("module_dropout"):
+            meaning.lack("module_dropout", "blocks that are left out at random, and none is counted as such")
         return
     if kind != "lora":
         for key in ("lora_rank", "lora_alpha", "lora_dropout", "lora_target"):
@@ -98,26 +99,30 @@ def adapter(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
     rank = sheet.count("lora_rank")
     meaning.say("adapter.kind", "dora" if sheet.flag("use_dora") else "lora", "finetuning_type", "use_dora")
     meaning.say("adapter.rank", rank, "lora_rank")
-    targets = sheet.texts("lora_target") or ["all"]
-    stored = "quantization" in meaning.job and meaning.job["quantization"].of == ("model_name_or_path",)
-    if targets == ["all"] and stored:
-        # find_all_linear_modules takes names of layers, which PEFT's all-linear does not see in such checkpoints
-        meaning.say("adapter.targets", list(PROJECTIONS), "lora_target", "model_name_or_path")
-    elif targets == ["all"]:
-        # of experts that are one tensor it finds none; PEFT's word would take them too
-        layers = sheet.linears_of(sheet.text("model_name_or_path") or "")
-        meaning.say("adapter.targets", layers or "all-linear", "lora_target")
-    elif any(sign in target for target in targets for sign in "*+()|[\\^"):
-        meaning.say("adapter.targets", "all-linear", "lora_target")
-        meaning.lack("lora_target", "it is a regular expression, and every linear layer is counted")
-    else:
-        meaning.say("adapter.targets", targets, "lora_target")
+    _targets(sheet, meaning, "lora_target")
     meaning.say("adapter.dropout", sheet.number("lora_dropout"), "lora_dropout")
     alpha = sheet.count("lora_alpha", 2 * rank if rank else None)
     meaning.say("adapter.alpha", alpha, "lora_alpha")
     saved = sheet.texts("additional_target")
     if saved:
         meaning.say("adapter.modules_to_save", saved, "additional_target")
+
+
+def _targets(sheet: Sheet, meaning: Meaning, key: str) -> None:
+    targets = sheet.texts(key) or ["all"]
+    stored = "quantization" in meaning.job and meaning.job["quantization"].of == ("model_name_or_path",)
+    if targets == ["all"] and stored:
+        # find_all_linear_modules takes names of layers, which PEFT's all-linear does not see in such checkpoints
+        meaning.say("adapter.targets", list(PROJECTIONS), key, "model_name_or_path")
+    elif targets == ["all"]:
+        # of experts that are one tensor it finds none; PEFT's word would take them too
+        layers = sheet.linears_of(sheet.text("model_name_or_path") or "")
+        meaning.say("adapter.targets", layers or "all-linear", key)
+    elif any(sign in target for target in targets for sign in "*+()|[\\^"):
+        meaning.say("adapter.targets", "all-linear", key)
+        meaning.lack(key, "it is a regular expression, and every linear layer is counted")
+    else:
+        meaning.say("adapter.targets", targets, key)
 
 
 def frozen(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
