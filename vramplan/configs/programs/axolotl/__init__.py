@@ -49,6 +49,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     name = sheet.text("base_model")
     if name:
         meaning.say("model", adapters.checkpoint_of(name), "base_model")
+        adapters.images(sheet, meaning, name)
     else:
         meaning.ask("model", "the file names no base_model")
     meaning.say("sequence_length", sheet.count("sequence_len"), "sequence_len")

@@ -78,6 +78,16 @@ def checkpoint_of(name: str) -> str:
     return name[: -len(NVFP4)] if is_nvfp4(name) else name
 
 
+def images(sheet: Sheet, meaning: Meaning, name: str) -> None:
+    """Images or sounds beside the text, of a model that is answered without what reads them.
+
+    Source: src/axolotl/utils/config/__init__.py, normalize_config: with a processor the run is multimodal.
+    """
+    shape = sheet.shape_of(checkpoint_of(name))
+    if sheet.text("processor_type") and shape is not None and not shape.takes_images:
+        meaning.lack("processor_type", "images or sounds beside the text: what reads them is not counted")
+
+
 def lora_kernels(sheet: Sheet, meaning: Meaning) -> None:
     """Kernels that Axolotl turns on where a file says nothing of them.
 

@@ -20,6 +20,7 @@ UNDERSTOOD = names(
     lisa_n_layers lisa_step_interval liger_rope liger_rms_norm liger_swiglu liger_glu_activation
     cut_cross_entropy chunked_cross_entropy chunked_cross_entropy_num_chunks load_in_4bit load_in_8bit gptq
     quantize_moe_experts llama4_linearized_experts bnb_config_kwargs bnb_config_kwargs.* adapter lora_r lora_alpha
+    processor_type
     lora_dropout lora_target_modules lora_target_linear lora_modules_to_save peft_use_dora deepspeed deepspeed.* fsdp
     fsdp_version fsdp_config
     fsdp_config.* tensor_parallel_size context_parallel_size sequence_parallel_degree dp_shard_size
@@ -31,7 +32,7 @@ UNDERSTOOD = names(
 WITHOUT_EFFECT = trainer.LAUNCHER | names(
     """
     base_model_config cls_model_config tokenizer_config tokenizer_use_fast tokenizer_legacy
-    tokenizer_use_mistral_common tokenizer_type processor_type processor_kwargs processor_kwargs.*
+    tokenizer_use_mistral_common tokenizer_type processor_kwargs processor_kwargs.*
     tokenizer_save_jinja_files trust_remote_code experimental_skip_move_to_device model_type type_of_model
     model_revision revision_of_model output_dir hub_model_id hub_strategy hub_revision save_safetensors
     special_tokens special_tokens.* tokens tokens.* added_tokens_overrides added_tokens_overrides.* strict
