@@ -71,6 +71,7 @@ EXPERTS = (
     "qwen3_5_moe_text",
     "qwen3_5_moe",
     "qwen3_vl_moe",
+    "lfm2_moe",
 )
 """The types with mixtures of experts."""
 
@@ -124,6 +125,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "falcon_h1": {**GROUPED, **SPACE, "mamba_d_ssm": 192, "mamba_norm_before_gate": False},
     "lfm2": {key: one for key, one in GROUPED.items() if key != "intermediate_size"}
     | {"intermediate_size": 160, "block_multiple_of": 16, "layer_types": LFM2},
+    "lfm2_moe": {**GROUPED, "layer_types": LFM2, "num_dense_layers": 2, "num_experts": 4, "num_experts_per_tok": 2}
+    | {"moe_intermediate_size": 48},
     "bamba": {**GROUPED, **SPACE, "attn_layer_indices": [1, 3]},
     "nemotron_h": {
         **{key: one for key, one in GROUPED.items() if key != "num_hidden_layers"},
@@ -256,6 +259,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
     "granitemoehybrid": {"num_local_experts": (0, 4), "position_embedding_type": (None, "rope")},
     "lfm2": {"conv_bias": (False, True), "conv_L_cache": (3, 4)},
+    "lfm2_moe": {"conv_bias": (False, True), "num_dense_layers": (0, 2), "norm_topk_prob": (False, True)},
     "falcon_h1": {"mamba_rms_norm": (False, True), "mamba_norm_before_gate": (False, True)},
     "nemotron_h": {"moe_latent_size": (None, 40), "use_bias": (False, True), "mlp_bias": (False, True)},
 }

@@ -85,6 +85,7 @@ FAMILY_OF = {
     "falcon_h1": "falcon_h1",
     "bamba": "bamba",
     "lfm2": "lfm2",
+    "lfm2_moe": "lfm2_moe",
     "seed_oss": "seed_oss",
     "arcee": "arcee",
     "apertus": "apertus",

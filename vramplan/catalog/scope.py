@@ -30,8 +30,8 @@ RECURRENT = (
 )
 HYBRID = (
     "its blocks have linear attention, short convolutions or a state space in the place of most attention, which is "
-    "not modelled but for Qwen3-Next, Qwen3.5, Granite 4, Nemotron-H, Nemotron 3, Falcon-H1, Bamba and LFM2 without "
-    "experts; these are, and transformers, also from a config.json: "
+    "not modelled but for Qwen3-Next, Qwen3.5, Granite 4, Nemotron-H, Nemotron 3, Falcon-H1, Bamba and LFM2; "
+    "these are, and transformers, also from a config.json: "
     "`accelerate estimate-memory` gives its weights and Adam's states"
 )
 GEMMA = (
@@ -59,7 +59,7 @@ MODELS = (
         SPEECH,
     ),
     Scope(
-        r"(.*/)?(lfm-?[23](?!-vl-(450m|1\.6b)).*(vl|audio|a[12]b|moe|colbert|retriever).*|lfm-?3.*|kimi-linear.*|minimax-text.*|plamo-2.*|olmo-hybrid.*|ring-.*linear.*)",
+        r"(.*/)?(lfm-?[23](?!-vl-(450m|1\.6b)|-8b-a1b).*(vl|audio|a[12]b|moe|colbert|retriever).*|lfm-?3.*|kimi-linear.*|minimax-text.*|plamo-2.*|olmo-hybrid.*|ring-.*linear.*)",
         HYBRID,
     ),
     Scope(r"(.*/)?gemma-?3n.*", GEMMA),

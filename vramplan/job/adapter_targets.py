@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from vramplan.catalog.config_classes import MODEL_TYPES, Peft
 from vramplan.catalog.fields import Fields, shown
 from vramplan.replay.models import published
-from vramplan.replay.models.capable import no_all_linear, not_adapted, takes_only_lora
+from vramplan.replay.models.capable import has_conv1d, no_all_linear, not_adapted, takes_only_lora
 from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ, is_named, is_saved_as, leaf
 from vramplan.replay.techniques.expert_adapters import former_names
 from vramplan.replay.techniques.trained import Names, names_of
@@ -174,6 +174,8 @@ def check_targets(
         fields.refuse("targets", message, hint="name layers: " + ", ".join(layers_of(model, names)))
     if kind != "lora" and takes_only_lora(published(model)):
         fields.refuse("kind", f"{kind} is not modelled for {model_type}", hint="use lora")
+    elif kind == "oft" and has_conv1d(model.family):
+        fields.refuse("kind", f"PEFT has no oft over the layers of {model_type}, which are Conv1D", hint="use lora")
     former = former_names(kind, model)
     if former:
         _experts(fields, names, kind, targets, former)

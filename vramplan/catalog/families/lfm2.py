@@ -19,7 +19,11 @@ def _lfm2(fields: Fields, values: dict[str, Any]) -> None:
     if fields.given("tie_embedding"):
         values["tied_embeddings"] = fields.boolean("tie_embedding")
     values["intermediate_size"] = _inner(fields)
-    layers = values.get("layers") or LAYERS
+    mixers(fields, values, values.get("layers") or LAYERS)
+
+
+def mixers(fields: Fields, values: dict[str, Any], layers: int) -> None:
+    """Which blocks have a convolution: those that are named, or all but those with attention."""
     if fields.given("layer_types"):
         types = fields.texts("layer_types") or []
         unknown = next((one for one in types if one not in (CONVOLUTION, FULL)), None)

@@ -8,6 +8,8 @@ there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention as LlamaAttention
@@ -109,11 +111,15 @@ class Block:
         self.conv = ShortConv(tape, recipe) if i in convolution_of(recipe.shape).layers else None
         if self.conv is None:
             self.self_attn = Attention(tape, recipe)
-        self.feed_forward = MLP(tape, recipe)
+        self.feed_forward = self.feedforward(tape, recipe)
         self.operator_norm = RMSNorm(tape, "operator_norm", width, dtype)
         self.ffn_norm = RMSNorm(tape, "ffn_norm", width, dtype)
         self.mask, self.rotary = mask, rotary
         self.position_ids = position_ids
+
+    def feedforward(self, tape: Tape, recipe: Recipe) -> Callable[[Tensor], Tensor]:
+        """What is behind the convolution or the attention."""
+        return MLP(tape, recipe)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         residual = hidden
@@ -134,10 +140,16 @@ class Lfm2(Recurrent):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
+    block: type[Block] = Block
 
     @staticmethod
     def block_kind(shape: ModelShape, block: int) -> bool:
         """Whether a block has a convolution; each kind has its mask."""
+        return block in convolution_of(shape).layers
+
+    @staticmethod
+    def make_up(shape: ModelShape, block: int) -> object:
+        """What the modules of a block are: which mixer it has."""
         return block in convolution_of(shape).layers
 
     def model(self, input_ids: Tensor) -> Tensor:
@@ -153,10 +165,13 @@ class Lfm2(Recurrent):
         def kind(i: int) -> bool:
             return self.block_kind(shape, i)
 
-        def block(i: int) -> Block:
-            return Block(tape, recipe, i, masks[kind(i)], position_ids, rotary)
+        def made(i: int) -> object:
+            return self.make_up(shape, i)
 
-        hidden = run_blocks(tape, recipe.segments, block, hidden, kind=kind, alike=False, make_up=kind)
+        def block(i: int) -> Block:
+            return self.block(tape, recipe, i, masks[kind(i)], position_ids, rotary)
+
+        hidden = run_blocks(tape, recipe.segments, block, hidden, kind=kind, alike=False, make_up=made)
         hidden = RMSNorm(tape, "embedding_norm", shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
 
