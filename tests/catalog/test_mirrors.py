@@ -77,8 +77,8 @@ def test_a_name_that_may_be_of_another_shape_is_not(repository: str) -> None:
     ("repository", "why"),
     [
         ("moonshotai/Kimi-Linear-48B-A3B-Base", "linear attention"),
-        ("LiquidAI/LFM2-8B-A1B", "short convolution"),
-        ("google/gemma-4-12B-it", "Gemma 4 12B has no encoder"),
+        ("LiquidAI/LFM2-24B-A2B", "short convolution"),
+        ("google/gemma-3n-E2B-it", "Gemma 3n has several hidden states"),
     ],
 )
 def test_why_a_model_is_not_modelled_is_said(repository: str, why: str) -> None:

@@ -69,6 +69,8 @@ def test_an_adapter_by_default() -> None:
         ("use_dora: true\n", {"adapter__kind": "dora"}),
         ("finetuning_type: full\nuse_muon: true\n", {"optimizer": "muon"}),
         ("finetuning_type: oft\noft_target: all\n", {"adapter__kind": "oft", "adapter__targets": "all-linear"}),
+        ("finetuning_type: oft\n", {"adapter__rank": 32, "adapter__dropout": None, "adapter__alpha": None}),
+        ("finetuning_type: oft\noft_block_size: 64\n", {"adapter__rank": 64}),
         ("ray_num_workers: 4\n", {"parallel__data": 4}),
         ("stage: rm\nenable_liger_kernel: true\n", {"loss": "reward", "liger_kernels": ["rms-norm", "glu", "rope"]}),
         ("use_mca: true\nmixed_precision: bf16_with_fp8_current_scaling_mixed\n", {"precision": "fp8"}),

@@ -175,10 +175,49 @@ def test_nothing_is_sharded_where_tensor_parallelism_takes_every_device() -> Non
     assert "custom_sharded_layers" in found.unmodelled
 
 
-@pytest.mark.parametrize("size", ["11b", "90b"])
-def test_its_own_model_of_images_and_text_is_refused(size: str) -> None:
-    with pytest.raises(InputError) as caught:
-        job(written(builder=f"llama3_2_vision.lora_llama3_2_vision_{size}"), "a.yaml")
-    message = str(caught.value)
-    assert "model._component_: torchtune's own model of images and text (DeepFusionModel) is not modelled" in message
-    assert f"vramplan fit --model llama-3.2-{size}-vision-instruct answers for Transformers" in message
+IMAGES = """\
+# Config for full_finetune_distributed.py
+model:
+  _component_: torchtune.models.llama3_2_vision.llama3_2_vision_11b
+  decoder_trainable: False
+  encoder_trainable: True
+  fusion_trainable: True
+  image_size: 560
+tokenizer:
+  _component_: torchtune.models.llama3_2_vision.llama3_2_vision_transform
+  max_seq_len: 8192
+batch_size: 2
+gradient_accumulation_steps: 8
+optimizer:
+  _component_: torch.optim.AdamW
+loss:
+  _component_: torchtune.modules.loss.LinearCrossEntropyLoss
+dtype: bf16
+enable_activation_checkpointing: True
+"""
+
+
+def test_its_model_of_images_and_text_freezes_the_text() -> None:
+    found = meant(IMAGES, "a.yaml")
+    holds(found.job, model="llama-3.2-11b-vision-instruct", image_size=560, loss="chunked:8")
+    frozen = found.job["frozen"]
+    assert {"language_model.embeddings", "language_model.norms", "lm_head", "language_model.layers.0"} <= {*frozen}
+    assert "language_model.layers.3" not in frozen  # it looks at the images
+    assert not any(word.startswith(("vision_encoder", "projector")) for word in frozen)
+    assert "DeepFusionModel" in found.unmodelled["model._component_"]
+
+
+def test_its_encoder_and_what_fuses_may_be_frozen() -> None:
+    text = IMAGES.replace("encoder_trainable: True", "encoder_trainable: False").replace(
+        "decoder_trainable: False", "decoder_trainable: True"
+    )
+    frozen = meant(text, "a.yaml").job["frozen"]
+    assert {*frozen} == {"vision_encoder.embeddings", "vision_encoder.norms", "vision_encoder.transformer"}
+
+
+def test_adapters_of_its_model_of_images_are_told_to_be_in_all_blocks() -> None:
+    found = meant(written(builder="llama3_2_vision.lora_llama3_2_vision_90b"), "a.yaml")
+    assert found.job["model"] == "llama-3.2-90b-vision-instruct"
+    assert "frozen" not in found.job
+    assert "model.decoder_trainable" in found.unmodelled
+

@@ -264,6 +264,8 @@ def test_the_rows_of_selections_and_losses_cover_what_is_modelled() -> None:
         "falcon_h1",
         "bamba",
         "lfm2",
+        "lfm2_moe",
+        "mllama",
     }
     of_families.discard("gemma3_images")  # tests/engine/test_gemma3_losses.py has its rows
     traced = heads | {(job.model.family, job.loss.partition(":")[0]) for job in jobs}
