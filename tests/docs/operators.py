@@ -64,6 +64,7 @@ TITLES = {
     "vramplan.replay.operators.selected_log_softmax": "Log-probabilities of whole logits",
     "vramplan.replay.operators.adapters": "Adapters",
     "vramplan.replay.operators.folded": "Changes folded into whole weights",
+    "vramplan.replay.operators.skew": "Orthogonal adapters",
     "vramplan.replay.operators.quantized": "Quantized weights",
     "vramplan.replay.operators.gptq": "GPTQ layers",
     "vramplan.replay.operators.float8": "Linear layers in fp8",

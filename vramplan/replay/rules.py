@@ -51,6 +51,7 @@ OWN = (
     "vramplan.replay.operators.selected_log_softmax",
     "vramplan.replay.operators.adapters",
     "vramplan.replay.operators.folded",
+    "vramplan.replay.operators.skew",
     "vramplan.replay.operators.quantized",
     "vramplan.replay.operators.gptq",
     "vramplan.replay.operators.float8",

@@ -14,7 +14,7 @@ from vramplan.replay.observers import Outer
 from vramplan.replay.operators.adapters import eye
 from vramplan.replay.operators.latent import sub
 from vramplan.replay.operators.products import matmul
-from vramplan.replay.operators.rotations import add_multiple, repeat, upper_halves
+from vramplan.replay.operators.skew import add_multiple, repeat, upper_halves
 from vramplan.replay.operators.state_space import einsum
 from vramplan.replay.operators.views import to, transpose, view
 from vramplan.replay.recorder import Tape
