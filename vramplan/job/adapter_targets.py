@@ -77,13 +77,16 @@ def fused_targets(
 def own_names(model: ModelShape, targets: Sequence[str], told: list[Assumption]) -> tuple[str, ...]:
     """The targets of a model that is answered with the blocks of another, as those blocks call the same layers."""
     layers = layers_of(model, names_of(model))
-    named = {
-        word: other for word in targets if word not in layers for other in ELSEWHERE.get(word, ()) if other in layers
-    }
+    named = _called_elsewhere(layers, targets)
     if named:
         whose = f"the layers of {model.transformers_model_type} in the place of those of {model.unknown_type}"
         told.append(Assumption("adapter.targets", sorted(set(named.values())), f"{', '.join(named)}: {whose}"))
     return tuple(dict.fromkeys(named.get(word, word) for word in targets))
+
+
+def _called_elsewhere(layers: Sequence[str], targets: Sequence[str]) -> dict[str, str]:
+    """The targets that code of another model calls what these layers are, each with its layer here."""
+    return {word: other for word in targets if word not in layers for other in ELSEWHERE.get(word, ()) if other in layers}
 
 
 def passed_over(model: ModelShape, targets: Sequence[str]) -> tuple[str, ...]:
@@ -92,7 +95,8 @@ def passed_over(model: ModelShape, targets: Sequence[str]) -> tuple[str, ...]:
     Source: peft 0.21.2, tuners/tuners_utils.py, inject_adapter, which raises where nothing matches.
     """
     names = names_of(model)
-    known = (*FUSED_NAMES, *(ELSEWHERE if model.unknown_type is not None else ()))
+    elsewhere = () if model.unknown_type is None else _called_elsewhere(layers_of(model, names), targets)
+    known = (*FUSED_NAMES, *elsewhere)
     words = {word: by_leaf(model, names, "lora", word) for word in targets}
     strange = [word for word, name in words.items() if word not in known and not is_known(model, names, "lora", name)]
     return tuple(strange) if len(strange) < len(set(targets)) else ()

@@ -77,6 +77,7 @@ WITHOUT_EFFECT = trainer.LAUNCHER | names(
     grokfast_lamb early_stopping kd_temperature kd_alpha kd_ce_alpha kd_normalize_topk kd_temperature_min kd_beta
     torch_dtype spectrum_model_name group_texts eta_min sample_packing_seq_len_multiplier base_model_ignore_patterns
     process_count model_kwargs model_config.output_router_logits torch_compile_backend_options
+    full_finetune test_value
     """
 )
 """Keys of the schemas that change neither memory nor time of a training step, by reading where each is used."""
