@@ -39,7 +39,7 @@ class Attention(LlamaAttention):
         shape, dtype = recipe.shape, recipe.weight_dtype
         hidden, query = shape.hidden_size, shape.attention_heads * shape.head_size
         key = shape.key_value_heads * shape.head_size
-        self.recipe = recipe
+        self.recipe = recipe._replace(attention_dropout=0.0)  # whatever the configuration says
         self.q_proj = Linear(tape, "q_proj", hidden, query, dtype, bias=False)
         self.k_proj = Linear(tape, "k_proj", hidden, key, dtype, bias=False)
         self.v_proj = Linear(tape, "v_proj", hidden, key, dtype, bias=False)

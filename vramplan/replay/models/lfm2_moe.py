@@ -7,6 +7,7 @@ as they do there.
 
 from __future__ import annotations
 
+from vramplan.replay.autograd import dropped
 from vramplan.replay.models import lfm2
 from vramplan.replay.models.experts import GroupedExperts, Look, Routed, experts_of
 from vramplan.replay.models.llama import Rotary
@@ -42,8 +43,9 @@ class SigmoidRouter:
         """The router as it is in the model; `look` gives its weight where an adapter changes it."""
         logits = linear(hidden, self.weight if look is None else look("gate.weight"))
         weights = sigmoid(logits)
-        _scores = add(weights, self.bias)
-        _values, indices = top_k(_scores, self.experts.active)
+        with dropped(hidden.tape) as _choice:
+            _scores = add(weights, self.bias)
+            _values, indices = top_k(_scores, self.experts.active)
         weights = gather_last(weights, indices)
         if self.experts.normalized:
             weights = div(weights, add_scalar(sum_last(weights)))
