@@ -325,5 +325,7 @@ def test_a_model_that_looks_at_images() -> None:
 
 def test_a_processor_beside_a_model_that_is_answered_without_its_tower_is_told() -> None:
     assert "processor_type" not in meant(VISION.replace("REENTRANT", "false"), "a.yml").unmodelled
-    lines = VISION.replace("REENTRANT", "false").replace("alpindale/Llama-3.2-11B-Vision-Instruct", "LiquidAI/LFM2-VL-450M")
+    lines = VISION.replace("REENTRANT", "false").replace(
+        "alpindale/Llama-3.2-11B-Vision-Instruct", "LiquidAI/LFM2-VL-450M"
+    )
     assert "what reads them is not counted" in meant(lines, "a.yml").unmodelled["processor_type"]

@@ -220,4 +220,3 @@ def test_adapters_of_its_model_of_images_are_told_to_be_in_all_blocks() -> None:
     assert found.job["model"] == "llama-3.2-90b-vision-instruct"
     assert "frozen" not in found.job
     assert "model.decoder_trainable" in found.unmodelled
-

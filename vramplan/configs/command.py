@@ -28,6 +28,10 @@ class CommandOption(NamedTuple):
     line: int
 
 
+COUNTED = ("nproc_per_node", "nnodes")
+"""Options of torchrun that say how many processes there are."""
+
+
 def options_of(words: Words) -> Iterator[CommandOption]:
     """The options of a command, one after the other."""
     at = 0
@@ -47,7 +51,10 @@ def options_of(words: Words) -> Iterator[CommandOption]:
 def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
     """The arguments of a script as settings."""
     written = arguments(script.arguments, file, script.empty)
-    for key, item in arguments(script.launcher, file).items():
+    launcher = arguments(script.launcher, file)
+    if any(shell.unknowns(str(launcher[key].value)) for key in COUNTED if key in launcher):
+        launcher = {key: item for key, item in launcher.items() if key not in COUNTED}  # the caller's to say
+    for key, item in launcher.items():
         written[f"launcher.{key}"] = item
     if script.program is not None:
         written["program"] = Written(script.program.text, file, script.program.line)

@@ -86,7 +86,9 @@ def own_names(model: ModelShape, targets: Sequence[str], told: list[Assumption])
 
 def _called_elsewhere(layers: Sequence[str], targets: Sequence[str]) -> dict[str, str]:
     """The targets that code of another model calls what these layers are, each with its layer here."""
-    return {word: other for word in targets if word not in layers for other in ELSEWHERE.get(word, ()) if other in layers}
+    return {
+        word: other for word in targets if word not in layers for other in ELSEWHERE.get(word, ()) if other in layers
+    }
 
 
 def passed_over(model: ModelShape, targets: Sequence[str]) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def _language_model(sheet: Sheet, meaning: Meaning, name: str) -> str:
     shape = sheet.shape_of(name)
     if shape is None or not shape.takes_images:
         return name
-    sizes = {part: getattr(shape, part) for part in (*SIZES, "vocabulary_size")}
+    sizes = {part: getattr(shape, part) for part in (*SIZES, "vocabulary_size", "max_positions")}
     found = sheet.shape_named({**sizes, "takes_images": False})
     if found is None:
         return name

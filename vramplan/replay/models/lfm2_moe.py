@@ -1,5 +1,6 @@
-"""LFM2 with experts, as transformers 5.23 computes it (models/lfm2_moe/modeling_lfm2_moe.py): LFM2's blocks, and experts
-in all of them but the first few.
+"""LFM2 with experts, as transformers 5.23 computes it (models/lfm2_moe/modeling_lfm2_moe.py): LFM2's blocks.
+
+All of them but the first few have experts.
 
 Names that start with an underscore are locals of that code which outlive their use; they keep their tensor alive here
 as they do there.

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5436 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5447 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
   foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, met, moe,
@@ -16,85 +16,85 @@ activation_checkpointing: full | 5436 | adapted, adapters, adapters_more, attent
   titan_replicas, titan_units, torchtune, torchtune_units, turns, vision, zero, zero_adapters, zero_offload | apertus,
   arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
   falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt,
-  llama under torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama,
-  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
-  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: selective | 328 | block_kinds, decoders, fully_shard_more, linear, losses, met,
+  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama under torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral,
+  mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi,
+  phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
+  vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama under torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under
+  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: selective | 332 | block_kinds, decoders, fully_shard_more, linear, losses, met,
   more_families, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
   short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2, deepseek_v2,
   deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
-  gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral, mixtral, mllama,
-  nemotron, olmo, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, cohere, deepseek, ernie4_5,
-  exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mllama, nemotron, neox, olmo, opt, phi, phi3, qwen3_next,
-  qwen_moe, roberta, seed_oss, stablelm, t5, vit
-activation_checkpointing: selective-layer | 140 | fully_shard_more, liger, losses, more_families, replicated,
+  gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral,
+  mllama, nemotron, olmo, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, cohere, deepseek,
+  ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, nemotron, neox, olmo, opt, phi, phi3,
+  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+activation_checkpointing: selective-layer | 142 | fully_shard_more, liger, losses, more_families, replicated,
   selective, seq2seq, short_convolutions, state_spaces, tiled, titan, titan_replicas, titan_units, zero | bamba, bert,
-  falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under torchtitan, mistral, nemotron_h, phi3, qwen2, qwen3,
-  roberta, smollm3 | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under torchtitan, nemotron_h,
-  phi3, roberta
-activation_checkpointing: selective-op | 566 | block_kinds, decoders, fully_shard_more, images, liger, linear,
+  falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan, mistral, nemotron_h, phi3, qwen2,
+  qwen3, roberta, smollm3 | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under
+  torchtitan, nemotron_h, phi3, roberta
+activation_checkpointing: selective-op | 594 | block_kinds, decoders, fully_shard_more, images, liger, linear,
   losses, masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas, titan_units, turns, zero |
   apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon,
   falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under torchtitan, ministral3, mistral, mixtral,
-  mllama, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5, vit,
-  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral,
+  mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5,
+  vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1,
   gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under torchtitan, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox,
-  olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5,
-  vit
-adapter: dora | 214 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mixtral, mllama, mpt, nemotron,
+  nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, t5, vit
+adapter: dora | 240 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
   linear, met, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, state_spaces, tiled,
   tiles, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
   deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2,
-  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llava, ministral3,
-  mistral, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3,
-  stablelm, t5, vit | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llava, ministral3, mixtral, mllama, mpt, nemotron,
-  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss,
-  stablelm, t5, vit
-adapter: ia3 | 204 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
-  linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiled, tiles, zero_adapters | apertus, arcee,
-  bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma,
-  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, helium,
-  hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mixtral, mllama, mpt, nemotron, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit | apertus, arcee, bart, bert, bloom, chatglm, clip,
-  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mllama, mpt,
-  nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit
-adapter: lora | 1503 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
+  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava,
+  ministral3, mistral, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss,
+  smollm3, stablelm, t5, vit | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mllama, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen_moe, roberta,
+  seed_oss, stablelm, t5, vit
+adapter: ia3 | 206 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
+  linear, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, tiled, tiles,
+  zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
+  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mixtral,
+  mllama, mpt, nemotron, olmo, olmo2, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit | apertus, arcee,
+  bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
+  ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
+  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+adapter: lora | 1544 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
   fully_shard_more, images, liger, linear, litgpt, lora_parts, met, more_families, pairs, pairs_beside, quantized,
   replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, short_convolutions, state_spaces, tiled, tiles, torchtune, torchtune_units, zero, zero_adapters |
   apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
   exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama
-  under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt,
-  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava,
-  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral,
+  mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: modules_to_save | 139 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more, pairs,
   pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
   gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
@@ -102,90 +102,91 @@ adapter: modules_to_save | 139 | adapted, adapters, adapters_more, flat_adapters
   mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 413 | block_kinds, checkpoints, decoders, fully_shard_more, images, liger, linear,
+checkpoint_reentrant: true | 421 | block_kinds, checkpoints, decoders, fully_shard_more, images, liger, linear,
   more_families, pairs, replicated, sharded_spaces, short_convolutions, state_spaces, tiled, turns, zero | apertus,
   arcee, bamba, bert, cohere, cohere2, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text,
-  glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3,
-  mistral, mistral3, mixtral, nemotron, nemotron_h, olmo, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3,
-  stablelm, vit | apertus, arcee, bamba, bert, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  ministral3, mistral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  ministral3, mistral, mistral3, mixtral, nemotron, nemotron_h, olmo, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss,
+  smollm3, stablelm, vit | apertus, arcee, bamba, bert, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, ministral3, mistral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
-ema: true | 124 | galore, liger, master, met, optimizers, precisions, sharded_spaces, short_convolutions,
+ema: true | 134 | galore, liger, master, met, optimizers, precisions, sharded_spaces, short_convolutions,
   state_spaces, tiled | bamba, bert, deepseek_v3, falcon_h1, gemma2, gemma3_text, glm4, gpt2, gpt_neox,
-  granitemoehybrid, lfm2, llama, mistral, mixtral, nemotron_h, olmo2, opt, phi3, qwen2, qwen3, qwen3_moe, smollm3 |
-  bamba, bert, deepseek, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, llama, mixtral, nemotron_h,
-  neox, olmo2, opt, phi3, qwen_moe
+  granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mixtral, nemotron_h, olmo2, opt, phi3, qwen2, qwen3, qwen3_moe,
+  smollm3 | bamba, bert, deepseek, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
+  mixtral, nemotron_h, neox, olmo2, opt, phi3, qwen_moe
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 793 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
+frozen: parts | 801 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
   lora_parts, masks, met, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces, sharded_tiles,
   sharded_units, short_convolutions, state_spaces, tiled, tiles, turns, zero, zero_adapters | apertus, arcee, bamba,
   bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1,
   gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral,
-  mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral,
+  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
   qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
   bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
   gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h,
-  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron,
+  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 86 | galore, liger, precisions, sharded_spaces, short_convolutions, state_spaces, tiled | bamba,
-  bert, deepseek_v3, falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama,
-  mistral, mixtral, nemotron_h, qwen2, qwen3_moe, smollm3 | bamba, bert, deepseek, falcon_h1, gemma, gemma2, gemma3,
-  glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, mixtral, nemotron_h, qwen_moe
+grad_scaler: true | 100 | galore, liger, precisions, sharded_spaces, short_convolutions, state_spaces, tiled | bamba,
+  bert, deepseek_v3, falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
+  llama, mistral, mixtral, nemotron_h, qwen2, qwen3_moe, smollm3 | bamba, bert, deepseek, falcon_h1, gemma, gemma2,
+  gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 430 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, images, liger, linear,
+label_smoothing | 446 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, images, liger, linear,
   losses_more, more_families, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces | apertus, arcee,
   bamba, bart, bert, bloom, chatglm, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1,
   gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, opt, phi,
-  phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss,
-  stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
-  opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, opt,
+  phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta,
+  seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron, nemotron_h,
+  neox, olmo, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 liger_kernels | 114 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4,
   gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe,
   qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-loss: chunked | 639 | block_kinds, decoders, heads, images, liger, linear, litgpt, litgpt_flat, losses, losses_more,
-  met, more_families, sharded_more, short_convolutions, state_spaces, torchtune, torchtune_units, turns | apertus,
-  arcee, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, ministral3,
-  mistral, mixtral, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  seed_oss, stablelm | apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mpt,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, seed_oss, stablelm
+loss: chunked | 656 | block_kinds, decoders, heads, images, liger, linear, litgpt, litgpt_flat, losses, losses_more,
+  met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune, torchtune_units, turns |
+  apertus, arcee, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
+  ministral3, mistral, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, seed_oss, stablelm | apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
+  ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under
+  litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 loss: fp32-logits | 51 | losses, returned, titan, titan_replicas, titan_units | bert, llama, llama under torchtitan |
   bert, llama, llama under torchtitan
-loss: fused | 252 | block_kinds, decoders, fully_shard_more, heads, images, liger, linear, losses, losses_more,
-  more_families, quantized, state_spaces | apertus, arcee, bamba, bloom, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
-  falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, helium, hunyuan_v1_dense,
-  llama, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3,
-  stablelm | apertus, arcee, bamba, bloom, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, glm4_moe, gpt2, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
-  opt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+loss: fused | 263 | block_kinds, decoders, fully_shard_more, heads, images, liger, linear, losses, losses_more,
+  more_families, quantized, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bloom, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
+  gpt_neox, helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mistral, mixtral, mllama, mpt, nemotron,
+  nemotron_h, olmo, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm | apertus, arcee, bamba, bloom, deepseek,
+  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, helium, hunyuan_v1_dense,
+  lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, opt, phi3, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: half-logits | 56 | half_logits | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mpt, opt,
   phi, phi3, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, neox, opt, phi, phi3
 loss: orpo | 1 | preference | llama | llama
@@ -194,28 +195,28 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 512 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
+max_gradient_norm | 544 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
   liger, linear, master, met, more_families, optimizers, precisions, replicated, sharded_bits, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas,
   titan_units, turns, zero | bamba, bert, bloom, deepseek_v3, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama, llama under
+  gemma4_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under
   torchtitan, ministral3, mistral, mistral3, mllama, nemotron_h, olmo2, olmo3, opt, phi, qwen2, qwen3,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3, vit | bamba, bert, bloom,
   deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granitemoehybrid, lfm2, llama, llama under torchtitan, ministral3, mistral3, mllama, nemotron_h, neox, olmo2, opt,
-  phi, qwen3_next, qwen3_vl, qwen_moe, vit
-offload: activations | 602 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, host_activations, hosted,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral3, mllama, nemotron_h, neox,
+  olmo2, opt, phi, qwen3_next, qwen3_vl, qwen_moe, vit
+offload: activations | 612 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, host_activations, hosted,
   images, liger, linear, met, more_families, pairs, selective_more, sharded_activations, sharded_spaces,
   short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, bloom, cohere, cohere2, deepseek_v2,
   deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama4_text, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo3, olmoe, opt,
-  phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bert,
-  bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4,
-  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama4_text, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo3, olmoe,
+  opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus, arcee,
+  bamba, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -227,28 +228,29 @@ offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_m
 offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more, zero_adapters, zero_offload |
   bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta,
   t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adafactor | 161 | adapted, adapters_more, block_kinds, checkpoints, frozen, halves, images, linear, moe,
+optimizer: adafactor | 164 | adapted, adapters_more, block_kinds, checkpoints, frozen, halves, images, linear, moe,
   more_families, optimizers, precisions, quantized, random, short_convolutions, state_spaces, suite, tiles, vision |
-  bert, clip, deepseek_v2, deepseek_v3, gemma4_text, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, llava,
-  ministral3, mistral, mistral3, mixtral, mllama, nemotron_h, qwen2, qwen2_moe, qwen3_5_moe_text, qwen3_5_text,
+  bert, clip, deepseek_v2, deepseek_v3, gemma4_text, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama,
+  llava, ministral3, mistral, mistral3, mixtral, mllama, nemotron_h, qwen2, qwen2_moe, qwen3_5_moe_text, qwen3_5_text,
   qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, vit | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo,
-  granitemoehybrid, lfm2, llama, llava, ministral3, mistral3, mixtral, mllama, nemotron_h, qwen3_next, qwen3_vl,
-  qwen_moe, vit
-optimizer: adam | 132 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
-  more_families, optimizers, precisions, random, state_spaces, tiled, turns, vision | bamba, bert, clip, gemma2,
-  gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama4_text, llava, mistral, nemotron_h, olmo2,
-  olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, qwen3_vl_moe, smollm3, starcoder2, vit | bamba,
-  bert, clip, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama4, llava,
-  nemotron_h, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
-optimizer: adamw-8bit | 39 | flat_parameter, images, liger, optimizers, precisions, short_convolutions, state_spaces,
-  tiles | bert, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, mistral, mistral3, mllama, nemotron_h, opt, qwen2,
-  qwen3_vl, qwen3_vl_moe | bert, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, mistral3, mllama, nemotron_h, opt,
-  qwen3_vl
-optimizer: adamw-8bit-paged | 20 | flat_parameter, liger, optimizers, short_convolutions, state_spaces | bert,
-  falcon_h1, gpt2, lfm2, llama, llama4_text, mistral, qwen2, qwen3 | bert, falcon_h1, gpt2, lfm2, llama, llama4
-optimizer: adamw-paged | 26 | flat_parameter, images, liger, optimizers, short_convolutions, state_spaces | bert,
-  gpt2, granitemoehybrid, lfm2, llama, mistral, olmo3, qwen2, qwen3_vl | bert, gpt2, granitemoehybrid, lfm2, llama,
-  olmo2, qwen3_vl
+  granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral3, mixtral, mllama, nemotron_h, qwen3_next,
+  qwen3_vl, qwen_moe, vit
+optimizer: adam | 133 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
+  more_families, optimizers, precisions, random, short_convolutions, state_spaces, tiled, turns, vision | bamba, bert,
+  clip, gemma2, gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2_moe, llama, llama4_text, llava,
+  mistral, nemotron_h, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, qwen3_vl_moe, smollm3,
+  starcoder2, vit | bamba, bert, clip, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
+  lfm2_moe, llama, llama4, llava, nemotron_h, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
+optimizer: adamw-8bit | 41 | flat_parameter, images, liger, optimizers, precisions, short_convolutions, state_spaces,
+  tiles | bert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mistral3, mllama, nemotron_h, opt,
+  qwen2, qwen3_vl, qwen3_vl_moe | bert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama,
+  nemotron_h, opt, qwen3_vl
+optimizer: adamw-8bit-paged | 21 | flat_parameter, liger, optimizers, short_convolutions, state_spaces | bert,
+  falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4_text, mistral, qwen2, qwen3 | bert, falcon_h1, gpt2, lfm2, lfm2_moe,
+  llama, llama4
+optimizer: adamw-paged | 27 | flat_parameter, images, liger, optimizers, short_convolutions, state_spaces | bert,
+  gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, olmo3, qwen2, qwen3_vl | bert, gpt2, granitemoehybrid, lfm2,
+  lfm2_moe, llama, olmo2, qwen3_vl
 optimizer: galore-adamw | 166 | block_kinds, galore, linear | apertus, arcee, bart, bert, bloom, clip, cohere,
   cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
   glm4_moe, gpt2, gpt_neox, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral,
@@ -258,78 +260,81 @@ optimizer: galore-adamw | 166 | block_kinds, galore, linear | apertus, arcee, ba
   glm, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt,
   nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
   t5, vit
-optimizer: lamb | 24 | optimizers, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2, granitemoehybrid,
-  lfm2, llama, mistral, nemotron_h, qwen2 | bamba, bert, falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h
-optimizer: lars | 16 | liger, optimizers, short_convolutions, state_spaces | bert, deepseek_v2, falcon_h1, gpt2,
-  granitemoehybrid, lfm2, llama, mistral, qwen2 | bert, deepseek, falcon_h1, gpt2, granitemoehybrid, lfm2, llama
-optimizer: lion | 29 | block_kinds, flat_parameter, liger, linear, optimizers, precisions, short_convolutions,
-  state_spaces, tiles | bert, falcon_h1, gemma4_text, gpt2, lfm2, llama, ministral3, mistral, mllama, nemotron_h,
-  qwen2, qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bert, falcon_h1, gemma4, gpt2, lfm2, llama, ministral3,
-  mllama, nemotron_h, qwen3_next
+optimizer: lamb | 27 | optimizers, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2, granitemoehybrid,
+  lfm2, lfm2_moe, llama, mistral, nemotron_h, qwen2 | bamba, bert, falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe,
+  llama, nemotron_h
+optimizer: lars | 17 | liger, optimizers, short_convolutions, state_spaces | bert, deepseek_v2, falcon_h1, gpt2,
+  granitemoehybrid, lfm2, lfm2_moe, llama, mistral, qwen2 | bert, deepseek, falcon_h1, gpt2, granitemoehybrid, lfm2,
+  lfm2_moe, llama
+optimizer: lion | 31 | block_kinds, flat_parameter, liger, linear, optimizers, precisions, short_convolutions,
+  state_spaces, tiles | bert, falcon_h1, gemma4_text, gpt2, lfm2, lfm2_moe, llama, ministral3, mistral, mllama,
+  nemotron_h, qwen2, qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bert, falcon_h1, gemma4, gpt2, lfm2,
+  lfm2_moe, llama, ministral3, mllama, nemotron_h, qwen3_next
 optimizer: lomo | 19 | optimizers, short_convolutions, state_spaces | bamba, bert, gpt2, lfm2, llama, mistral, qwen2
   | bamba, bert, gpt2, lfm2, llama
-optimizer: muon | 75 | block_kinds, liger, linear, modded, modded_compiled, optimizers, precisions,
-  short_convolutions, state_spaces, steps, tiles | bamba, bert, falcon_h1, gemma4_text, gpt2, lfm2, llama, ministral3,
-  mistral, mllama, modded_nanogpt under modded-nanogpt, nemotron_h, phi3, qwen2, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_next | bamba, bert, falcon_h1, gemma4, gpt2, lfm2, llama, ministral3, mllama, modded_nanogpt under
-  modded-nanogpt, nemotron_h, phi3, qwen3_next
-optimizer: rmsprop | 281 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more, halves, hosted,
+optimizer: muon | 77 | block_kinds, liger, linear, modded, modded_compiled, optimizers, precisions,
+  short_convolutions, state_spaces, steps, tiles | bamba, bert, falcon_h1, gemma4_text, gpt2, lfm2, lfm2_moe, llama,
+  ministral3, mistral, mllama, modded_nanogpt under modded-nanogpt, nemotron_h, phi3, qwen2, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_next | bamba, bert, falcon_h1, gemma4, gpt2, lfm2, lfm2_moe, llama, ministral3, mllama,
+  modded_nanogpt under modded-nanogpt, nemotron_h, phi3, qwen3_next
+optimizer: rmsprop | 282 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more, halves, hosted,
   images, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated, resnet, seq2seq,
   short_convolutions, state_spaces, tiled, vision | bamba, bart, bert, bloom, clip, deepseek_v2, deepseek_v3,
   falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2,
-  llama, llama4_text, llava, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bamba, bart,
-  bert, bloom, clip, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granitemoehybrid, lfm2, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 453 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
+  lfm2_moe, llama, llama4_text, llava, mistral, mixtral, mpt, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bamba,
+  bart, bert, bloom, clip, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd | 454 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
   hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
   resnet, seq2seq, short_convolutions, state_spaces, suite, tiled, tiles, vision | bart, bert, bloom, chatglm, clip,
   deepseek_v2, deepseek_v3, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama, llama4_text, llava, mistral, mistral3, mixtral, mllama, mpt,
-  nemotron_h, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granitemoehybrid, lfm2, llama, llama4, llava, mistral3, mixtral, mllama, mpt, nemotron_h, neox, olmo2, olmoe, opt,
-  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd-momentum | 522 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
+  gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4_text, llava, mistral, mistral3, mixtral, mllama,
+  mpt, nemotron_h, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
+  qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm,
+  clip, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mllama, mpt, nemotron_h, neox,
+  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd-momentum | 523 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchtune,
   torchtune_units, vision | bamba, bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama,
-  llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2,
-  olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granitemoehybrid, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox
-  under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
-  roberta, starcoder2, t5, vit
-optimizer_in_backward: true | 164 | block_kinds, checkpoints, galore, liger, linear, optimizers, precisions,
+  gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under
+  litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bamba, bart, bert,
+  bloom, clip, deepseek, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava,
+  mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer_in_backward: true | 175 | block_kinds, checkpoints, galore, liger, linear, optimizers, precisions,
   sharded_spaces, short_convolutions, state_spaces, steps, tiled | bamba, bert, falcon_h1, gemma2, gemma3_text,
-  gemma4_text, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, ministral3, mistral, nemotron_h, olmo2, qwen2, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bamba, bert, falcon_h1, gemma2, gemma3, gemma4, gpt2, gpt_oss,
-  granitemoehybrid, lfm2, llama, ministral3, nemotron_h, olmo2, qwen3_next
+  gemma4_text, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral, nemotron_h, olmo2, qwen2,
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bamba, bert, falcon_h1, gemma2, gemma3, gemma4, gpt2,
+  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h, olmo2, qwen3_next
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 166 | block_kinds, decoders, liger, linear, losses_more, masks, sharded_spaces, short_convolutions,
+packing: true | 174 | block_kinds, decoders, liger, linear, losses_more, masks, sharded_spaces, short_convolutions,
   state_spaces | apertus, arcee, bamba, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1,
-  gemma2, gemma3_text, gemma4_text, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama4_text, ministral3, mistral, mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, qwen2, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee,
-  bamba, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma3, gemma4, gpt2, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
-  qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 467 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks, met,
+  gemma2, gemma3_text, gemma4_text, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama4_text, ministral3, mistral, mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, qwen2,
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus,
+  arcee, bamba, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma3, gemma4, gpt2, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mixtral, nemotron,
+  nemotron_h, neox, olmo, olmo2, olmoe, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
+padding: right | 471 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks, met,
   more_families, padding, pairs, pairs_beside, preference, replicated, sharded_spaces, sharded_tiles,
   short_convolutions, state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2,
   deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama4_text, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, phi3,
-  qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | apertus, arcee, bamba,
-  bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, phi3, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama4_text, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3,
+  phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | apertus,
+  arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h,
+  neox, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
+  t5
 parallel.fsdp_units: ends | 90 | fully_shard_more, sharded_units, titan_units, torchtune_units | llama, llama under
   torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
 parallel.fsdp_version: 1 | 208 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
@@ -377,7 +382,7 @@ parallel.sharding: zero3 | 130 | host_activations, zero, zero_adapters, zero_off
   qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3718 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3783 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, galore, generation, generation_more, half_logits, halves, heads, host_activations,
   hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, met, moe, more_families, nanogpt,
@@ -387,16 +392,17 @@ precision: amp | 3718 | adapted, adapters, adapters_more, attention, block_kinds
   turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
   ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
   glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral,
-  mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi,
-  phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
-  starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3,
+  mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe,
+  opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
+  stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama,
+  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -426,7 +432,7 @@ precision: mixed | 1641 | adapters, attention, block_kinds, checkpoints, compile
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
   mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3175 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3212 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, modded, modded_compiled,
@@ -436,80 +442,81 @@ precision: pure | 3175 | adapted, adapters, adapters_more, attention, block_kind
   state_spaces, suite, tiled, tiles, torchtune, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert,
   bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt,
   falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune,
-  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt
-  under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt,
+  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
   qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
   xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
   falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
   torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under
   llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
   vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 121 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside, quantized,
+quantization: int8 | 130 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside, quantized,
   short_convolutions, state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text,
-  glm, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama, llava, ministral3, mistral, mixtral, mpt,
-  nemotron_h, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, t5,
-  xlm-roberta | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss,
-  granitemoehybrid, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_next,
-  qwen3_vl, roberta, t5
-quantization: nf4 | 238 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt, met, pairs,
+  glm, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral,
+  mpt, nemotron_h, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe,
+  t5, xlm-roberta | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, neox, opt, phi, phi3,
+  qwen3_next, qwen3_vl, roberta, t5
+quantization: nf4 | 254 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt, met, pairs,
   pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles, zero | apertus,
   arcee, bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
   gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  llama, llama under litgpt, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox
-  under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta | apertus, arcee,
-  bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llava, ministral3,
-  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt,
-  phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-quantization: nf4-double | 134 | adapters, flat_adapters, images, liger, linear, litgpt, met, more_families, pairs,
+  lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron,
+  nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta |
+  apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
+  litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt,
+  phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
+quantization: nf4-double | 141 | adapters, flat_adapters, images, liger, linear, litgpt, met, more_families, pairs,
   quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | bamba, bart, bloom, falcon
   under litgpt, falcon_h1, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, granitemoehybrid, lfm2,
-  llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3, qwen2, qwen3,
+  lfm2_moe, llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3, qwen2, qwen3,
   qwen3_5_moe_text, qwen3_vl, qwen3_vl_moe, roberta, t5 | bamba, bart, bloom, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, llama under litgpt, mixtral, mpt, neox,
-  neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+  gemma2, gemma3, glm, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, mixtral, mpt,
+  neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
 trained_blocks: badam | 24 | short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma, gpt_neox,
   granitemoehybrid, lfm2, mistral, nemotron_h, opt, phi, phi3, qwen2, qwen3 | bamba, falcon_h1, gemma,
   granitemoehybrid, lfm2, llama, nemotron_h, neox, opt, phi, phi3
 trained_blocks: lisa | 24 | short_convolutions, state_spaces, turns | gemma, gpt_neox, lfm2, llama, mistral, mixtral,
   nemotron_h, olmo2, phi, phi3, qwen2, qwen3 | gemma, lfm2, llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
-weight_dtype: 16 bits | 830 | adapters, adapters_more, block_kinds, decoders, flat_adapters, fully_shard_more,
+weight_dtype: 16 bits | 834 | adapters, adapters_more, block_kinds, decoders, flat_adapters, fully_shard_more,
   galore, halves, hosted, liger, linear, losses_more, met, more_families, pairs, pairs_beside, precisions, quantized,
   sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, turns | apertus,
   arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
   falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt,
-  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mixtral,
+  mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
   vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
   falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + adapter: dora | 101 | adapted, adapters, adapters_more, block_kinds,
-  fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized, tiles | bart, bert, bloom, chatglm,
-  clip, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm, gpt2, gpt_neo, gpt_oss, llama, llava, ministral3,
-  mixtral, mllama, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_next, qwen_moe, roberta, t5, vit
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
+  olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: full + adapter: dora | 104 | adapted, adapters, adapters_more, block_kinds,
+  fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized, short_convolutions, tiles | bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm, gpt2, gpt_neo, gpt_oss, lfm2_moe,
+  llama, llava, ministral3, mixtral, mllama, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_next,
+  qwen_moe, roberta, t5, vit
 activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapters_more, block_kinds,
   fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized, sharded_units, zero_adapters |
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 910 | adapted, adapters, adapters_more, block_kinds, decoders,
+activation_checkpointing: full + adapter: lora | 914 | adapted, adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, met, more_families, pairs, pairs_beside,
   quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles,
   sharded_units, short_convolutions, state_spaces, tiles, torchtune, torchtune_units, zero, zero_adapters | apertus,
   arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
   gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3,
-  mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 80 | adapted, adapters, adapters_more, flat_adapters,
   fully_shard_more, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma,
   gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
@@ -534,27 +541,27 @@ activation_checkpointing: full + frozen: parts | 451 | adapters, block_kinds, de
   glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
   llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + grad_scaler: true | 19 | galore, precisions, state_spaces | bert, gpt2, llama,
-  nemotron_h
+activation_checkpointing: full + grad_scaler: true | 20 | galore, precisions, short_convolutions, state_spaces |
+  bert, gpt2, lfm2_moe, llama, nemotron_h
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
-activation_checkpointing: full + label_smoothing | 200 | evaluation, evaluation_more, images, losses_more,
+activation_checkpointing: full + label_smoothing | 201 | evaluation, evaluation_more, images, losses_more,
   more_families, pairs, short_convolutions, smoothing, state_spaces | bart, bert, bloom, chatglm, deepseek, falcon,
-  falcon_h1, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, llama, mixtral, mpt, nemotron_h, neox, opt,
-  phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
+  falcon_h1, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, mixtral, mpt, nemotron_h,
+  neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + liger_kernels | 22 | liger | gemma3_images, glm4, gpt_oss, olmo2, qwen2_5_vl,
   qwen2_vl, qwen3_vl, qwen_moe
-activation_checkpointing: full + loss: chunked | 318 | heads, images, litgpt, litgpt_flat, losses, losses_more,
-  more_families, sharded_more, short_convolutions, torchtune, torchtune_units | bloom, deepseek, falcon, falcon under
-  litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under litgpt, llama under
-  torchtune, mixtral, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
+activation_checkpointing: full + loss: chunked | 320 | heads, images, litgpt, litgpt_flat, losses, losses_more,
+  more_families, sharded_more, short_convolutions, tiles, torchtune, torchtune_units | bloom, deepseek, falcon, falcon
+  under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under litgpt, llama
+  under torchtune, mixtral, mllama, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: cpo | 1 | preference | llama
 activation_checkpointing: full + loss: dpo | 181 | losses_more, pairs, preference | deepseek, falcon, gemma, gemma2,
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 activation_checkpointing: full + loss: fp32-logits | 27 | losses, returned, titan, titan_units | bert, llama, llama
   under torchtitan
-activation_checkpointing: full + loss: fused | 126 | heads, images, losses, losses_more, more_families, quantized |
-  bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral, mpt, neox, opt, phi3,
-  qwen3_vl, qwen_moe
+activation_checkpointing: full + loss: fused | 127 | heads, images, losses, losses_more, more_families, quantized,
+  tiles | bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral, mllama, mpt,
+  neox, opt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: half-logits | 26 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, mpt, neox, opt, phi, phi3
 activation_checkpointing: full + loss: orpo | 1 | preference | llama
@@ -563,31 +570,32 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 238 | flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + max_gradient_norm | 243 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, master, more_families, optimizers, precisions, replicated, sharded_bits,
   sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas,
   titan_units, turns, zero | bamba, bert, bloom, gemma, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo,
-  granitemoehybrid, lfm2, llama, llama under torchtitan, mistral3, mllama, neox, olmo2, phi, qwen3_vl, vit
-activation_checkpointing: full + offload: activations | 275 | block_kinds, checkpoints, flat_adapters, flat_host,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mistral3, mllama, neox, olmo2, phi, qwen3_vl, vit
+activation_checkpointing: full + offload: activations | 276 | block_kinds, checkpoints, flat_adapters, flat_host,
   host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations, sharded_spaces,
-  state_spaces, tiles | bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama, llama4, ministral3, mistral3, mixtral,
-  mllama, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, vit
+  short_convolutions, state_spaces, tiles | bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4,
+  ministral3, mistral3, mixtral, mllama, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + offload: gradients | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: optimizer | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
-activation_checkpointing: full + optimizer: adafactor | 102 | adapted, adapters_more, checkpoints, frozen, halves,
-  images, moe, more_families, optimizers, precisions, quantized, random, suite, tiles, vision | bert, clip, deepseek,
-  glm4_moe, gpt2, gpt_neo, llama, llava, mistral3, mixtral, mllama, qwen3_vl, qwen_moe, vit
+activation_checkpointing: full + optimizer: adafactor | 103 | adapted, adapters_more, checkpoints, frozen, halves,
+  images, moe, more_families, optimizers, precisions, quantized, random, short_convolutions, suite, tiles, vision |
+  bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, lfm2_moe, llama, llava, mistral3, mixtral, mllama, qwen3_vl,
+  qwen_moe, vit
 activation_checkpointing: full + optimizer: adam | 82 | adapted, adapters_more, fully_shard_more, halves, images,
   liger, master, more_families, optimizers, precisions, random, turns, vision | bert, clip, gemma3_images, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
-activation_checkpointing: full + optimizer: adamw-8bit | 25 | flat_parameter, images, liger, optimizers, precisions,
-  tiles | gpt2, llama, mllama, qwen3_vl
+activation_checkpointing: full + optimizer: adamw-8bit | 26 | flat_parameter, images, liger, optimizers, precisions,
+  short_convolutions, tiles | gpt2, lfm2_moe, llama, mllama, qwen3_vl
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: adamw-paged | 11 | flat_parameter, images, liger, optimizers,
   short_convolutions | bert, gpt2, lfm2, llama, qwen3_vl
@@ -597,20 +605,22 @@ activation_checkpointing: full + optimizer: galore-adamw | 105 | galore | apertu
   vit
 activation_checkpointing: full + optimizer: lamb | 7 | optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: lars | 4 | optimizers | bert, llama
-activation_checkpointing: full + optimizer: lion | 10 | flat_parameter, optimizers | bert, llama
+activation_checkpointing: full + optimizer: lion | 11 | flat_parameter, optimizers, short_convolutions | bert,
+  lfm2_moe, llama
 activation_checkpointing: full + optimizer: lomo | 10 | optimizers | bert, gpt2, llama
-activation_checkpointing: full + optimizer: muon | 17 | optimizers, precisions, state_spaces | bamba, bert, gpt2,
-  llama
+activation_checkpointing: full + optimizer: muon | 18 | optimizers, precisions, short_convolutions, state_spaces |
+  bamba, bert, gpt2, lfm2_moe, llama
 activation_checkpointing: full + optimizer: rmsprop | 141 | adapted, adapters_more, checkpoints, families, frozen,
   fully_shard_more, halves, hosted, images, master, moe, more_families, optimizers, precisions, quantized, random,
   replicated, seq2seq, state_spaces, vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm4_moe,
   gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd | 301 | adapted, adapters_more, attention, checkpoints, families,
+activation_checkpointing: full + optimizer: sgd | 302 | adapted, adapters_more, attention, checkpoints, families,
   frozen, fully_shard_more, halves, hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions,
-  quantized, random, replicated, seq2seq, suite, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
-  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral,
-  mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  quantized, random, replicated, seq2seq, short_convolutions, suite, vision | bart, bert, bloom, chatglm, clip,
+  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, lfm2_moe,
+  llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + optimizer: sgd-momentum | 314 | adapted, adapters, adapters_more, checkpoints,
   families, frozen, fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families,
   optimizers, precisions, quantized, random, seq2seq, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
@@ -622,12 +632,12 @@ activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints,
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 41 | liger, losses_more, state_spaces | bamba, falcon_h1, gpt2,
   llama, nemotron_h, qwen_moe
-activation_checkpointing: full + padding: right | 263 | block_kinds, decoders, fully_shard_more, images, linear,
+activation_checkpointing: full + padding: right | 264 | block_kinds, decoders, fully_shard_more, images, linear,
   losses_more, masks, met, more_families, padding, pairs, pairs_beside, preference, replicated, sharded_tiles,
-  state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3,
-  mistral3, mixtral, mllama, nemotron, nemotron_h, olmo, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
-  t5
+  short_convolutions, state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek,
+  ernie4_5, exaone4, falcon, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium,
+  hunyuan_v1_dense, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, nemotron, nemotron_h, olmo, qwen2_vl,
+  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 49 | fully_shard_more, sharded_units, titan_units,
   torchtune_units | llama, llama under torchtitan, llama under torchtune
 activation_checkpointing: full + parallel.fsdp_version: 1 | 134 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -658,7 +668,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 72 | host_activation
   | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt,
   qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1921 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 1924 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads,
   host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, met, moe, more_families,
@@ -666,10 +676,10 @@ activation_checkpointing: full + precision: amp | 1921 | adapted, adapters, adap
   seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions,
   smoothing, state_spaces, suite, tiles, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
   deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under
-  litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 242 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -687,7 +697,7 @@ activation_checkpointing: full + precision: mixed | 868 | adapters, attention, b
   glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
   mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1562 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1566 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
   linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs,
@@ -696,24 +706,25 @@ activation_checkpointing: full + precision: pure | 1562 | adapted, adapters, ada
   short_convolutions, smoothing, state_spaces, suite, tiled, tiles, torchtune, torchtune_units, turns, vision |
   apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
   litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava,
-  ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
+  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
+  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
-activation_checkpointing: full + quantization: int8 | 65 | adapters, block_kinds, images, linear, pairs,
+activation_checkpointing: full + quantization: int8 | 67 | adapters, block_kinds, images, linear, pairs,
   pairs_beside, quantized, short_convolutions | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
-  lfm2, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 150 | adapters, block_kinds, decoders, flat_adapters, images,
+  lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+activation_checkpointing: full + quantization: nf4 | 152 | adapters, block_kinds, decoders, flat_adapters, images,
   linear, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, tiles, zero |
   apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
-  granite, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox
-  under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-activation_checkpointing: full + quantization: nf4-double | 72 | adapters, flat_adapters, images, liger, linear,
-  litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, state_spaces, zero | bamba, bart, bloom,
-  gemma, glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_next,
-  qwen3_vl, roberta
+  granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, mpt, nemotron,
+  neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm,
+  t5
+activation_checkpointing: full + quantization: nf4-double | 74 | adapters, flat_adapters, images, liger, linear,
+  litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, zero |
+  bamba, bart, bloom, gemma, glm, glm4, gpt2, gpt_neo, lfm2_moe, llama, llama under litgpt, mixtral, mpt, neox, opt,
+  phi, phi3, qwen3_next, qwen3_vl, roberta
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
 activation_checkpointing: full + trained_blocks: lisa | 5 | short_convolutions, state_spaces, turns | gemma, lfm2,
   llama, nemotron_h, phi
@@ -724,21 +735,22 @@ activation_checkpointing: full + weight_dtype: 16 bits | 498 | adapters, adapter
   glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt,
   nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
   starcoder2, t5, vit
-activation_checkpointing: selective + adapter: lora | 3 | short_convolutions, state_spaces | falcon_h1, lfm2
+activation_checkpointing: selective + adapter: lora | 4 | short_convolutions, state_spaces | falcon_h1, lfm2, lfm2_moe
 activation_checkpointing: selective + ema: true | 2 | state_spaces | bamba, granitemoehybrid
 activation_checkpointing: selective + frozen: parts | 1 | sharded_spaces | falcon_h1
-activation_checkpointing: selective + grad_scaler: true | 1 | state_spaces | falcon_h1
+activation_checkpointing: selective + grad_scaler: true | 2 | short_convolutions, state_spaces | falcon_h1, lfm2_moe
 activation_checkpointing: selective + label_smoothing | 3 | short_convolutions, state_spaces | falcon_h1,
   granitemoehybrid, lfm2
-activation_checkpointing: selective + loss: chunked | 6 | losses | gpt2, llama
+activation_checkpointing: selective + loss: chunked | 8 | losses, tiles | gpt2, llama, mllama
 activation_checkpointing: selective + loss: fp32-logits | 4 | losses | bert
-activation_checkpointing: selective + loss: fused | 7 | losses | gpt2, llama
-activation_checkpointing: selective + max_gradient_norm | 5 | sharded_tiles, state_spaces, tiles | granitemoehybrid,
+activation_checkpointing: selective + loss: fused | 8 | losses, tiles | gpt2, llama, mllama
+activation_checkpointing: selective + max_gradient_norm | 8 | sharded_tiles, state_spaces, tiles | granitemoehybrid,
   mllama
-activation_checkpointing: selective + offload: activations | 21 | selective_more, short_convolutions | bert, gemma,
-  gemma2, gemma3, gpt2, lfm2, llama, neox, opt, phi, phi3
+activation_checkpointing: selective + offload: activations | 22 | selective_more, short_convolutions | bert, gemma,
+  gemma2, gemma3, gpt2, lfm2, lfm2_moe, llama, neox, opt, phi, phi3
 activation_checkpointing: selective + optimizer: adamw-paged | 1 | short_convolutions | lfm2
 activation_checkpointing: selective + optimizer: lamb | 1 | state_spaces | granitemoehybrid
+activation_checkpointing: selective + optimizer: rmsprop | 1 | short_convolutions | lfm2_moe
 activation_checkpointing: selective + optimizer: sgd-momentum | 1 | state_spaces | granitemoehybrid
 activation_checkpointing: selective + optimizer_in_backward: true | 3 | short_convolutions, state_spaces | falcon_h1,
   granitemoehybrid, lfm2
@@ -749,10 +761,10 @@ activation_checkpointing: selective + parallel.sharding: fsdp | 8 | fully_shard_
   gemma, glm4_moe, gpt2, llama, mllama, opt, phi3
 activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 3 | sharded_more, sharded_spaces | falcon_h1,
   llama, neox
-activation_checkpointing: selective + precision: amp | 100 | block_kinds, linear, losses, selective, selective_more,
+activation_checkpointing: selective + precision: amp | 104 | block_kinds, linear, losses, selective, selective_more,
   seq2seq, sharded_more, short_convolutions, state_spaces, tiles | bart, bert, deepseek, falcon_h1, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, ministral3, mixtral, mllama, neox, opt, phi, phi3,
-  qwen3_next, qwen_moe, roberta, t5, vit
+  gemma3, gemma4, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, neox, opt,
+  phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective + precision: fsdp | 7 | fully_shard_more, sharded_more, sharded_spaces,
   sharded_tiles | falcon_h1, glm4_moe, gpt2, llama, mllama, neox, opt
 activation_checkpointing: selective + precision: mixed | 74 | losses, more_families, replicated, selective,
@@ -765,7 +777,7 @@ activation_checkpointing: selective + precision: pure | 105 | block_kinds, decod
   qwen_moe, roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective + quantization: nf4 | 2 | state_spaces | falcon_h1
 activation_checkpointing: selective + quantization: nf4-double | 1 | short_convolutions | lfm2
-activation_checkpointing: selective-layer + adapter: dora | 1 | short_convolutions | lfm2
+activation_checkpointing: selective-layer + adapter: dora | 2 | short_convolutions | lfm2, lfm2_moe
 activation_checkpointing: selective-layer + adapter: lora | 3 | liger, state_spaces | bamba, llama, nemotron_h
 activation_checkpointing: selective-layer + ema: true | 1 | state_spaces | falcon_h1
 activation_checkpointing: selective-layer + frozen: parts | 2 | short_convolutions, tiled | lfm2, phi3
@@ -779,7 +791,8 @@ activation_checkpointing: selective-layer + loss: vocab-parallel | 6 | titan, ti
   under torchtitan
 activation_checkpointing: selective-layer + max_gradient_norm | 10 | short_convolutions, state_spaces, titan,
   titan_units, zero | bamba, gpt_neo, lfm2, llama under torchtitan
-activation_checkpointing: selective-layer + offload: activations | 1 | short_convolutions | lfm2
+activation_checkpointing: selective-layer + offload: activations | 2 | short_convolutions | lfm2, lfm2_moe
+activation_checkpointing: selective-layer + optimizer: adafactor | 1 | short_convolutions | lfm2_moe
 activation_checkpointing: selective-layer + optimizer: adam | 1 | more_families | glm4_moe
 activation_checkpointing: selective-layer + optimizer: rmsprop | 1 | more_families | gpt_neo
 activation_checkpointing: selective-layer + optimizer: sgd-momentum | 2 | fully_shard_more, more_families | gpt_neo
@@ -800,50 +813,57 @@ activation_checkpointing: selective-layer + precision: fsdp | 11 | fully_shard_m
   titan_units | glm4_moe, gpt_neo, llama under torchtitan
 activation_checkpointing: selective-layer + precision: mixed | 43 | losses, more_families, replicated, selective,
   seq2seq, zero | bert, gpt2, gpt_neo, llama, roberta
-activation_checkpointing: selective-layer + precision: pure | 36 | liger, losses, more_families, selective,
-  short_convolutions, state_spaces, tiled | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, phi3
+activation_checkpointing: selective-layer + precision: pure | 37 | liger, losses, more_families, selective,
+  short_convolutions, state_spaces, tiled | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama,
+  phi3
 activation_checkpointing: selective-layer + quantization: int8 | 2 | state_spaces | bamba, nemotron_h
-activation_checkpointing: selective-op + adapter: dora | 6 | liger, state_spaces | falcon_h1, llama, mixtral,
-  nemotron_h, olmo2
-activation_checkpointing: selective-op + adapter: ia3 | 2 | liger | gemma3
-activation_checkpointing: selective-op + adapter: lora | 12 | images, liger, short_convolutions, state_spaces |
-  bamba, granitemoehybrid, lfm2, llama, qwen2_5_vl, qwen2_vl, qwen3_vl
-activation_checkpointing: selective-op + ema: true | 21 | liger, sharded_spaces, short_convolutions, state_spaces |
-  bamba, falcon_h1, granitemoehybrid, lfm2, nemotron_h, olmo2
-activation_checkpointing: selective-op + frozen: parts | 22 | liger, masks, sharded_spaces, short_convolutions,
-  state_spaces, turns | bamba, falcon_h1, granitemoehybrid, lfm2, llama, mixtral, nemotron_h, neox
-activation_checkpointing: selective-op + grad_scaler: true | 11 | liger, short_convolutions, state_spaces | bamba,
-  gemma3, granitemoehybrid, lfm2, llama, nemotron_h
-activation_checkpointing: selective-op + label_smoothing | 17 | sharded_spaces, short_convolutions, state_spaces |
-  bamba, falcon_h1, lfm2, nemotron_h
+activation_checkpointing: selective-op + adapter: dora | 8 | liger, short_convolutions, state_spaces | falcon_h1,
+  lfm2_moe, llama, mixtral, nemotron_h, olmo2
+activation_checkpointing: selective-op + adapter: ia3 | 4 | liger, short_convolutions | gemma3, lfm2_moe
+activation_checkpointing: selective-op + adapter: lora | 19 | images, liger, short_convolutions, state_spaces |
+  bamba, granitemoehybrid, lfm2, lfm2_moe, llama, qwen2_5_vl, qwen2_vl, qwen3_vl
+activation_checkpointing: selective-op + ema: true | 25 | liger, sharded_spaces, short_convolutions, state_spaces |
+  bamba, falcon_h1, granitemoehybrid, lfm2, lfm2_moe, nemotron_h, olmo2
+activation_checkpointing: selective-op + frozen: parts | 25 | liger, masks, sharded_spaces, short_convolutions,
+  state_spaces, turns | bamba, falcon_h1, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox
+activation_checkpointing: selective-op + grad_scaler: true | 13 | liger, short_convolutions, state_spaces | bamba,
+  gemma3, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
+activation_checkpointing: selective-op + label_smoothing | 19 | sharded_spaces, short_convolutions, state_spaces |
+  bamba, falcon_h1, lfm2, lfm2_moe, nemotron_h
 activation_checkpointing: selective-op + liger_kernels | 11 | liger | gemma3, llama, mixtral, olmo2
-activation_checkpointing: selective-op + loss: chunked | 10 | losses, state_spaces | falcon_h1, gpt2, llama
+activation_checkpointing: selective-op + loss: chunked | 12 | losses, state_spaces, tiles | falcon_h1, gpt2, llama,
+  mllama
 activation_checkpointing: selective-op + loss: fp32-logits | 1 | titan_replicas | llama under torchtitan
-activation_checkpointing: selective-op + loss: fused | 10 | losses, state_spaces | bamba, gpt2, llama
+activation_checkpointing: selective-op + loss: fused | 11 | losses, state_spaces, tiles | bamba, gpt2, llama, mllama
 activation_checkpointing: selective-op + loss: tiled | 1 | tiled | gemma
 activation_checkpointing: selective-op + loss: vocab-parallel | 9 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + max_gradient_norm | 37 | liger, sharded_spaces, sharded_tiles,
+activation_checkpointing: selective-op + max_gradient_norm | 46 | liger, sharded_spaces, sharded_tiles,
   short_convolutions, state_spaces, tiles, titan, titan_replicas, titan_units, zero | bamba, falcon_h1, glm4_moe,
-  granitemoehybrid, lfm2, llama, llama under torchtitan, mllama, nemotron_h, olmo2
-activation_checkpointing: selective-op + offload: activations | 41 | liger, selective_more, short_convolutions,
-  state_spaces | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gpt2, lfm2, llama, mpt, nemotron_h, neox, opt,
-  phi, phi3
+  granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mllama, nemotron_h, olmo2
+activation_checkpointing: selective-op + offload: activations | 43 | liger, selective_more, short_convolutions,
+  state_spaces | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gpt2, lfm2, lfm2_moe, llama, mpt, nemotron_h,
+  neox, opt, phi, phi3
+activation_checkpointing: selective-op + optimizer: adafactor | 1 | short_convolutions | lfm2_moe
 activation_checkpointing: selective-op + optimizer: adamw-8bit | 1 | state_spaces | nemotron_h
 activation_checkpointing: selective-op + optimizer: adamw-paged | 3 | short_convolutions, state_spaces |
   granitemoehybrid, lfm2
+activation_checkpointing: selective-op + optimizer: lamb | 2 | short_convolutions | lfm2_moe
+activation_checkpointing: selective-op + optimizer: lars | 1 | short_convolutions | lfm2_moe
 activation_checkpointing: selective-op + optimizer: lomo | 2 | short_convolutions, state_spaces | bamba, lfm2
-activation_checkpointing: selective-op + optimizer: muon | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
+activation_checkpointing: selective-op + optimizer: muon | 3 | short_convolutions, state_spaces | lfm2, lfm2_moe,
+  nemotron_h
 activation_checkpointing: selective-op + optimizer: rmsprop | 5 | more_families, seq2seq, state_spaces | bamba,
   falcon_h1, glm4_moe, roberta
 activation_checkpointing: selective-op + optimizer: sgd | 2 | short_convolutions, tiles | lfm2, mllama
-activation_checkpointing: selective-op + optimizer: sgd-momentum | 3 | more_families | glm4_moe, gpt_neo
-activation_checkpointing: selective-op + optimizer_in_backward: true | 10 | short_convolutions, state_spaces | bamba,
-  falcon_h1, lfm2, nemotron_h
-activation_checkpointing: selective-op + packing: true | 8 | liger, short_convolutions, state_spaces | falcon_h1,
-  gemma3, lfm2, mixtral, nemotron_h
-activation_checkpointing: selective-op + padding: right | 11 | liger, met, sharded_spaces, short_convolutions,
-  state_spaces | bloom, lfm2, mixtral, nemotron_h, olmo2
+activation_checkpointing: selective-op + optimizer: sgd-momentum | 4 | more_families, short_convolutions | glm4_moe,
+  gpt_neo, lfm2_moe
+activation_checkpointing: selective-op + optimizer_in_backward: true | 11 | short_convolutions, state_spaces | bamba,
+  falcon_h1, lfm2, lfm2_moe, nemotron_h
+activation_checkpointing: selective-op + packing: true | 10 | liger, short_convolutions, state_spaces | falcon_h1,
+  gemma3, lfm2, lfm2_moe, mixtral, nemotron_h
+activation_checkpointing: selective-op + padding: right | 12 | liger, met, sharded_spaces, short_convolutions,
+  state_spaces | bloom, lfm2, lfm2_moe, mixtral, nemotron_h, olmo2
 activation_checkpointing: selective-op + parallel.fsdp_units: ends | 5 | sharded_units, titan_units | llama, llama
   under torchtitan
 activation_checkpointing: selective-op + parallel.replicas | 4 | sharded_more, titan_replicas, titan_units | llama,
@@ -856,97 +876,102 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 4 | s
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 198 | block_kinds, decoders, images, liger, linear, losses,
+activation_checkpointing: selective-op + precision: amp | 209 | block_kinds, decoders, images, liger, linear, losses,
   masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions,
   state_spaces, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon,
   falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-op + precision: fsdp | 27 | fully_shard_more, sharded_more, sharded_spaces,
   sharded_tiles, titan, titan_replicas, titan_units | bamba, falcon_h1, gpt2, gpt_neo, llama, llama under torchtitan,
   mllama, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
   seq2seq, zero | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
   llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 144 | block_kinds, images, liger, linear, losses, masks,
+activation_checkpointing: selective-op + precision: pure | 157 | block_kinds, images, liger, linear, losses, masks,
   met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units,
   short_convolutions, state_spaces, tiled, tiles | bamba, bart, bert, bloom, deepseek, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, ministral3, mixtral,
-  mllama, mpt, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  t5, vit
-activation_checkpointing: selective-op + quantization: int8 | 4 | liger, short_convolutions, state_spaces | bamba,
-  gemma3, lfm2
-activation_checkpointing: selective-op + quantization: nf4 | 1 | state_spaces | nemotron_h
-activation_checkpointing: selective-op + quantization: nf4-double | 3 | liger, short_convolutions, state_spaces |
-  falcon_h1, lfm2, mixtral
+  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3,
+  mixtral, mllama, mpt, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, t5, vit
+activation_checkpointing: selective-op + quantization: int8 | 6 | liger, short_convolutions, state_spaces | bamba,
+  gemma3, lfm2, lfm2_moe
+activation_checkpointing: selective-op + quantization: nf4 | 2 | short_convolutions, state_spaces | lfm2_moe,
+  nemotron_h
+activation_checkpointing: selective-op + quantization: nf4-double | 4 | liger, short_convolutions, state_spaces |
+  falcon_h1, lfm2, lfm2_moe, mixtral
 activation_checkpointing: selective-op + trained_blocks: badam | 3 | short_convolutions, state_spaces | falcon_h1,
   granitemoehybrid, lfm2
 activation_checkpointing: selective-op + trained_blocks: lisa | 1 | turns | mixtral
-activation_checkpointing: selective-op + weight_dtype: 16 bits | 6 | liger, sharded_spaces, short_convolutions,
-  state_spaces | bamba, falcon_h1, lfm2, llama
+activation_checkpointing: selective-op + weight_dtype: 16 bits | 7 | liger, sharded_spaces, short_convolutions,
+  state_spaces | bamba, falcon_h1, lfm2, lfm2_moe, llama
 adapter: dora + adapter: modules_to_save | 13 | adapted, adapters, adapters_more, pairs | bert, chatglm, deepseek,
   falcon, qwen_moe, vit
 adapter: dora + checkpoint_reentrant: true | 16 | fully_shard_more, liger, pairs, short_convolutions, state_spaces,
   tiled | bert, falcon_h1, gemma2, glm4, gpt2, granitemoehybrid, lfm2, llama, mixtral, opt, phi3
-adapter: dora + ema: true | 3 | liger, met, state_spaces | falcon_h1, glm4, mixtral
+adapter: dora + ema: true | 4 | liger, met, short_convolutions, state_spaces | falcon_h1, glm4, lfm2_moe, mixtral
 adapter: dora + eval_batch_size | 3 | pairs_beside | bert, llama
 adapter: dora + generation_batch_size | 1 | pairs_beside | llama
-adapter: dora + grad_scaler: true | 3 | short_convolutions, state_spaces | lfm2, nemotron_h
-adapter: dora + label_smoothing | 5 | pairs, short_convolutions, state_spaces | bert, falcon_h1, lfm2, llama
+adapter: dora + grad_scaler: true | 5 | short_convolutions, state_spaces | lfm2, lfm2_moe, nemotron_h
+adapter: dora + label_smoothing | 7 | pairs, short_convolutions, state_spaces | bert, falcon_h1, lfm2, lfm2_moe, llama
 adapter: dora + liger_kernels | 6 | liger | glm4, gpt_oss, llama, mixtral, olmo2
 adapter: dora + loss: dpo | 7 | pairs | gpt2, llama, neox
-adapter: dora + loss: fused | 1 | state_spaces | bamba
+adapter: dora + loss: fused | 2 | short_convolutions, state_spaces | bamba, lfm2_moe
 adapter: dora + loss: tiled | 1 | tiled | mixtral
-adapter: dora + max_gradient_norm | 6 | liger, short_convolutions, state_spaces, tiles | falcon_h1, glm4, lfm2,
-  mllama, olmo2
-adapter: dora + offload: activations | 7 | images, liger, state_spaces | falcon_h1, gemma3_images, glm4, gpt_oss,
-  nemotron_h, qwen2_5_vl
-adapter: dora + optimizer: adafactor | 4 | adapters_more | clip, mixtral, qwen_moe
-adapter: dora + optimizer: adam | 3 | adapted, more_families, state_spaces | granitemoehybrid, llava, olmoe
-adapter: dora + optimizer: adamw-8bit | 1 | short_convolutions | lfm2
+adapter: dora + max_gradient_norm | 8 | liger, short_convolutions, state_spaces, tiles | falcon_h1, glm4, lfm2,
+  lfm2_moe, mllama, olmo2
+adapter: dora + offload: activations | 11 | images, liger, short_convolutions, state_spaces | falcon_h1,
+  gemma3_images, glm4, gpt_oss, lfm2_moe, nemotron_h, qwen2_5_vl
+adapter: dora + optimizer: adafactor | 5 | adapters_more, short_convolutions | clip, lfm2_moe, mixtral, qwen_moe
+adapter: dora + optimizer: adam | 4 | adapted, more_families, short_convolutions, state_spaces | granitemoehybrid,
+  lfm2_moe, llava, olmoe
+adapter: dora + optimizer: adamw-8bit | 2 | short_convolutions | lfm2, lfm2_moe
+adapter: dora + optimizer: adamw-8bit-paged | 1 | short_convolutions | lfm2_moe
 adapter: dora + optimizer: adamw-paged | 1 | short_convolutions | lfm2
+adapter: dora + optimizer: lion | 1 | short_convolutions | lfm2_moe
 adapter: dora + optimizer: rmsprop | 12 | adapted, adapters_more, images, more_families | clip, gemma3_images,
   gpt_neo, gpt_oss, mixtral, olmo2, qwen2_5_vl, qwen2_vl, qwen_moe, t5, vit
-adapter: dora + optimizer: sgd | 15 | adapted, adapters_more, more_families, state_spaces | bart, chatglm, clip,
-  deepseek, falcon, falcon_h1, llama, mixtral, qwen_moe, vit
+adapter: dora + optimizer: sgd | 16 | adapted, adapters_more, more_families, short_convolutions, state_spaces | bart,
+  chatglm, clip, deepseek, falcon, falcon_h1, lfm2_moe, llama, mixtral, qwen_moe, vit
 adapter: dora + optimizer: sgd-momentum | 15 | adapters, adapters_more, more_families, quantized | clip, deepseek,
   gemma, gemma3, gpt2, gpt_neo, llama, olmoe, phi3, vit
-adapter: dora + optimizer_in_backward: true | 3 | liger, short_convolutions, state_spaces | gpt_oss,
-  granitemoehybrid, lfm2
+adapter: dora + optimizer_in_backward: true | 7 | liger, short_convolutions, state_spaces | gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe
 adapter: dora + packing: true | 4 | liger, short_convolutions, state_spaces | falcon_h1, lfm2, mixtral
-adapter: dora + padding: right | 10 | liger, pairs, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2,
-  lfm2, llama, mixtral, olmo2
+adapter: dora + padding: right | 12 | liger, pairs, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2,
+  lfm2, lfm2_moe, llama, mixtral, olmo2
 adapter: dora + parallel.fsdp_units: ends | 1 | sharded_units | llama
 adapter: dora + parallel.sharding: fsdp | 6 | fully_shard_more, sharded_units | llama
 adapter: dora + parallel.sharding: zero2 | 1 | zero_adapters | llama
-adapter: dora + precision: amp | 87 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
+adapter: dora + precision: amp | 97 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
   linear, more_families, pairs, pairs_beside, quantized, short_convolutions, state_spaces | bart, bert, bloom,
   chatglm, clip, deepseek, falcon, falcon_h1, gemma2, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
-  lfm2, llama, llava, ministral3, mixtral, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe,
-  roberta, t5, vit
+  lfm2, lfm2_moe, llama, llava, ministral3, mixtral, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_vl, qwen3_next,
+  qwen_moe, roberta, t5, vit
 adapter: dora + precision: fsdp | 1 | fully_shard_more | llama
 adapter: dora + precision: mixed | 1 | zero_adapters | llama
-adapter: dora + precision: pure | 91 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more,
+adapter: dora + precision: pure | 102 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more,
   images, liger, linear, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions,
   state_spaces, tiled, tiles | apertus, arcee, bert, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
   falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, phi3, qwen2_vl,
-  qwen3_next, qwen_moe, seed_oss, stablelm, t5, vit
-adapter: dora + quantization: int8 | 8 | quantized, short_convolutions, state_spaces | falcon_h1, gemma2, gemma3,
-  lfm2, llama, mpt, phi3
-adapter: dora + quantization: nf4 | 13 | quantized, short_convolutions, state_spaces, tiled | bloom, gemma2, gpt2,
-  granitemoehybrid, lfm2, llama, mixtral, nemotron_h
-adapter: dora + quantization: nf4-double | 17 | liger, met, quantized, short_convolutions, state_spaces | falcon_h1,
-  gemma, glm4, lfm2, llama, mixtral, mpt
-adapter: dora + weight_dtype: 16 bits | 16 | adapters, adapters_more, liger, more_families, pairs, quantized,
-  short_convolutions, state_spaces | deepseek, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, llama, olmo2, opt, phi3
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, phi3,
+  qwen2_vl, qwen3_next, qwen_moe, seed_oss, stablelm, t5, vit
+adapter: dora + quantization: int8 | 10 | quantized, short_convolutions, state_spaces | falcon_h1, gemma2, gemma3,
+  lfm2, lfm2_moe, llama, mpt, phi3
+adapter: dora + quantization: nf4 | 22 | quantized, short_convolutions, state_spaces, tiled | bloom, gemma2, gpt2,
+  granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h
+adapter: dora + quantization: nf4-double | 20 | liger, met, quantized, short_convolutions, state_spaces | falcon_h1,
+  gemma, glm4, lfm2, lfm2_moe, llama, mixtral, mpt
+adapter: dora + weight_dtype: 16 bits | 17 | adapters, adapters_more, liger, more_families, pairs, quantized,
+  short_convolutions, state_spaces | deepseek, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
+  olmo2, opt, phi3
 adapter: ia3 + adapter: modules_to_save | 18 | adapted, adapters_more, pairs, pairs_beside | bert, chatglm, deepseek,
   falcon, mixtral, qwen_moe, roberta, vit
 adapter: ia3 + checkpoint_reentrant: true | 9 | fully_shard_more, pairs | bert, gemma2, gpt2, llama, phi3
 adapter: ia3 + ema: true | 1 | tiled | neox
 adapter: ia3 + eval_batch_size | 5 | pairs_beside | bert, gpt2, llama, opt
 adapter: ia3 + generation_batch_size | 2 | pairs_beside | gpt2, llama
-adapter: ia3 + grad_scaler: true | 2 | liger | gemma3
+adapter: ia3 + grad_scaler: true | 3 | liger, short_convolutions | gemma3, lfm2_moe
 adapter: ia3 + label_smoothing | 2 | pairs | gpt2, llama
 adapter: ia3 + liger_kernels | 2 | liger | gemma3
 adapter: ia3 + loss: dpo | 6 | pairs | gpt2, llama, phi3
@@ -956,22 +981,25 @@ adapter: ia3 + offload: activations | 11 | images, more_families, pairs | bert, 
   opt
 adapter: ia3 + optimizer: adafactor | 5 | adapted, adapters_more | clip, mixtral, qwen_moe, vit
 adapter: ia3 + optimizer: adam | 6 | adapters_more, more_families | glm4_moe, llama4, olmo2, starcoder2, vit
+adapter: ia3 + optimizer: muon | 1 | short_convolutions | lfm2_moe
 adapter: ia3 + optimizer: rmsprop | 8 | adapted, adapters_more, more_families | deepseek, gpt_oss, llama4, mixtral,
   qwen_moe, t5, vit
 adapter: ia3 + optimizer: sgd | 15 | adapted, adapters_more, more_families | chatglm, clip, deepseek, falcon, glm,
   gpt_neo, llama, llama4, olmoe, qwen_moe, vit
 adapter: ia3 + optimizer: sgd-momentum | 17 | adapted, adapters, adapters_more, more_families, quantized | bart,
   bert, deepseek, gemma, gpt2, llama, llama4, mixtral, mpt, phi, phi3, roberta, t5
+adapter: ia3 + optimizer_in_backward: true | 1 | short_convolutions | lfm2_moe
 adapter: ia3 + packing: true | 1 | liger | gemma3
 adapter: ia3 + padding: right | 5 | pairs | bert, gpt2, llama
 adapter: ia3 + parallel.fsdp_units: ends | 2 | fully_shard_more, sharded_units | llama
 adapter: ia3 + parallel.sharding: fsdp | 9 | fully_shard_more, sharded_units | gemma3_images, llama, qwen2_vl
 adapter: ia3 + parallel.sharding: zero1 | 1 | zero_adapters | llama
 adapter: ia3 + parallel.sharding: zero3 | 1 | zero_adapters | llama
-adapter: ia3 + precision: amp | 106 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
-  linear, more_families, pairs, pairs_beside, quantized, sharded_units, tiles | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4,
-  ministral3, mixtral, mllama, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, starcoder2, t5, vit
+adapter: ia3 + precision: amp | 108 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images, liger,
+  linear, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, tiles | bart, bert, bloom,
+  chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  lfm2_moe, llama, llama4, ministral3, mixtral, mllama, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
+  qwen_moe, starcoder2, t5, vit
 adapter: ia3 + precision: fsdp | 3 | fully_shard_more | gemma3_images, llama, qwen2_vl
 adapter: ia3 + precision: mixed | 2 | zero_adapters | llama
 adapter: ia3 + precision: pure | 47 | adapted, adapters, adapters_more, block_kinds, fully_shard_more, images,
@@ -987,33 +1015,35 @@ adapter: lora + adapter: modules_to_save | 108 | adapted, adapters, adapters_mor
   mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families |
   deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 91 | fully_shard_more, images, liger, more_families, pairs, replicated,
-  sharded_spaces, state_spaces, zero | bert, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, mistral3,
-  nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
+adapter: lora + checkpoint_reentrant: true | 93 | fully_shard_more, images, liger, more_families, pairs, replicated,
+  sharded_spaces, short_convolutions, state_spaces, zero | bert, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe,
+  gpt2, lfm2_moe, llama, mistral3, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
-adapter: lora + ema: true | 11 | met, short_convolutions, state_spaces | bamba, falcon_h1, gpt2, lfm2, llama,
-  nemotron_h, neox, opt, phi3
+adapter: lora + ema: true | 17 | met, short_convolutions, state_spaces | bamba, falcon_h1, gpt2, lfm2, lfm2_moe,
+  llama, nemotron_h, neox, opt, phi3
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
 adapter: lora + frozen: parts | 12 | lora_parts | gpt2, llama
 adapter: lora + generation_batch_size | 12 | pairs_beside | gpt2, llama
-adapter: lora + grad_scaler: true | 5 | liger, short_convolutions, state_spaces | falcon_h1, gemma2, gpt_oss, lfm2
-adapter: lora + label_smoothing | 13 | pairs, sharded_spaces, short_convolutions, state_spaces | bamba, bert,
-  falcon_h1, gpt2, lfm2, nemotron_h
+adapter: lora + grad_scaler: true | 11 | liger, short_convolutions, state_spaces | falcon_h1, gemma2, gpt_oss, lfm2,
+  lfm2_moe
+adapter: lora + label_smoothing | 20 | pairs, sharded_spaces, short_convolutions, state_spaces | bamba, bert,
+  falcon_h1, gpt2, lfm2, lfm2_moe, nemotron_h
 adapter: lora + liger_kernels | 24 | liger, tiled | deepseek, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama,
   olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl
-adapter: lora + loss: chunked | 216 | liger, litgpt, met, short_convolutions, state_spaces, torchtune,
+adapter: lora + loss: chunked | 218 | liger, litgpt, met, short_convolutions, state_spaces, tiles, torchtune,
   torchtune_units | falcon under litgpt, falcon_h1, gpt_oss, granitemoehybrid, lfm2, llama, llama under litgpt, llama
-  under torchtune, neox under litgpt, phi under litgpt
+  under torchtune, mllama, neox under litgpt, phi under litgpt
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
-adapter: lora + loss: fused | 21 | liger, quantized | glm4, gpt2, llama
+adapter: lora + loss: fused | 24 | liger, quantized, short_convolutions, tiles | glm4, gpt2, lfm2_moe, llama, mllama
 adapter: lora + loss: tiled | 2 | tiled | llama, phi
-adapter: lora + max_gradient_norm | 101 | flat_adapters, fully_shard_more, images, liger, met, replicated,
+adapter: lora + max_gradient_norm | 107 | flat_adapters, fully_shard_more, images, liger, met, replicated,
   sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles, zero | bamba, deepseek, gemma,
-  gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama, mistral3, mllama, olmo2, opt, phi, qwen3_vl
-adapter: lora + offload: activations | 50 | flat_adapters, images, liger, met, pairs, sharded_activations,
+  gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, olmo2, opt,
+  phi, qwen3_vl
+adapter: lora + offload: activations | 51 | flat_adapters, images, liger, met, pairs, sharded_activations,
   short_convolutions, state_spaces | bert, bloom, falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid,
-  lfm2, llama, mpt, neox, olmo2, phi, phi3, qwen2_5_vl, qwen2_vl
+  lfm2, lfm2_moe, llama, mpt, neox, olmo2, phi, phi3, qwen2_5_vl, qwen2_vl
 adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
   t5
 adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
@@ -1023,14 +1053,15 @@ adapter: lora + optimizer: adafactor | 13 | adapters_more, images, quantized | c
   qwen3_vl, qwen_moe
 adapter: lora + optimizer: adam | 16 | adapted, adapters_more, fully_shard_more, images, liger, more_families | clip,
   gpt_oss, llama, llava, qwen2_5_vl, qwen2_vl, qwen3_vl
-adapter: lora + optimizer: adamw-8bit | 7 | images, liger | qwen3_vl
+adapter: lora + optimizer: adamw-8bit | 8 | images, liger, short_convolutions | lfm2_moe, qwen3_vl
 adapter: lora + optimizer: adamw-8bit-paged | 1 | short_convolutions | lfm2
 adapter: lora + optimizer: adamw-paged | 5 | images, liger, short_convolutions | lfm2, olmo2, qwen3_vl
-adapter: lora + optimizer: lamb | 1 | state_spaces | falcon_h1
+adapter: lora + optimizer: lamb | 2 | short_convolutions, state_spaces | falcon_h1, lfm2_moe
 adapter: lora + optimizer: lars | 1 | short_convolutions | lfm2
-adapter: lora + optimizer: lion | 1 | state_spaces | falcon_h1
-adapter: lora + optimizer: rmsprop | 39 | adapted, adapters_more, fully_shard_more, more_families, quantized | bart,
-  clip, deepseek, glm4_moe, gpt_neo, llava, mixtral, qwen_moe, resnet, roberta, starcoder2, t5, vit
+adapter: lora + optimizer: lion | 2 | short_convolutions, state_spaces | falcon_h1, lfm2_moe
+adapter: lora + optimizer: rmsprop | 40 | adapted, adapters_more, fully_shard_more, more_families, quantized,
+  short_convolutions | bart, clip, deepseek, glm4_moe, gpt_neo, lfm2_moe, llava, mixtral, qwen_moe, resnet, roberta,
+  starcoder2, t5, vit
 adapter: lora + optimizer: sgd | 50 | adapted, adapters_more, images, quantized | bart, chatglm, clip, deepseek,
   falcon, glm, glm4, llava, mixtral, qwen3_vl, qwen_moe, resnet, roberta, vit
 adapter: lora + optimizer: sgd-momentum | 153 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
@@ -1038,11 +1069,12 @@ adapter: lora + optimizer: sgd-momentum | 153 | adapted, adapters, adapters_more
   falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, llama, llama under litgpt,
   llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmoe, opt, phi, phi under litgpt, phi3,
   qwen3_vl, qwen_moe, resnet, roberta, t5
-adapter: lora + optimizer_in_backward: true | 10 | sharded_spaces, short_convolutions, state_spaces | bamba,
-  falcon_h1, granitemoehybrid, lfm2, nemotron_h
-adapter: lora + packing: true | 8 | liger, short_convolutions, state_spaces | bamba, falcon_h1, gemma3, lfm2, llama
-adapter: lora + padding: right | 35 | liger, met, pairs, short_convolutions | bert, bloom, gpt2, gpt_oss, lfm2,
-  llama, olmo2
+adapter: lora + optimizer_in_backward: true | 13 | sharded_spaces, short_convolutions, state_spaces | bamba,
+  falcon_h1, granitemoehybrid, lfm2, lfm2_moe, nemotron_h
+adapter: lora + packing: true | 9 | liger, short_convolutions, state_spaces | bamba, falcon_h1, gemma3, lfm2,
+  lfm2_moe, llama
+adapter: lora + padding: right | 37 | liger, met, pairs, short_convolutions | bert, bloom, gpt2, gpt_oss, lfm2,
+  lfm2_moe, llama, olmo2
 adapter: lora + parallel.fsdp_units: ends | 24 | sharded_units, torchtune_units | llama, llama under torchtune
 adapter: lora + parallel.fsdp_version: 1 | 64 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
@@ -1061,51 +1093,51 @@ adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4
   qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
   opt, qwen3_vl, t5
-adapter: lora + precision: amp | 680 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+adapter: lora + precision: amp | 703 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
   flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, met, more_families, pairs, pairs_beside,
   quantized, replicated, sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions,
   state_spaces, tiled, tiles | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
   exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4,
-  llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo,
+  olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + precision: fsdp | 81 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units | bamba, bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama,
   mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
   qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 541 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+adapter: lora + precision: pure | 552 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
   flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, met, more_families, pairs, pairs_beside,
   quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, short_convolutions,
   state_spaces, tiled, tiles, torchtune, torchtune_units | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
   cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama
-  under litgpt, llama under torchtune, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under
-  litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  llama under litgpt, llama under torchtune, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox
+  under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 110 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
+adapter: lora + quantization: int8 | 117 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
   quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, neox, opt,
-  phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 220 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt,
+  glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h,
+  neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+adapter: lora + quantization: nf4 | 227 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt,
   met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles,
   zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llava,
-  ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt,
-  phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-adapter: lora + quantization: nf4-double | 115 | adapters, flat_adapters, images, liger, linear, litgpt, met,
+  gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
+  llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under
+  litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
+adapter: lora + quantization: nf4-double | 119 | adapters, flat_adapters, images, liger, linear, litgpt, met,
   more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | bamba,
-  bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, llama,
-  llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + weight_dtype: 16 bits | 254 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+  bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe,
+  llama, llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+adapter: lora + weight_dtype: 16 bits | 256 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, liger, linear, met, pairs, quantized, sharded_bits, sharded_more, sharded_units,
   short_convolutions, state_spaces, tiled | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5,
-  exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, llava,
-  ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss,
-  stablelm, t5
+  exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  llava, ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta,
+  seed_oss, stablelm, t5
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: modules_to_save + checkpoint_reentrant: true | 4 | pairs | bert
 adapter: modules_to_save + eval_batch_size | 1 | pairs_beside | bert
@@ -1150,17 +1182,18 @@ adapter: over experts + precision: pure | 9 | adapters_more, linear, more_famili
 adapter: over experts + quantization: int8 | 2 | linear | qwen3_next
 adapter: over experts + quantization: nf4 | 2 | linear | qwen3_next
 adapter: over experts + weight_dtype: 16 bits | 10 | adapters_more, linear | deepseek, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true + ema: true | 10 | liger, sharded_spaces, state_spaces, tiled | falcon_h1, gemma2, glm4,
-  lfm2, llama, nemotron_h, qwen_moe
-checkpoint_reentrant: true + frozen: parts | 70 | fully_shard_more, images, liger, more_families, pairs,
+checkpoint_reentrant: true + ema: true | 11 | liger, sharded_spaces, short_convolutions, state_spaces, tiled |
+  falcon_h1, gemma2, glm4, lfm2, lfm2_moe, llama, nemotron_h, qwen_moe
+checkpoint_reentrant: true + frozen: parts | 71 | fully_shard_more, images, liger, more_families, pairs,
   sharded_spaces, short_convolutions, state_spaces, turns | bamba, bert, falcon_h1, gemma, gemma2, gemma3, glm4_moe,
-  gpt2, granitemoehybrid, lfm2, llama, nemotron_h, neox, opt, phi, phi3, qwen2_vl
+  gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, neox, opt, phi, phi3, qwen2_vl
 checkpoint_reentrant: true + grad_scaler: true | 6 | liger, sharded_spaces, state_spaces | falcon_h1, glm4,
   granitemoehybrid, nemotron_h
-checkpoint_reentrant: true + label_smoothing | 19 | pairs, sharded_spaces, short_convolutions, state_spaces | bamba,
-  bert, falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h
+checkpoint_reentrant: true + label_smoothing | 20 | pairs, sharded_spaces, short_convolutions, state_spaces | bamba,
+  bert, falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
 checkpoint_reentrant: true + liger_kernels | 13 | liger | gemma2, glm4, llama, olmo2, qwen3_vl, qwen_moe
-checkpoint_reentrant: true + loss: chunked | 3 | state_spaces, turns | falcon_h1, gemma, nemotron_h
+checkpoint_reentrant: true + loss: chunked | 5 | short_convolutions, state_spaces, turns | falcon_h1, gemma,
+  lfm2_moe, nemotron_h
 checkpoint_reentrant: true + loss: dpo | 36 | pairs | gemma3, gpt2, llama, phi
 checkpoint_reentrant: true + loss: fused | 5 | liger, more_families, state_spaces | glm4, glm4_moe, llama, nemotron_h
 checkpoint_reentrant: true + loss: tiled | 3 | tiled | gemma2, glm4, mixtral
@@ -1182,10 +1215,10 @@ checkpoint_reentrant: true + optimizer: sgd | 22 | checkpoints, images | bert, g
   qwen3_vl
 checkpoint_reentrant: true + optimizer: sgd-momentum | 6 | checkpoints, fully_shard_more, images | gemma3,
   gemma3_images, glm4_moe, llama, neox, phi3
-checkpoint_reentrant: true + optimizer_in_backward: true | 17 | checkpoints, sharded_spaces, state_spaces | bamba,
-  bert, falcon_h1, gpt2, granitemoehybrid, llama, nemotron_h
-checkpoint_reentrant: true + packing: true | 4 | liger, sharded_spaces, state_spaces | granitemoehybrid, lfm2,
-  nemotron_h, qwen_moe
+checkpoint_reentrant: true + optimizer_in_backward: true | 18 | checkpoints, sharded_spaces, short_convolutions,
+  state_spaces | bamba, bert, falcon_h1, gpt2, granitemoehybrid, lfm2_moe, llama, nemotron_h
+checkpoint_reentrant: true + packing: true | 6 | liger, sharded_spaces, short_convolutions, state_spaces |
+  granitemoehybrid, lfm2, lfm2_moe, nemotron_h, qwen_moe
 checkpoint_reentrant: true + padding: right | 35 | fully_shard_more, images, liger, pairs | bert, gemma3_images,
   glm4_moe, gpt2, llama
 checkpoint_reentrant: true + parallel.fsdp_units: ends | 2 | fully_shard_more | llama
@@ -1197,27 +1230,27 @@ checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 4 | sharded_space
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 2 | zero | qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 177 | block_kinds, checkpoints, decoders, fully_shard_more, images,
+checkpoint_reentrant: true + precision: amp | 181 | block_kinds, checkpoints, decoders, fully_shard_more, images,
   liger, linear, pairs, sharded_spaces, short_convolutions, state_spaces, tiled, turns | apertus, arcee, bamba, bert,
   cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 checkpoint_reentrant: true + precision: fsdp | 16 | fully_shard_more, sharded_spaces | gpt2, granitemoehybrid, llama,
   neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 35 | checkpoints, more_families, pairs, zero | bert, gemma, gemma2,
   gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: pure | 125 | block_kinds, checkpoints, fully_shard_more, images, liger,
+checkpoint_reentrant: true + precision: pure | 127 | block_kinds, checkpoints, fully_shard_more, images, liger,
   linear, more_families, pairs, replicated, short_convolutions, state_spaces, tiled | bamba, bert, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, granitemoehybrid, lfm2, llama, ministral3, mistral3, mixtral,
-  nemotron_h, neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, vit
+  gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3,
+  mixtral, nemotron_h, neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, vit
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 15 | pairs, state_spaces, tiled | gpt2, granitemoehybrid, llama,
   mixtral, opt, phi3
-checkpoint_reentrant: true + quantization: nf4-double | 4 | liger, pairs, short_convolutions | lfm2, llama
+checkpoint_reentrant: true + quantization: nf4-double | 5 | liger, pairs, short_convolutions | lfm2, lfm2_moe, llama
 checkpoint_reentrant: true + trained_blocks: badam | 4 | state_spaces, turns | gemma, nemotron_h, neox
 checkpoint_reentrant: true + trained_blocks: lisa | 1 | turns | llama
-checkpoint_reentrant: true + weight_dtype: 16 bits | 15 | liger, pairs, short_convolutions, state_spaces, turns |
-  bamba, falcon_h1, glm4, gpt2, lfm2, llama, neox
+checkpoint_reentrant: true + weight_dtype: 16 bits | 16 | liger, pairs, short_convolutions, state_spaces, turns |
+  bamba, falcon_h1, glm4, gpt2, lfm2, lfm2_moe, llama, neox
 compile: true + optimizer: muon | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
 compile: true + parallel.sharding: ddp | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
 compile: true + precision: amp | 76 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama,
@@ -1225,11 +1258,11 @@ compile: true + precision: amp | 76 | compile, compile_more | bart, bert, gemma,
 compile: true + precision: mixed | 6 | compile | gpt2, llama
 compile: true + precision: pure | 92 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
-ema: true + frozen: parts | 7 | short_convolutions, state_spaces | falcon_h1, lfm2, nemotron_h
+ema: true + frozen: parts | 9 | short_convolutions, state_spaces | falcon_h1, lfm2, lfm2_moe, nemotron_h
 ema: true + grad_scaler: true | 16 | galore, liger, precisions, state_spaces | bert, deepseek, gpt2, llama, nemotron_h
 ema: true + gradient_dtype: fp32 | 5 | master | gpt2, llama
-ema: true + label_smoothing | 10 | sharded_spaces, short_convolutions, state_spaces | bamba, granitemoehybrid, lfm2,
-  nemotron_h
+ema: true + label_smoothing | 11 | sharded_spaces, short_convolutions, state_spaces | bamba, granitemoehybrid, lfm2,
+  lfm2_moe, nemotron_h
 ema: true + liger_kernels | 11 | liger | deepseek, gemma2, gemma3, glm4, llama, olmo2, phi3, qwen_moe
 ema: true + loss: chunked | 2 | liger, state_spaces | falcon_h1, olmo2
 ema: true + loss: tiled | 4 | tiled | gemma2, llama, neox
@@ -1241,29 +1274,30 @@ ema: true + optimizer: adafactor | 4 | precisions | bert, gpt2, llama
 ema: true + optimizer: adam | 1 | master | bert
 ema: true + optimizer: galore-adamw | 10 | galore | bert, gpt2, llama
 ema: true + optimizer: lamb | 3 | short_convolutions, state_spaces | granitemoehybrid, lfm2, nemotron_h
+ema: true + optimizer: lars | 1 | short_convolutions | lfm2_moe
 ema: true + optimizer: lion | 1 | precisions | llama
 ema: true + optimizer: muon | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
 ema: true + optimizer: rmsprop | 4 | master, precisions, state_spaces | bamba, gpt2, llama
 ema: true + optimizer: sgd | 9 | master, optimizers, precisions | bert, gpt2, llama
 ema: true + optimizer: sgd-momentum | 3 | master, sharded_spaces | bamba, bert, llama
-ema: true + optimizer_in_backward: true | 9 | galore, sharded_spaces, short_convolutions, state_spaces | bamba, gpt2,
-  lfm2, llama, nemotron_h
+ema: true + optimizer_in_backward: true | 10 | galore, sharded_spaces, short_convolutions, state_spaces | bamba,
+  gpt2, lfm2, lfm2_moe, llama, nemotron_h
 ema: true + packing: true | 12 | liger, short_convolutions, state_spaces | deepseek, falcon_h1, granitemoehybrid,
   lfm2, nemotron_h, qwen_moe
-ema: true + padding: right | 3 | liger, state_spaces | gemma3, llama, nemotron_h
+ema: true + padding: right | 4 | liger, short_convolutions, state_spaces | gemma3, lfm2_moe, llama, nemotron_h
 ema: true + parallel.sharding: fsdp | 4 | sharded_spaces | bamba, falcon_h1, lfm2, nemotron_h
 ema: true + parallel.sharding: fsdp-grad-op | 3 | sharded_spaces | bamba, nemotron_h
-ema: true + precision: amp | 54 | galore, liger, met, optimizers, precisions, sharded_spaces, short_convolutions,
-  state_spaces, tiled | bamba, bert, deepseek, falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, olmo2, opt,
-  qwen_moe
+ema: true + precision: amp | 58 | galore, liger, met, optimizers, precisions, sharded_spaces, short_convolutions,
+  state_spaces, tiled | bamba, bert, deepseek, falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h,
+  olmo2, opt, qwen_moe
 ema: true + precision: fsdp | 2 | sharded_spaces | bamba, falcon_h1
 ema: true + precision: mixed | 7 | master | bert, gpt2, llama
-ema: true + precision: pure | 46 | galore, liger, met, optimizers, sharded_spaces, short_convolutions, state_spaces,
-  tiled | bamba, bert, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmo2,
-  phi3
+ema: true + precision: pure | 51 | galore, liger, met, optimizers, sharded_spaces, short_convolutions, state_spaces,
+  tiled | bamba, bert, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h,
+  neox, olmo2, phi3
 ema: true + quantization: int8 | 3 | met | llama, neox, phi3
 ema: true + quantization: nf4 | 2 | met | gpt2, llama
-ema: true + quantization: nf4-double | 3 | met | llama, mixtral, opt
+ema: true + quantization: nf4-double | 5 | met, short_convolutions | lfm2_moe, llama, mixtral, opt
 ema: true + trained_blocks: badam | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
 ema: true + trained_blocks: lisa | 1 | short_convolutions | lfm2
 ema: true + weight_dtype: 16 bits | 10 | galore, met, sharded_spaces, short_convolutions, state_spaces | bamba,
@@ -1286,14 +1320,14 @@ eval_batch_size + quantization: int8 | 4 | pairs_beside | gpt2, llama
 eval_batch_size + quantization: nf4 | 6 | pairs_beside | gpt2, llama, opt, phi
 eval_batch_size + weight_dtype: 16 bits | 9 | pairs_beside | bert, bloom, gemma2, gpt2, llama, opt
 frozen: parts + generation_batch_size | 4 | pairs_beside | gpt2, llama
-frozen: parts + grad_scaler: true | 8 | liger, state_spaces, tiled | falcon_h1, glm4, granitemoehybrid, llama,
-  mixtral, nemotron_h
-frozen: parts + label_smoothing | 16 | pairs, sharded_spaces, short_convolutions, state_spaces | bamba, bert, gpt2,
-  granitemoehybrid, lfm2, llama, nemotron_h
+frozen: parts + grad_scaler: true | 9 | liger, short_convolutions, state_spaces, tiled | falcon_h1, glm4,
+  granitemoehybrid, lfm2_moe, llama, mixtral, nemotron_h
+frozen: parts + label_smoothing | 17 | pairs, sharded_spaces, short_convolutions, state_spaces | bamba, bert, gpt2,
+  granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
 frozen: parts + liger_kernels | 7 | liger | gpt_oss, llama, mixtral, qwen3_vl
 frozen: parts + loss: chunked | 6 | met, state_spaces, turns | exaone4, falcon_h1, gemma, llama
 frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
-frozen: parts + loss: fused | 9 | quantized, state_spaces | gpt2, llama, nemotron_h
+frozen: parts + loss: fused | 10 | quantized, short_convolutions, state_spaces | gpt2, lfm2_moe, llama, nemotron_h
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
 frozen: parts + max_gradient_norm | 39 | fully_shard_more, images, liger, replicated, sharded_spaces, sharded_tiles,
   short_convolutions, state_spaces, tiles, turns, zero | bamba, bert, gpt2, lfm2, llama, mistral3, mllama, nemotron_h,
@@ -1301,13 +1335,13 @@ frozen: parts + max_gradient_norm | 39 | fully_shard_more, images, liger, replic
 frozen: parts + offload: activations | 55 | hosted, images, liger, met, more_families, pairs, short_convolutions,
   state_spaces, tiled | bamba, bert, bloom, exaone4, falcon_h1, gemma3, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
   lfm2, llama, llama4, nemotron_h, olmoe, opt, phi, phi3, qwen3_vl
-frozen: parts + optimizer: adafactor | 13 | frozen, more_families | clip, deepseek, gpt_neo, llava, mixtral,
-  qwen_moe, vit
+frozen: parts + optimizer: adafactor | 14 | frozen, more_families, short_convolutions | clip, deepseek, gpt_neo,
+  lfm2_moe, llava, mixtral, qwen_moe, vit
 frozen: parts + optimizer: adam | 14 | frozen, fully_shard_more, images, more_families, turns | clip, gpt_neo,
   llama4, llava, olmo2, phi, qwen3_vl
 frozen: parts + optimizer: adamw-paged | 1 | state_spaces | granitemoehybrid
 frozen: parts + optimizer: lamb | 1 | state_spaces | bamba
-frozen: parts + optimizer: lars | 1 | state_spaces | granitemoehybrid
+frozen: parts + optimizer: lars | 2 | short_convolutions, state_spaces | granitemoehybrid, lfm2_moe
 frozen: parts + optimizer: muon | 1 | state_spaces | falcon_h1
 frozen: parts + optimizer: rmsprop | 34 | frozen, fully_shard_more, more_families | bart, clip, deepseek, glm4_moe,
   gpt_neo, mixtral, qwen_moe, resnet, roberta, t5, vit
@@ -1316,8 +1350,10 @@ frozen: parts + optimizer: sgd | 40 | frozen, fully_shard_more, images, liger, m
 frozen: parts + optimizer: sgd-momentum | 41 | adapters, frozen, images, more_families, quantized, short_convolutions
   | bart, bert, clip, deepseek, gemma2, gemma3, gpt_oss, lfm2, llama, mixtral, olmo2, qwen2_5_vl, qwen_moe, resnet,
   roberta, starcoder2
-frozen: parts + optimizer_in_backward: true | 3 | sharded_spaces, state_spaces | bamba, falcon_h1, granitemoehybrid
-frozen: parts + packing: true | 7 | sharded_spaces, short_convolutions, state_spaces | granitemoehybrid, lfm2
+frozen: parts + optimizer_in_backward: true | 5 | sharded_spaces, short_convolutions, state_spaces | bamba,
+  falcon_h1, granitemoehybrid, lfm2_moe
+frozen: parts + packing: true | 8 | sharded_spaces, short_convolutions, state_spaces | granitemoehybrid, lfm2,
+  lfm2_moe
 frozen: parts + padding: right | 25 | pairs, state_spaces | bert, gpt2, llama, nemotron_h
 frozen: parts + parallel.fsdp_units: ends | 1 | sharded_units | llama
 frozen: parts + parallel.sharding: ddp | 2 | replicated | mistral3, qwen3_vl
@@ -1328,13 +1364,13 @@ frozen: parts + parallel.sharding: fsdp-grad-op | 16 | fully_shard_more, sharded
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 232 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
+frozen: parts + precision: amp | 238 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
   linear, lora_parts, masks, met, more_families, pairs, quantized, short_convolutions, state_spaces, tiled, tiles,
   turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
   falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mistral3, mixtral,
+  mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 frozen: parts + precision: fsdp | 16 | fully_shard_more, sharded_spaces, sharded_tiles | bamba, bert, falcon_h1,
   gpt2, granitemoehybrid, llama, mistral3, mllama, neox
 frozen: parts + precision: mixed | 146 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
@@ -1362,33 +1398,37 @@ generation_batch_size + precision: pure | 29 | generation_more, pairs_beside | b
   gpt2, llama, mixtral, qwen_moe, t5
 generation_batch_size + quantization: nf4 | 3 | pairs_beside | llama
 generation_batch_size + weight_dtype: 16 bits | 4 | pairs_beside | gpt2, llama
-grad_scaler: true + label_smoothing | 5 | short_convolutions, state_spaces | granitemoehybrid, lfm2, nemotron_h
+grad_scaler: true + label_smoothing | 7 | short_convolutions, state_spaces | granitemoehybrid, lfm2, lfm2_moe,
+  nemotron_h
 grad_scaler: true + liger_kernels | 14 | liger | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, mixtral, qwen_moe
 grad_scaler: true + loss: chunked | 2 | liger, state_spaces | falcon_h1, gpt_oss
 grad_scaler: true + loss: fused | 2 | state_spaces | bamba
 grad_scaler: true + loss: tiled | 2 | tiled | gemma, glm4
-grad_scaler: true + max_gradient_norm | 32 | liger, precisions, short_convolutions, state_spaces, tiled | bamba,
-  bert, gemma, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, nemotron_h
-grad_scaler: true + offload: activations | 8 | liger, short_convolutions, state_spaces | bamba, deepseek, falcon_h1,
-  granitemoehybrid, lfm2, nemotron_h
+grad_scaler: true + max_gradient_norm | 34 | liger, precisions, short_convolutions, state_spaces, tiled | bamba,
+  bert, gemma, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
+grad_scaler: true + offload: activations | 10 | liger, short_convolutions, state_spaces | bamba, deepseek, falcon_h1,
+  granitemoehybrid, lfm2, lfm2_moe, nemotron_h
 grad_scaler: true + optimizer: adafactor | 6 | precisions, state_spaces | bert, gpt2, granitemoehybrid, llama
 grad_scaler: true + optimizer: adam | 3 | precisions, state_spaces | llama, nemotron_h
-grad_scaler: true + optimizer: adamw-8bit | 4 | precisions | bert, llama
+grad_scaler: true + optimizer: adamw-8bit | 5 | precisions, short_convolutions | bert, lfm2_moe, llama
+grad_scaler: true + optimizer: adamw-paged | 1 | short_convolutions | lfm2_moe
 grad_scaler: true + optimizer: galore-adamw | 1 | galore | llama
+grad_scaler: true + optimizer: lamb | 1 | short_convolutions | lfm2_moe
 grad_scaler: true + optimizer: lars | 1 | short_convolutions | lfm2
 grad_scaler: true + optimizer: lion | 2 | precisions, short_convolutions | lfm2, llama
-grad_scaler: true + optimizer: rmsprop | 6 | precisions, state_spaces | bert, falcon_h1, gpt2, llama
+grad_scaler: true + optimizer: rmsprop | 7 | precisions, short_convolutions, state_spaces | bert, falcon_h1, gpt2,
+  lfm2_moe, llama
 grad_scaler: true + optimizer: sgd | 10 | precisions, state_spaces, tiled | bert, glm4, gpt2, granitemoehybrid, llama
 grad_scaler: true + packing: true | 7 | liger, short_convolutions, state_spaces | deepseek, gemma3, granitemoehybrid,
   lfm2, qwen_moe
-grad_scaler: true + padding: right | 2 | liger, short_convolutions | gpt_oss, lfm2
+grad_scaler: true + padding: right | 3 | liger, short_convolutions | gpt_oss, lfm2, lfm2_moe
 grad_scaler: true + parallel.sharding: fsdp | 2 | sharded_spaces | granitemoehybrid, nemotron_h
-grad_scaler: true + precision: amp | 85 | galore, liger, precisions, sharded_spaces, short_convolutions,
+grad_scaler: true + precision: amp | 99 | galore, liger, precisions, sharded_spaces, short_convolutions,
   state_spaces, tiled | bamba, bert, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
-  granitemoehybrid, lfm2, llama, mixtral, nemotron_h, qwen_moe
+  granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, qwen_moe
 grad_scaler: true + precision: fsdp | 1 | sharded_spaces | nemotron_h
-grad_scaler: true + quantization: int8 | 3 | liger, short_convolutions | gemma2, gemma3, lfm2
-grad_scaler: true + quantization: nf4 | 2 | state_spaces | falcon_h1, nemotron_h
+grad_scaler: true + quantization: int8 | 5 | liger, short_convolutions | gemma2, gemma3, lfm2, lfm2_moe
+grad_scaler: true + quantization: nf4 | 4 | short_convolutions, state_spaces | falcon_h1, lfm2_moe, nemotron_h
 grad_scaler: true + quantization: nf4-double | 1 | short_convolutions | lfm2
 grad_scaler: true + trained_blocks: badam | 1 | state_spaces | granitemoehybrid
 gradient_dtype: fp32 + max_gradient_norm | 12 | master | llama
@@ -1398,17 +1438,19 @@ gradient_dtype: fp32 + optimizer: sgd | 6 | master | llama
 gradient_dtype: fp32 + optimizer: sgd-momentum | 5 | master | llama
 gradient_dtype: fp32 + precision: mixed | 24 | master | bert, gpt2, llama
 label_smoothing + liger_kernels | 2 | liger | glm4, qwen_moe
-label_smoothing + max_gradient_norm | 21 | fully_shard_more, liger, sharded_spaces, short_convolutions, state_spaces
-  | bamba, bert, gemma, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, qwen_moe
-label_smoothing + offload: activations | 17 | pairs, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2,
-  granitemoehybrid, lfm2, llama, nemotron_h
+label_smoothing + loss: fused | 1 | short_convolutions | lfm2_moe
+label_smoothing + max_gradient_norm | 23 | fully_shard_more, liger, sharded_spaces, short_convolutions, state_spaces
+  | bamba, bert, gemma, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, qwen_moe
+label_smoothing + offload: activations | 18 | pairs, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2,
+  granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
 label_smoothing + optimizer: adafactor | 1 | short_convolutions | lfm2
 label_smoothing + optimizer: adam | 1 | state_spaces | nemotron_h
 label_smoothing + optimizer: adamw-8bit-paged | 1 | state_spaces | falcon_h1
-label_smoothing + optimizer: lamb | 2 | short_convolutions, state_spaces | granitemoehybrid, lfm2
-label_smoothing + optimizer: lion | 1 | short_convolutions | lfm2
+label_smoothing + optimizer: lamb | 3 | short_convolutions, state_spaces | granitemoehybrid, lfm2, lfm2_moe
+label_smoothing + optimizer: lion | 2 | short_convolutions | lfm2, lfm2_moe
 label_smoothing + optimizer: sgd | 1 | state_spaces | nemotron_h
-label_smoothing + optimizer_in_backward: true | 6 | short_convolutions, state_spaces | falcon_h1, lfm2
+label_smoothing + optimizer: sgd-momentum | 1 | short_convolutions | lfm2_moe
+label_smoothing + optimizer_in_backward: true | 8 | short_convolutions, state_spaces | falcon_h1, lfm2, lfm2_moe
 label_smoothing + packing: true | 13 | losses_more, sharded_spaces, short_convolutions, state_spaces | bamba,
   falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h
 label_smoothing + padding: right | 29 | losses_more, pairs, sharded_spaces, short_convolutions | bert, deepseek,
@@ -1417,22 +1459,23 @@ label_smoothing + parallel.sharding: fsdp | 12 | fully_shard_more, sharded_space
   granitemoehybrid, lfm2, llama, nemotron_h
 label_smoothing + parallel.sharding: fsdp-grad-op | 7 | fully_shard_more, sharded_spaces | gemma, gpt2,
   granitemoehybrid, lfm2, llama, nemotron_h
-label_smoothing + precision: amp | 137 | fully_shard_more, images, liger, losses_more, pairs, sharded_spaces,
+label_smoothing + precision: amp | 144 | fully_shard_more, images, liger, losses_more, pairs, sharded_spaces,
   short_convolutions, smoothing, state_spaces | bamba, bart, bert, bloom, chatglm, deepseek, falcon, falcon_h1, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, mixtral, mpt, nemotron_h, neox, opt, phi, phi3,
-  qwen3_vl, qwen_moe, roberta, t5, vit
+  gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, mpt, nemotron_h, neox, opt, phi,
+  phi3, qwen3_vl, qwen_moe, roberta, t5, vit
 label_smoothing + precision: fsdp | 6 | fully_shard_more, sharded_spaces | falcon_h1, gemma, granitemoehybrid, llama
 label_smoothing + precision: mixed | 97 | losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
   phi3, qwen_moe, roberta, t5, vit
-label_smoothing + precision: pure | 134 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more,
+label_smoothing + precision: pure | 140 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more,
   liger, linear, losses_more, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces | apertus, arcee,
   bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mpt,
-  nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+  gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
+  mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
+  t5, vit
 label_smoothing + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
-label_smoothing + quantization: nf4 | 2 | state_spaces | falcon_h1
-label_smoothing + quantization: nf4-double | 1 | short_convolutions | lfm2
+label_smoothing + quantization: nf4 | 4 | short_convolutions, state_spaces | falcon_h1, lfm2_moe
+label_smoothing + quantization: nf4-double | 4 | short_convolutions | lfm2, lfm2_moe
 label_smoothing + trained_blocks: badam | 1 | state_spaces | nemotron_h
 label_smoothing + weight_dtype: 16 bits | 27 | liger, losses_more, pairs, sharded_spaces, short_convolutions,
   state_spaces | bamba, bert, deepseek, falcon, glm, glm4, gpt2, lfm2, llama, mixtral, nemotron_h, qwen_moe
@@ -1464,14 +1507,14 @@ liger_kernels + quantization: int8 | 5 | liger | gemma2, gemma3, glm4, gpt_oss, 
 liger_kernels + quantization: nf4-double | 8 | liger, tiled | gemma2, glm4, llama, mixtral, olmo2, qwen3_vl
 liger_kernels + trained_blocks: lisa | 1 | turns | llama
 liger_kernels + weight_dtype: 16 bits | 9 | liger, tiled | gemma3, glm4, llama, olmo2
-loss: chunked + max_gradient_norm | 2 | liger | gpt_oss, olmo2
+loss: chunked + max_gradient_norm | 16 | liger, tiles | gpt_oss, mllama, olmo2
 loss: chunked + offload: activations | 7 | liger, met, state_spaces | exaone4, glm4, granitemoehybrid, llama
 loss: chunked + optimizer: adafactor | 1 | state_spaces | nemotron_h
 loss: chunked + optimizer: rmsprop | 2 | more_families, state_spaces | falcon_h1, glm4_moe
 loss: chunked + optimizer: sgd-momentum | 89 | litgpt, litgpt_flat, more_families, torchtune, torchtune_units |
   falcon under litgpt, gpt_neo, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt
 loss: chunked + optimizer_in_backward: true | 2 | state_spaces | falcon_h1
-loss: chunked + packing: true | 4 | losses_more, state_spaces | falcon_h1, gpt2, llama
+loss: chunked + packing: true | 7 | losses_more, short_convolutions, state_spaces | falcon_h1, gpt2, lfm2_moe, llama
 loss: chunked + padding: right | 10 | liger, losses_more | deepseek, falcon, glm, glm4, gpt_oss, mixtral, qwen_moe
 loss: chunked + parallel.fsdp_units: ends | 27 | torchtune_units | llama under torchtune
 loss: chunked + parallel.fsdp_version: 1 | 14 | litgpt_flat | falcon under litgpt, llama under litgpt, neox under
@@ -1480,22 +1523,22 @@ loss: chunked + parallel.sharding: fsdp | 116 | litgpt, litgpt_flat, sharded_mor
   falcon under litgpt, gpt2, llama, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt,
   phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
-loss: chunked + precision: amp | 195 | block_kinds, decoders, heads, images, liger, linear, litgpt, losses,
-  losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, turns | apertus, arcee, bloom,
-  cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt,
-  ministral3, mixtral, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3,
+loss: chunked + precision: amp | 203 | block_kinds, decoders, heads, images, liger, linear, litgpt, losses,
+  losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, turns | apertus, arcee,
+  bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt,
+  ministral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3,
   qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under litgpt, llama, llama under litgpt,
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 319 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, losses,
-  losses_more, met, more_families, sharded_more, state_spaces, torchtune, torchtune_units | apertus, arcee, bloom,
-  cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
-  torchtune, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
-  litgpt, phi3, qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
+loss: chunked + precision: pure | 323 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, losses,
+  losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune, torchtune_units |
+  apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2_moe, llama,
+  llama under litgpt, llama under torchtune, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
 loss: chunked + quantization: int8 | 2 | liger, state_spaces | falcon_h1, gpt_oss
 loss: chunked + quantization: nf4 | 12 | litgpt, short_convolutions | falcon under litgpt, lfm2, llama under litgpt,
   neox under litgpt, phi under litgpt
@@ -1525,29 +1568,33 @@ loss: fp32-logits + precision: amp | 18 | losses, returned | bert, llama
 loss: fp32-logits + precision: fsdp | 6 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: fp32-logits + precision: mixed | 7 | losses | bert
 loss: fp32-logits + precision: pure | 20 | losses, returned | bert, llama
-loss: fused + max_gradient_norm | 7 | fully_shard_more, state_spaces | bamba, gemma, llama
-loss: fused + offload: activations | 2 | liger, state_spaces | bamba, glm4
+loss: fused + max_gradient_norm | 14 | fully_shard_more, state_spaces, tiles | bamba, gemma, llama, mllama
+loss: fused + offload: activations | 3 | liger, short_convolutions, state_spaces | bamba, glm4, lfm2_moe
 loss: fused + optimizer: adafactor | 1 | more_families | glm4_moe
+loss: fused + optimizer: lamb | 1 | short_convolutions | lfm2_moe
 loss: fused + optimizer: sgd-momentum | 9 | quantized | gpt2, llama
 loss: fused + optimizer_in_backward: true | 1 | state_spaces | nemotron_h
 loss: fused + packing: true | 5 | losses_more, state_spaces | bamba, gpt2, llama, nemotron_h
 loss: fused + padding: right | 17 | losses_more, state_spaces | bamba, deepseek, falcon, glm, glm4, mixtral, qwen_moe
 loss: fused + parallel.sharding: fsdp | 6 | fully_shard_more | gemma, llama
 loss: fused + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma, llama
-loss: fused + precision: amp | 94 | block_kinds, decoders, fully_shard_more, heads, liger, linear, losses,
-  losses_more, quantized, state_spaces | apertus, arcee, bamba, bloom, deepseek, ernie4_5, exaone4, falcon, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, gpt2, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron,
-  nemotron_h, neox, olmo, opt, phi3, qwen3_next, qwen_moe, seed_oss, stablelm
+loss: fused + precision: amp | 101 | block_kinds, decoders, fully_shard_more, heads, liger, linear, losses,
+  losses_more, quantized, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bloom, deepseek, ernie4_5,
+  exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, helium, hunyuan_v1_dense, lfm2_moe, llama,
+  ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, opt, phi3, qwen3_next, qwen_moe, seed_oss,
+  stablelm
 loss: fused + precision: fsdp | 2 | fully_shard_more | llama
 loss: fused + precision: mixed | 53 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
-loss: fused + precision: pure | 55 | block_kinds, fully_shard_more, heads, images, linear, losses, more_families,
-  quantized | bloom, gemma, gemma2, gemma3, gemma4, glm4_moe, gpt2, llama, ministral3, mpt, neox, opt, phi3, qwen3_5,
-  qwen3_next, qwen3_vl
+loss: fused + precision: pure | 56 | block_kinds, fully_shard_more, heads, images, linear, losses, more_families,
+  quantized, tiles | bloom, gemma, gemma2, gemma3, gemma4, glm4_moe, gpt2, llama, ministral3, mllama, mpt, neox, opt,
+  phi3, qwen3_5, qwen3_next, qwen3_vl
 loss: fused + quantization: int8 | 4 | liger, quantized | glm4, llama
-loss: fused + quantization: nf4 | 9 | quantized | gpt2, llama
+loss: fused + quantization: nf4 | 11 | quantized, short_convolutions | gpt2, lfm2_moe, llama
+loss: fused + quantization: nf4-double | 1 | short_convolutions | lfm2_moe
 loss: fused + trained_blocks: badam | 1 | state_spaces | nemotron_h
-loss: fused + weight_dtype: 16 bits | 9 | liger, losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
+loss: fused + weight_dtype: 16 bits | 10 | liger, losses_more, short_convolutions | deepseek, falcon, glm, glm4,
+  lfm2_moe, mixtral, qwen_moe
 loss: half-logits + precision: amp | 28 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt,
   neox, opt, phi, phi3
 loss: half-logits + precision: pure | 28 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt,
@@ -1573,9 +1620,9 @@ loss: vocab-parallel + parallel.replicas | 21 | titan_replicas, titan_units | ll
 loss: vocab-parallel + parallel.sharding: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + parallel.tensor | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + precision: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + offload: activations | 28 | flat_adapters, flat_host, images, liger, more_families,
+max_gradient_norm + offload: activations | 29 | flat_adapters, flat_host, images, liger, more_families,
   sharded_spaces, short_convolutions, state_spaces, tiles | bamba, bloom, falcon_h1, glm4, gpt2, gpt_neo,
-  granitemoehybrid, lfm2, llama, mistral3, mllama, nemotron_h, olmo2
+  granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, nemotron_h, olmo2
 max_gradient_norm + offload: gradients | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + offload: optimizer | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
@@ -1597,12 +1644,12 @@ max_gradient_norm + optimizer: muon | 3 | precisions, state_spaces, tiles | bamb
 max_gradient_norm + optimizer: rmsprop | 4 | master, precisions | bert, gpt2, llama
 max_gradient_norm + optimizer: sgd | 16 | images, master, optimizers, precisions, state_spaces, tiles | bert, gpt2,
   granitemoehybrid, llama, mistral3, mllama, qwen3_vl
-max_gradient_norm + optimizer: sgd-momentum | 6 | master, precisions | bert, gpt2, llama
+max_gradient_norm + optimizer: sgd-momentum | 7 | master, precisions, short_convolutions | bert, gpt2, lfm2_moe, llama
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
-max_gradient_norm + packing: true | 8 | liger, short_convolutions, state_spaces | bamba, falcon_h1, granitemoehybrid,
-  lfm2, llama, nemotron_h
-max_gradient_norm + padding: right | 17 | fully_shard_more, images, liger, sharded_tiles, short_convolutions, tiles |
-  bert, gpt2, gpt_oss, lfm2, llama, mistral3, mllama, olmo2
+max_gradient_norm + packing: true | 9 | liger, short_convolutions, state_spaces | bamba, falcon_h1, granitemoehybrid,
+  lfm2, lfm2_moe, llama, nemotron_h
+max_gradient_norm + padding: right | 18 | fully_shard_more, images, liger, sharded_tiles, short_convolutions, tiles |
+  bert, gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, olmo2
 max_gradient_norm + parallel.fsdp_units: ends | 23 | sharded_units, titan_units | llama, llama under torchtitan
 max_gradient_norm + parallel.fsdp_version: 1 | 40 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
   gpt2, llama
@@ -1619,22 +1666,23 @@ max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwe
 max_gradient_norm + parallel.sharding: zero2 | 2 | zero | mistral3
 max_gradient_norm + parallel.sharding: zero3 | 9 | zero | gemma3_images, glm4_moe, gpt_neo, mistral3, qwen3_vl
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 155 | flat_adapters, fully_shard_more, galore, images, liger, met, optimizers,
+max_gradient_norm + precision: amp | 173 | flat_adapters, fully_shard_more, galore, images, liger, met, optimizers,
   precisions, replicated, sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
   state_spaces, tiled, tiles, turns | bamba, bert, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
-  granitemoehybrid, lfm2, llama, mistral3, mllama, nemotron_h, olmo2, opt, vit
+  granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, nemotron_h, olmo2, opt, vit
 max_gradient_norm + precision: fsdp | 113 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
   sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert, gemma, gemma2, gpt2, llama,
   llama under torchtitan, mistral3, mllama, neox, phi, qwen3_vl
 max_gradient_norm + precision: mixed | 46 | images, master, more_families, tiles, zero | bert, gemma3_images,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, mllama, qwen3_vl
-max_gradient_norm + precision: pure | 134 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm + precision: pure | 141 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
   galore, images, liger, linear, optimizers, replicated, sharded_bits, sharded_spaces, sharded_tiles,
   short_convolutions, state_spaces, tiled, tiles, turns | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma4, gpt2,
-  granitemoehybrid, lfm2, llama, ministral3, mistral3, mllama, nemotron_h, neox, phi, qwen3_next, qwen3_vl, qwen_moe
+  granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3, mllama, nemotron_h, neox, phi, qwen3_next, qwen3_vl,
+  qwen_moe
 max_gradient_norm + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
-max_gradient_norm + quantization: nf4 | 14 | flat_adapters, images, sharded_bits, short_convolutions, tiles, zero |
-  gemma2, gpt2, lfm2, llama, mistral3, mllama, qwen3_vl
+max_gradient_norm + quantization: nf4 | 18 | flat_adapters, images, sharded_bits, short_convolutions, tiles, zero |
+  gemma2, gpt2, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
 max_gradient_norm + quantization: nf4-double | 15 | flat_adapters, liger, met, sharded_bits, short_convolutions,
   state_spaces, zero | falcon_h1, glm4, gpt_neo, granitemoehybrid, lfm2, llama, opt, phi
 max_gradient_norm + trained_blocks: badam | 2 | state_spaces, turns | bamba, phi
@@ -1648,24 +1696,26 @@ offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + offload: parameters | 58 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
-offload: activations + optimizer: adafactor | 1 | more_families | gpt_neo
+offload: activations + optimizer: adafactor | 2 | more_families, short_convolutions | gpt_neo, lfm2_moe
 offload: activations + optimizer: adam | 4 | hosted, more_families | gpt_neo, olmoe
-offload: activations + optimizer: adamw-8bit-paged | 1 | liger | llama
+offload: activations + optimizer: adamw-8bit | 1 | short_convolutions | lfm2_moe
+offload: activations + optimizer: adamw-8bit-paged | 2 | liger, short_convolutions | lfm2_moe, llama
 offload: activations + optimizer: adamw-paged | 2 | liger | llama, olmo2
 offload: activations + optimizer: lamb | 1 | state_spaces | bamba
 offload: activations + optimizer: lars | 1 | state_spaces | falcon_h1
 offload: activations + optimizer: lion | 1 | liger | llama
 offload: activations + optimizer: muon | 1 | liger | phi3
-offload: activations + optimizer: rmsprop | 14 | checkpoints, hosted, images, state_spaces, tiled | bamba, bloom,
-  falcon_h1, gemma, gemma3_images, llama, mixtral, mpt, neox, olmoe, qwen2_5_vl, qwen2_vl, qwen3_vl
+offload: activations + optimizer: rmsprop | 15 | checkpoints, hosted, images, short_convolutions, state_spaces, tiled
+  | bamba, bloom, falcon_h1, gemma, gemma3_images, lfm2_moe, llama, mixtral, mpt, neox, olmoe, qwen2_5_vl, qwen2_vl,
+  qwen3_vl
 offload: activations + optimizer: sgd | 30 | checkpoints, hosted, images, liger, more_families | bert, deepseek,
   gemma2, gemma3, gpt2, gpt_neo, llama, opt, phi, qwen2_5_vl
 offload: activations + optimizer: sgd-momentum | 10 | checkpoints, hosted, images, state_spaces | gemma3_images,
   granitemoehybrid, mixtral, mpt, opt, qwen2_vl, qwen_moe
-offload: activations + optimizer_in_backward: true | 8 | liger, sharded_spaces, state_spaces | bamba, falcon_h1,
-  gemma2, gpt_oss, granitemoehybrid, lfm2, llama
-offload: activations + packing: true | 13 | liger, short_convolutions, state_spaces | bamba, deepseek, falcon_h1,
-  granitemoehybrid, lfm2, llama4, nemotron_h, qwen_moe
+offload: activations + optimizer_in_backward: true | 9 | liger, sharded_spaces, short_convolutions, state_spaces |
+  bamba, falcon_h1, gemma2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama
+offload: activations + packing: true | 15 | liger, short_convolutions, state_spaces | bamba, deepseek, falcon_h1,
+  granitemoehybrid, lfm2, lfm2_moe, llama4, nemotron_h, qwen_moe
 offload: activations + padding: right | 35 | images, liger, more_families, pairs, sharded_spaces, short_convolutions,
   state_spaces | bert, falcon_h1, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, nemotron_h, qwen2_vl
 offload: activations + parallel.fsdp_version: 1 | 30 | flat_adapters, flat_host, sharded_activations | bert, bloom,
@@ -1682,31 +1732,31 @@ offload: activations + parallel.sharding: zero2 | 16 | host_activations | bert, 
   neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 35 | host_activations | bert, bloom, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-offload: activations + precision: amp | 161 | block_kinds, checkpoints, flat_host, host_activations, hosted, images,
+offload: activations + precision: amp | 167 | block_kinds, checkpoints, flat_host, host_activations, hosted, images,
   liger, linear, met, more_families, pairs, sharded_activations, short_convolutions, state_spaces, tiled | bamba,
   bert, bloom, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, granitemoehybrid, lfm2, llama, ministral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, t5, vit
+  gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, t5, vit
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
 offload: activations + precision: mixed | 142 | checkpoints, host_activations, hosted, images, more_families, pairs,
   selective_more | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama,
   llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
-offload: activations + precision: pure | 195 | block_kinds, checkpoints, decoders, flat_host, host_activations,
+offload: activations + precision: pure | 199 | block_kinds, checkpoints, decoders, flat_host, host_activations,
   hosted, images, liger, linear, met, more_families, pairs, selective_more, sharded_activations, sharded_spaces,
   short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, bloom, cohere, deepseek, ernie4_5,
   exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
-  stablelm, vit
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama,
+  mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  seed_oss, stablelm, vit
 offload: activations + quantization: int8 | 8 | liger, met, pairs | glm4, gpt2, llama, neox
-offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
+offload: activations + quantization: nf4 | 9 | flat_adapters, pairs, short_convolutions | gpt2, lfm2_moe, llama
 offload: activations + quantization: nf4-double | 8 | liger, short_convolutions, state_spaces | falcon_h1, gemma2,
   glm4, granitemoehybrid, lfm2, olmo2
 offload: activations + trained_blocks: badam | 1 | state_spaces | nemotron_h
 offload: activations + trained_blocks: lisa | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
-offload: activations + weight_dtype: 16 bits | 13 | flat_adapters, hosted, liger, short_convolutions, state_spaces,
-  tiled | bamba, falcon_h1, gemma, glm4, lfm2, llama, nemotron_h, olmoe
+offload: activations + weight_dtype: 16 bits | 14 | flat_adapters, hosted, liger, short_convolutions, state_spaces,
+  tiled | bamba, falcon_h1, gemma, glm4, lfm2, lfm2_moe, llama, nemotron_h, olmoe
 offload: gradients + offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta,
   t5, vit
@@ -1784,34 +1834,36 @@ offload: parameters + quantization: nf4-double | 2 | flat_adapters, sharded_more
 offload: parameters + weight_dtype: 16 bits | 13 | flat_adapters, sharded_more | llama
 optimizer: adafactor + optimizer_in_backward: true | 9 | checkpoints, optimizers, short_convolutions | bert, gpt2,
   lfm2, llama
-optimizer: adafactor + precision: amp | 63 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
+optimizer: adafactor + packing: true | 1 | short_convolutions | lfm2_moe
+optimizer: adafactor + precision: amp | 64 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
   optimizers, precisions, random, short_convolutions, state_spaces, suite, vision | bert, clip, deepseek, gpt2,
-  granitemoehybrid, lfm2, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
-optimizer: adafactor + precision: pure | 75 | adapters_more, block_kinds, checkpoints, frozen, images, linear, moe,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
+optimizer: adafactor + precision: pure | 77 | adapters_more, block_kinds, checkpoints, frozen, images, linear, moe,
   more_families, quantized, random, short_convolutions, state_spaces, suite, tiles, vision | bert, clip, deepseek,
-  gemma4, glm4_moe, gpt2, gpt_neo, lfm2, llama, llava, ministral3, mistral3, mixtral, mllama, nemotron_h, qwen3_next,
-  qwen3_vl, qwen_moe, vit
+  gemma4, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llava, ministral3, mistral3, mixtral, mllama, nemotron_h,
+  qwen3_next, qwen3_vl, qwen_moe, vit
 optimizer: adafactor + quantization: int8 | 1 | quantized | llava
 optimizer: adafactor + quantization: nf4 | 2 | quantized | llava
-optimizer: adafactor + quantization: nf4-double | 1 | quantized | mixtral
+optimizer: adafactor + quantization: nf4-double | 2 | quantized, short_convolutions | lfm2_moe, mixtral
 optimizer: adafactor + weight_dtype: 16 bits | 9 | adapters_more, halves, precisions | bert, clip, deepseek, gpt2,
   llama, mixtral, qwen_moe, vit
-optimizer: adam + optimizer_in_backward: true | 10 | optimizers, precisions, state_spaces, tiled | bert, gemma2,
-  gpt2, granitemoehybrid, llama
+optimizer: adam + optimizer_in_backward: true | 11 | optimizers, precisions, short_convolutions, state_spaces, tiled
+  | bert, gemma2, gpt2, granitemoehybrid, lfm2_moe, llama
 optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
 optimizer: adam + padding: right | 4 | images, more_families | gpt_neo, qwen2_vl, qwen3_vl
 optimizer: adam + parallel.sharding: fsdp | 3 | fully_shard_more | gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: adam + parallel.sharding: fsdp-grad-op | 1 | fully_shard_more | qwen3_vl
-optimizer: adam + precision: amp | 51 | adapted, adapters_more, frozen, fully_shard_more, halves, images, liger,
-  more_families, optimizers, precisions, random, state_spaces, turns, vision | bert, clip, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, llama, llama4, llava, nemotron_h, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
+optimizer: adam + precision: amp | 52 | adapted, adapters_more, frozen, fully_shard_more, halves, images, liger,
+  more_families, optimizers, precisions, random, short_convolutions, state_spaces, turns, vision | bert, clip,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llama4, llava, nemotron_h, olmo2, olmoe, phi, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, starcoder2, vit
 optimizer: adam + precision: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen3_vl
 optimizer: adam + precision: mixed | 3 | master | bert, llama
 optimizer: adam + precision: pure | 48 | adapted, adapters_more, frozen, fully_shard_more, hosted, images, liger,
   more_families, optimizers, precisions, random | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, olmo2,
   olmoe, qwen2_vl, qwen3_vl, starcoder2
 optimizer: adam + quantization: int8 | 1 | liger | llama
-optimizer: adam + quantization: nf4 | 1 | state_spaces | granitemoehybrid
+optimizer: adam + quantization: nf4 | 2 | short_convolutions, state_spaces | granitemoehybrid, lfm2_moe
 optimizer: adam + quantization: nf4-double | 1 | liger | llama
 optimizer: adam + trained_blocks: badam | 1 | state_spaces | bamba
 optimizer: adam + trained_blocks: lisa | 1 | turns | phi
@@ -1821,12 +1873,12 @@ optimizer: adamw-8bit + optimizer_in_backward: true | 2 | optimizers | gpt2, lla
 optimizer: adamw-8bit + parallel.fsdp_version: 1 | 3 | flat_parameter | llama, opt
 optimizer: adamw-8bit + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-8bit + parallel.sharding: fsdp-grad-op | 1 | flat_parameter | opt
-optimizer: adamw-8bit + precision: amp | 22 | images, liger, optimizers, precisions, state_spaces | bert,
-  granitemoehybrid, llama, nemotron_h, qwen3_vl
+optimizer: adamw-8bit + precision: amp | 23 | images, liger, optimizers, precisions, short_convolutions, state_spaces
+  | bert, granitemoehybrid, lfm2_moe, llama, nemotron_h, qwen3_vl
 optimizer: adamw-8bit + precision: fsdp | 1 | flat_parameter | llama
-optimizer: adamw-8bit + precision: pure | 12 | flat_parameter, images, liger, optimizers, short_convolutions, tiles |
-  gpt2, gpt_oss, lfm2, llama, mistral3, mllama, qwen3_vl
-optimizer: adamw-8bit + quantization: int8 | 2 | images | qwen3_vl
+optimizer: adamw-8bit + precision: pure | 13 | flat_parameter, images, liger, optimizers, short_convolutions, tiles |
+  gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
+optimizer: adamw-8bit + quantization: int8 | 3 | images, short_convolutions | lfm2_moe, qwen3_vl
 optimizer: adamw-8bit + quantization: nf4 | 2 | images | qwen3_vl
 optimizer: adamw-8bit + quantization: nf4-double | 4 | images, liger, short_convolutions | lfm2, qwen3_vl
 optimizer: adamw-8bit + weight_dtype: 16 bits | 5 | precisions, state_spaces | bert, granitemoehybrid, llama
@@ -1837,14 +1889,15 @@ optimizer: adamw-8bit-paged + parallel.sharding: fsdp | 2 | flat_parameter | gpt
 optimizer: adamw-8bit-paged + precision: amp | 9 | flat_parameter, liger, optimizers, short_convolutions | bert,
   gpt2, lfm2, llama, llama4
 optimizer: adamw-8bit-paged + precision: fsdp | 1 | flat_parameter | llama
-optimizer: adamw-8bit-paged + precision: pure | 7 | liger, optimizers | bert, gpt2, llama
+optimizer: adamw-8bit-paged + precision: pure | 8 | liger, optimizers, short_convolutions | bert, gpt2, lfm2_moe,
+  llama
 optimizer: adamw-8bit-paged + weight_dtype: 16 bits | 1 | short_convolutions | lfm2
 optimizer: adamw-paged + optimizer_in_backward: true | 1 | state_spaces | granitemoehybrid
 optimizer: adamw-paged + packing: true | 1 | short_convolutions | lfm2
 optimizer: adamw-paged + parallel.fsdp_version: 1 | 2 | flat_parameter | llama
 optimizer: adamw-paged + parallel.sharding: fsdp | 2 | flat_parameter | llama
-optimizer: adamw-paged + precision: amp | 11 | images, liger, optimizers, short_convolutions, state_spaces | bert,
-  granitemoehybrid, lfm2, llama, qwen3_vl
+optimizer: adamw-paged + precision: amp | 12 | images, liger, optimizers, short_convolutions, state_spaces | bert,
+  granitemoehybrid, lfm2, lfm2_moe, llama, qwen3_vl
 optimizer: adamw-paged + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-paged + precision: pure | 11 | flat_parameter, liger, optimizers, short_convolutions, state_spaces |
   bert, gpt2, granitemoehybrid, lfm2, llama, olmo2
@@ -1861,9 +1914,11 @@ optimizer: lamb + optimizer_in_backward: true | 4 | optimizers, short_convolutio
   llama
 optimizer: lamb + packing: true | 1 | short_convolutions | lfm2
 optimizer: lamb + padding: right | 1 | short_convolutions | lfm2
-optimizer: lamb + precision: amp | 9 | optimizers, short_convolutions, state_spaces | falcon_h1, gpt2,
-  granitemoehybrid, lfm2, llama
-optimizer: lamb + precision: pure | 10 | optimizers, state_spaces | bamba, bert, gpt2, llama, nemotron_h
+optimizer: lamb + precision: amp | 10 | optimizers, short_convolutions, state_spaces | falcon_h1, gpt2,
+  granitemoehybrid, lfm2, lfm2_moe, llama
+optimizer: lamb + precision: pure | 11 | optimizers, short_convolutions, state_spaces | bamba, bert, gpt2, lfm2_moe,
+  llama, nemotron_h
+optimizer: lamb + quantization: nf4-double | 1 | short_convolutions | lfm2_moe
 optimizer: lars + optimizer_in_backward: true | 2 | short_convolutions, state_spaces | falcon_h1, lfm2
 optimizer: lars + precision: amp | 7 | optimizers, short_convolutions, state_spaces | bert, falcon_h1, gpt2, lfm2,
   llama
@@ -1872,20 +1927,21 @@ optimizer: lion + optimizer_in_backward: true | 3 | liger, optimizers | llama
 optimizer: lion + packing: true | 1 | short_convolutions | lfm2
 optimizer: lion + parallel.fsdp_version: 1 | 1 | flat_parameter | llama
 optimizer: lion + parallel.sharding: fsdp | 1 | flat_parameter | llama
-optimizer: lion + precision: amp | 13 | optimizers, precisions, short_convolutions, state_spaces | bert, falcon_h1,
-  gpt2, lfm2, llama, nemotron_h
-optimizer: lion + precision: pure | 13 | block_kinds, flat_parameter, liger, linear, optimizers, tiles | bert,
-  gemma4, llama, ministral3, mllama, qwen3_next
+optimizer: lion + precision: amp | 14 | optimizers, precisions, short_convolutions, state_spaces | bert, falcon_h1,
+  gpt2, lfm2, lfm2_moe, llama, nemotron_h
+optimizer: lion + precision: pure | 14 | block_kinds, flat_parameter, liger, linear, optimizers, short_convolutions,
+  tiles | bert, gemma4, lfm2_moe, llama, ministral3, mllama, qwen3_next
 optimizer: lion + quantization: int8 | 1 | state_spaces | falcon_h1
+optimizer: lion + quantization: nf4-double | 1 | short_convolutions | lfm2_moe
 optimizer: lomo + optimizer_in_backward: true | 19 | optimizers, short_convolutions, state_spaces | bamba, bert,
   gpt2, lfm2, llama
 optimizer: lomo + packing: true | 1 | short_convolutions | lfm2
 optimizer: lomo + precision: amp | 8 | optimizers, state_spaces | bamba, bert, gpt2, llama
 optimizer: lomo + precision: pure | 4 | optimizers | llama
-optimizer: muon + optimizer_in_backward: true | 8 | optimizers, steps | bert, llama
+optimizer: muon + optimizer_in_backward: true | 9 | optimizers, short_convolutions, steps | bert, lfm2_moe, llama
 optimizer: muon + parallel.sharding: ddp | 32 | modded, modded_compiled | modded_nanogpt under modded-nanogpt
-optimizer: muon + precision: amp | 12 | liger, optimizers, precisions, short_convolutions | bert, gpt2, lfm2, llama,
-  phi3
+optimizer: muon + precision: amp | 14 | liger, optimizers, precisions, short_convolutions | bert, gpt2, lfm2,
+  lfm2_moe, llama, phi3
 optimizer: muon + precision: pure | 50 | block_kinds, linear, modded, modded_compiled, optimizers, state_spaces |
   bamba, bert, gemma4, gpt2, llama, ministral3, modded_nanogpt under modded-nanogpt, qwen3_next
 optimizer: muon + weight_dtype: 16 bits | 6 | precisions, short_convolutions | bert, gpt2, lfm2, llama
@@ -1893,11 +1949,11 @@ optimizer: rmsprop + optimizer_in_backward: true | 7 | optimizers, precisions | 
 optimizer: rmsprop + optimizer_state_dtype: fp32 | 6 | precisions | gpt2, llama
 optimizer: rmsprop + parallel.sharding: ddp | 1 | replicated | qwen3_vl
 optimizer: rmsprop + parallel.sharding: fsdp | 4 | fully_shard_more | gemma3_images, glm4_moe, qwen3_vl
-optimizer: rmsprop + precision: amp | 142 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more,
+optimizer: rmsprop + precision: amp | 143 | adapted, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated, resnet,
   seq2seq, short_convolutions, state_spaces, tiled, vision | bart, bert, bloom, clip, deepseek, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, lfm2, llama, llama4, llava, mixtral, mpt, neox,
-  olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, lfm2, lfm2_moe, llama, llama4, llava, mixtral, mpt,
+  neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: rmsprop + precision: fsdp | 3 | fully_shard_more | gemma3_images, glm4_moe, qwen3_vl
 optimizer: rmsprop + precision: mixed | 4 | master | gpt2, llama
 optimizer: rmsprop + precision: pure | 89 | adapted, adapters_more, checkpoints, families, frozen, images, moe,
@@ -1927,7 +1983,7 @@ optimizer: sgd + precision: pure | 136 | adapted, adapters_more, attention, chec
   | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe,
   gpt2, lfm2, llama, llama4, llava, mixtral, mpt, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
-optimizer: sgd + quantization: int8 | 3 | quantized | glm, llava
+optimizer: sgd + quantization: int8 | 4 | quantized, short_convolutions | glm, lfm2_moe, llava
 optimizer: sgd + quantization: nf4 | 5 | quantized | glm, glm4, mixtral, roberta
 optimizer: sgd + quantization: nf4-double | 3 | quantized | glm, glm4, roberta
 optimizer: sgd + weight_dtype: 16 bits | 60 | adapters_more, halves, more_families, pairs, precisions, quantized |
@@ -1967,22 +2023,22 @@ optimizer: sgd-momentum + weight_dtype: 16 bits | 67 | adapters, adapters_more, 
   precisions, quantized, sharded_spaces | bamba, bert, bloom, clip, deepseek, gemma, gemma3, gpt2, gpt_oss, llama,
   llava, mixtral, mpt, neox, phi, phi3, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer_in_backward: true + optimizer_state_dtype: fp32 | 10 | precisions | bert, gpt2, llama
-optimizer_in_backward: true + packing: true | 7 | short_convolutions, state_spaces | falcon_h1, granitemoehybrid,
-  lfm2, nemotron_h
+optimizer_in_backward: true + packing: true | 8 | short_convolutions, state_spaces | falcon_h1, granitemoehybrid,
+  lfm2, lfm2_moe, nemotron_h
 optimizer_in_backward: true + padding: right | 3 | sharded_spaces, short_convolutions | lfm2
 optimizer_in_backward: true + parallel.sharding: fsdp | 6 | sharded_spaces | bamba, granitemoehybrid, lfm2, nemotron_h
 optimizer_in_backward: true + parallel.sharding: fsdp-grad-op | 3 | sharded_spaces | bamba
-optimizer_in_backward: true + precision: amp | 58 | checkpoints, galore, liger, optimizers, sharded_spaces,
-  short_convolutions, state_spaces | bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, llama, nemotron_h,
-  olmo2
+optimizer_in_backward: true + precision: amp | 66 | checkpoints, galore, liger, optimizers, sharded_spaces,
+  short_convolutions, state_spaces | bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
+  nemotron_h, olmo2
 optimizer_in_backward: true + precision: fsdp | 2 | sharded_spaces | bamba, granitemoehybrid
-optimizer_in_backward: true + precision: pure | 68 | block_kinds, checkpoints, galore, liger, linear, optimizers,
+optimizer_in_backward: true + precision: pure | 71 | block_kinds, checkpoints, galore, liger, linear, optimizers,
   precisions, sharded_spaces, short_convolutions, state_spaces | bamba, bert, falcon_h1, gemma3, gemma4, gpt2,
-  gpt_oss, granitemoehybrid, lfm2, llama, ministral3, nemotron_h, qwen3_next
-optimizer_in_backward: true + quantization: int8 | 3 | short_convolutions, state_spaces | bamba, granitemoehybrid,
-  lfm2
-optimizer_in_backward: true + quantization: nf4 | 3 | short_convolutions, state_spaces | falcon_h1, granitemoehybrid,
-  lfm2
+  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h, qwen3_next
+optimizer_in_backward: true + quantization: int8 | 4 | short_convolutions, state_spaces | bamba, granitemoehybrid,
+  lfm2, lfm2_moe
+optimizer_in_backward: true + quantization: nf4 | 6 | short_convolutions, state_spaces | falcon_h1, granitemoehybrid,
+  lfm2, lfm2_moe
 optimizer_in_backward: true + weight_dtype: 16 bits | 8 | galore, liger, sharded_spaces, state_spaces | bamba, bert,
   gpt2, llama, nemotron_h, olmo2
 optimizer_state_dtype: fp32 + precision: amp | 4 | precisions | gpt2, llama
@@ -1990,15 +2046,15 @@ optimizer_state_dtype: fp32 + precision: pure | 24 | precisions | bert, gpt2, ll
 optimizer_state_dtype: fp32 + weight_dtype: 16 bits | 4 | precisions | gpt2, llama
 packing: true + padding: right | 10 | liger, masks, state_spaces | gpt2, granitemoehybrid, llama, mixtral, neox, olmo2
 packing: true + parallel.sharding: fsdp-grad-op | 1 | sharded_spaces | lfm2
-packing: true + precision: amp | 54 | liger, losses_more, masks, short_convolutions, state_spaces | bamba, deepseek,
-  falcon_h1, gemma3, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmo2, qwen_moe
+packing: true + precision: amp | 57 | liger, losses_more, masks, short_convolutions, state_spaces | bamba, deepseek,
+  falcon_h1, gemma3, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, neox, olmo2, qwen_moe
 packing: true + precision: mixed | 18 | losses_more | gpt2, llama
-packing: true + precision: pure | 75 | block_kinds, decoders, liger, linear, losses_more, masks, short_convolutions,
+packing: true + precision: pure | 78 | block_kinds, decoders, liger, linear, losses_more, masks, short_convolutions,
   state_spaces | apertus, arcee, bamba, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma4, gpt2, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mixtral, nemotron, nemotron_h, olmo,
-  olmo2, olmoe, qwen3_next, seed_oss, stablelm, starcoder2
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mixtral, nemotron,
+  nemotron_h, olmo, olmo2, olmoe, qwen3_next, seed_oss, stablelm, starcoder2
 packing: true + quantization: int8 | 3 | liger, state_spaces | bamba, falcon_h1, gemma3
-packing: true + quantization: nf4 | 2 | short_convolutions | lfm2
+packing: true + quantization: nf4 | 3 | short_convolutions | lfm2, lfm2_moe
 packing: true + quantization: nf4-double | 5 | liger, short_convolutions, state_spaces | bamba, falcon_h1, lfm2,
   mixtral
 packing: true + trained_blocks: badam | 1 | short_convolutions | lfm2
@@ -2008,24 +2064,25 @@ padding: right + parallel.sharding: fsdp | 13 | fully_shard_more, sharded_spaces
   gpt2, gpt_neo, lfm2, llama, mistral3, mllama
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
-padding: right + precision: amp | 155 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
+padding: right + precision: amp | 156 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
   masks, met, more_families, padding, pairs, preference, replicated, sharded_spaces, short_convolutions, state_spaces,
   tiles | apertus, arcee, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3_images,
   gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, qwen2_vl,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+  lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 padding: right + precision: fsdp | 5 | fully_shard_more, sharded_tiles | gemma3_images, gpt2, llama, mistral3, mllama
 padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
   deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
-padding: right + precision: pure | 162 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
-  masks, met, padding, pairs, pairs_beside, preference, sharded_spaces, state_spaces, tiles | apertus, arcee, bart,
-  bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mistral3, mixtral, mllama, nemotron,
-  olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+padding: right + precision: pure | 163 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
+  masks, met, padding, pairs, pairs_beside, preference, sharded_spaces, short_convolutions, state_spaces, tiles |
+  apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3, gemma3_images, gemma4, glm,
+  glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3,
+  mistral3, mixtral, mllama, nemotron, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss,
+  stablelm, starcoder2, t5
 padding: right + quantization: int8 | 7 | liger, pairs, short_convolutions, state_spaces | falcon_h1, gpt2, gpt_oss,
   lfm2
-padding: right + quantization: nf4 | 7 | met, pairs | bert, bloom, llama
-padding: right + quantization: nf4-double | 2 | liger, short_convolutions | lfm2, mixtral
+padding: right + quantization: nf4 | 9 | met, pairs, short_convolutions | bert, bloom, lfm2_moe, llama
+padding: right + quantization: nf4-double | 3 | liger, short_convolutions | lfm2, lfm2_moe, mixtral
 padding: right + weight_dtype: 16 bits | 3 | sharded_spaces, state_spaces | granitemoehybrid, lfm2, nemotron_h
 parallel.fsdp_units: ends + parallel.replicas | 13 | sharded_units, titan_units | llama, llama under torchtitan
 parallel.fsdp_units: ends + parallel.sharding: fsdp | 82 | fully_shard_more, sharded_units, titan_units,
@@ -2130,28 +2187,29 @@ parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 75 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
+precision: amp + quantization: int8 | 81 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
   quantized, short_convolutions, state_spaces | bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, gpt2, gpt_oss, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi, qwen3_next, qwen3_vl,
-  roberta, t5
-precision: amp + quantization: nf4 | 123 | adapters, block_kinds, decoders, flat_adapters, images, linear, met,
+  glm4, gpt2, gpt_oss, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi, qwen3_next,
+  qwen3_vl, roberta, t5
+precision: amp + quantization: nf4 | 133 | adapters, block_kinds, decoders, flat_adapters, images, linear, met,
   pairs, pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces | apertus, arcee, bert, bloom,
   cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
-  hunyuan_v1_dense, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3,
-  qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-precision: amp + quantization: nf4-double | 63 | adapters, flat_adapters, images, liger, linear, met, more_families,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt,
+  phi, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
+precision: amp + quantization: nf4-double | 65 | adapters, flat_adapters, images, liger, linear, met, more_families,
   pairs, quantized, sharded_bits, short_convolutions, state_spaces, tiled | bloom, gemma, gemma2, gemma3, glm, glm4,
-  gpt2, gpt_neo, granitemoehybrid, lfm2, llama, mixtral, neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+  gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, neox, opt, phi, phi3, qwen3_next, qwen3_vl,
+  roberta, t5
 precision: amp + trained_blocks: badam | 8 | state_spaces, turns | falcon_h1, gemma, granitemoehybrid, llama,
   nemotron_h, neox
 precision: amp + trained_blocks: lisa | 11 | state_spaces, turns | llama, mixtral, nemotron_h, phi, phi3
-precision: amp + weight_dtype: 16 bits | 782 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+precision: amp + weight_dtype: 16 bits | 786 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, galore, halves, hosted, liger, linear, losses_more, met, more_families, pairs, pairs_beside,
   precisions, quantized, sharded_bits, sharded_spaces, short_convolutions, state_spaces, tiled, turns | apertus,
   arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5,
-  qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi,
+  phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
 precision: fsdp + weight_dtype: 16 bits | 48 | flat_adapters, fully_shard_more, sharded_bits, sharded_more,
@@ -2160,30 +2218,30 @@ precision: mixed + quantization: nf4 | 2 | zero | qwen3_vl
 precision: mixed + quantization: nf4-double | 1 | zero | gpt_neo
 precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma2, glm, glm4, gpt2, llama, neox, opt,
   phi, phi3
-precision: pure + quantization: int8 | 36 | adapters, images, liger, met, pairs, quantized, short_convolutions,
-  state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, llama,
-  llava, mpt, neox, phi, phi3, qwen3_vl, t5
-precision: pure + quantization: nf4 | 80 | adapters, flat_adapters, images, litgpt, met, pairs, pairs_beside,
+precision: pure + quantization: int8 | 38 | adapters, images, liger, met, pairs, quantized, short_convolutions,
+  state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2,
+  lfm2_moe, llama, llava, mpt, neox, phi, phi3, qwen3_vl, t5
+precision: pure + quantization: nf4 | 82 | adapters, flat_adapters, images, litgpt, met, pairs, pairs_beside,
   quantized, sharded_bits, short_convolutions, state_spaces, tiled, tiles | bart, bert, bloom, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, llama under litgpt, llava,
-  mistral3, mixtral, mllama, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
-precision: pure + quantization: nf4-double | 48 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
+  falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt,
+  llava, mistral3, mixtral, mllama, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
+precision: pure + quantization: nf4-double | 52 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
   sharded_bits, sharded_more, short_convolutions, state_spaces | bart, bloom, falcon under litgpt, falcon_h1, gemma,
-  gemma2, glm4, gpt2, granitemoehybrid, lfm2, llama, llama under litgpt, mixtral, mpt, neox under litgpt, olmo2, opt,
-  phi, roberta, t5
+  gemma2, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, mixtral, mpt, neox under litgpt,
+  olmo2, opt, phi, roberta, t5
 precision: pure + trained_blocks: badam | 9 | short_convolutions, state_spaces, turns | bamba, lfm2, llama,
   nemotron_h, neox, phi, phi3
 precision: pure + trained_blocks: lisa | 10 | short_convolutions, state_spaces, turns | gemma, lfm2, nemotron_h,
   neox, olmo2, phi, phi3
 quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
   llama, neox, opt, phi, phi3
-quantization: int8 + weight_dtype: 16 bits | 30 | adapters, block_kinds, liger, linear, quantized, state_spaces |
-  bamba, bart, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, llava, ministral3, mixtral, mpt, opt,
-  qwen3_next, t5
-quantization: nf4 + weight_dtype: 16 bits | 63 | adapters, block_kinds, decoders, flat_adapters, linear, pairs,
+quantization: int8 + weight_dtype: 16 bits | 31 | adapters, block_kinds, liger, linear, quantized,
+  short_convolutions, state_spaces | bamba, bart, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, lfm2_moe, llama,
+  llava, ministral3, mixtral, mpt, opt, qwen3_next, t5
+quantization: nf4 + weight_dtype: 16 bits | 65 | adapters, block_kinds, decoders, flat_adapters, linear, pairs,
   quantized, sharded_bits, sharded_more, short_convolutions | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma2,
-  gemma3, gemma4, glm, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, nemotron, neox,
-  olmo, opt, qwen3_5, qwen3_next, roberta, seed_oss, stablelm
+  gemma3, gemma4, glm, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, nemotron,
+  neox, olmo, opt, qwen3_5, qwen3_next, roberta, seed_oss, stablelm
 quantization: nf4-double + weight_dtype: 16 bits | 28 | adapters, flat_adapters, linear, met, quantized,
   sharded_bits, tiled | bloom, gemma, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen3_next
 trained_blocks: badam + weight_dtype: 16 bits | 2 | turns | neox

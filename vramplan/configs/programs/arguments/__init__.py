@@ -4,7 +4,8 @@ Source: huggingface/transformers 5.23.0, src/transformers/training_args.py (keys
 integrations/deepspeed.py; examples/pytorch/language-modeling/run_clm.py (keys of scripts); huggingface/trl 1.16.0 and
 the releases named below, trl/trainer/{sft,dpo,model,base}_config.py, trl/trainer/utils.py (get_peft_config,
 get_quantization_config), trl/scripts/utils.py (ScriptArguments); huggingface/alignment-handbook (0d3df220),
-recipes/zephyr-7b-beta/README.md and zephyr-141b-A35b/README.md: how the files of the handbook are launched.
+recipes/zephyr-7b-beta/README.md and zephyr-141b-A35b/README.md: how the files of the handbook are launched;
+tatsu-lab/stanford_alpaca (761dc5bf), train.py, and scripts made from it: `model_max_length`, to which texts are cut.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def read_file(file: TrainingFile) -> None:
 def length(file: TrainingFile) -> None:
     """Say the tokens of a sequence."""
     sheet, meaning = file.sheet, file.meaning
-    for key in ("max_seq_length", "block_size", "max_source_length"):
+    for key in ("max_seq_length", "block_size", "max_source_length", "model_max_length"):
         if sheet.given(key):
             meaning.say("sequence_length", sheet.count(key), key)
             break

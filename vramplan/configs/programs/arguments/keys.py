@@ -56,8 +56,8 @@ UNDERSTOOD = names(
     """
     model_name_or_path torch_dtype dtype attn_implementation use_flash_attention_2 use_peft lora_r lora_alpha
     lora_dropout lora_target_modules lora_modules_to_save use_dora load_in_8bit load_in_4bit bnb_4bit_quant_type
-    use_bnb_nested_quant max_length max_seq_length block_size max_source_length max_target_length packing
-    packing_strategy padding_free beta loss_type precompute_ref_log_probs num_generations max_completion_length
+    use_bnb_nested_quant max_length max_seq_length block_size max_source_length max_target_length model_max_length
+    packing packing_strategy padding_free beta loss_type precompute_ref_log_probs num_generations max_completion_length
     desirable_weight per_device_train_batch_size per_gpu_train_batch_size per_device_eval_batch_size
     gradient_accumulation_steps gradient_checkpointing gradient_checkpointing_kwargs gradient_checkpointing_kwargs.*
     activation_checkpointing activation_checkpointing_kwargs activation_checkpointing_kwargs.*
@@ -105,6 +105,8 @@ WITHOUT_EFFECT = (
     benchmarks callbacks decontaminate bnb_4bit_compute_dtype run_id logger_name env env.* trainer_type optim_beta2
     sanity_check concatenate_sequences add_special_tokens num_samples subset split size_valid_set shuffle_buffer
     model_code_revision teacher_model_revision epochs save_final_model auto_insert_empty_system_msg
+    data_path eval_data_path train_data_path train_file_path lazy_preprocess tokenizer_name_or_path dataset_path
+    dataset_id_or_path conversation_template disable_group_texts dialogue_template
     """
     )
 )

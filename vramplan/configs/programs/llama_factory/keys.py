@@ -73,7 +73,7 @@ WITHOUT_EFFECT = (
     peft_config.infer_dtype quant_config.quantization_type quant_config.compute_dtype optim_config.lr optim_config.wd
     optim_config.momentum optim_config.nesterov optim_config.ns_steps optim_config.adamw_betas optim_config.adamw_eps
     dft_alpha bias_activation_fusion apply_rope_fusion distributed_timeout megatron_pretrained_checkpoint
-    calculate_per_token_loss
+    calculate_per_token_loss messages formatting role_tag content_tag user_tag assistant_tag
     """
     )
 )
