@@ -177,6 +177,8 @@ class Iteration:
             began.clear()
         tape.drop_leaves()
         self.whole, self.buffers = tape.parameters, self.model.buffers()
+        for one in self.techniques:
+            self.buffers = [*self.buffers, *one.buffers()]
         tape.parameters = self.shards.after_backward()
         of_last_stage = stage is not None and stage.last  # which keeps its outputs until the next step
         if self.carried is None and not of_last_stage:

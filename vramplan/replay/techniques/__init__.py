@@ -56,6 +56,10 @@ class Technique:
     def after_step(self) -> None:
         """The optimizer has stepped, and the gradients are still there: called in the reverse order."""
 
+    def buffers(self) -> list[int]:
+        """Bytes of the buffers that it gives the model."""
+        return []
+
     def states(self, buffers: Sequence[int]) -> list[StandingState]:
         """What is on the device during the whole iteration; `buffers` are the bytes of those of the model."""
         return []

@@ -45,8 +45,11 @@ class TrainsLess(Technique):
 
     def states(self, buffers: Sequence[int]) -> list[StandingState]:
         """What quantized weights share."""
-        shared = StandingState("weights", self.trained.shared_bytes(), 0)
-        return [shared, *(StandingState("buffers", size, 0, copies) for size, copies in self.trained.places)]
+        return [StandingState("weights", self.trained.shared_bytes(), 0)]
+
+    def buffers(self) -> list[int]:
+        """The places that rotations of inputs write to."""
+        return [size for size, copies in self.trained.places for _ in range(copies)]
 
 
 def trained_of(setup: Setup, precision: Precision) -> Trained:
