@@ -184,6 +184,14 @@ class Trained(Observer):
         """The same for a convolution."""
         return None
 
+    def at_once(self, layers: Sequence[Any]) -> Callable[[Tensor], list[Tensor]] | None:
+        """The function that runs in place of queries, keys and values, of their input; None: each layer runs."""
+        return None
+
+    def gated_at_once(self, layers: Sequence[Any]) -> Callable[[Tensor], Tensor] | None:
+        """The same in place of a gated MLP of three layers."""
+        return None
+
     def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> Callable[..., Any] | None:
         """The function that runs in place of a new module of bare weights, given by name; None: the module runs."""
         return None
