@@ -144,6 +144,8 @@ def test_what_has_no_word_is_told() -> None:
     kernels = "liger_rms_norm: true\nliger_layer_norm: true\nliger_rope: true\n"
     found = meant(FULL + kernels + "liger_fused_linear_cross_entropy: true\ntiled_mlp: false\n", "a.yml")
     assert (found.job["loss"], found.job["liger_kernels"]) == ("fused", ["rms-norm", "rope"])
+    assert not found.unmodelled  # a Llama has no LayerNorm
+    found = meant(FULL.replace("meta-llama/Llama-3.1-8B", "google/gemma-3-4b-it") + "liger_layer_norm: true\n", "a.yml")
     assert set(found.unmodelled) == {"liger_layer_norm"}
     found = meant(FULL + "attn_implementation: flex_attention\noptimizer: stable_adamw\n", "a.yml")
     assert "SDPA's is counted" in found.unmodelled["attn_implementation"]

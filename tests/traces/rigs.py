@@ -74,7 +74,10 @@ ZERO = Rig(
     "DeepSpeed's engine with the stages of ZeRO, and what the first rig has",
 )
 AXOLOTL = Rig(
-    "axolotl", ("fused_lora",), "Axolotl's fused LoRA in the models of the first rig", alone=("axolotl==0.19.0",)
+    "axolotl",
+    ("fused_lora", "fused_lora_shared"),
+    "Axolotl's fused LoRA in the models of the first rig",
+    alone=("axolotl==0.19.0",),
 )
 TORCHAO = Rig("torchao", ("fp8", "fp8_more"), "torchao's Float8Linear in the models of the first rig")
 TORCHTUNE = Rig(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.job.behaviour import under
 from vramplan.replay.models.lora_kernels import ACTIVATIONS, FUSED, LAYERS, MLP, OF_ATTENTION, STOPS
 from vramplan.replay.techniques.adapters import is_target
+from vramplan.values.parallel import is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.job.cells import Cells
@@ -27,7 +29,8 @@ def with_kernels(
     raw, fields = resolver.raw, resolver.fields
     asked, kind = tuple(raw.adapter_kernels), model.transformers_model_type
     if model.engine is not None:
-        fields.refuse(KEY, f"Axolotl replaces no layers of {model.code}", hint="leave it out, or --runtime transformers")
+        hint = "leave it out, or --runtime transformers"
+        fields.refuse(KEY, f"Axolotl replaces no layers of {model.code}", hint=hint)
         return adapter
     if adapter.kind != "lora":
         resolver.warnings.append(f"{KEY} is not modelled with {adapter.kind}: {OWN}")
@@ -63,6 +66,9 @@ def with_kernels(
     idle = [word for word in asked if word not in run]
     if idle:
         resolver.warnings.append(f"{KEY} {', '.join(idle)} changes nothing: not all of its layers have an adapter")
+    if run and raw.sharding == "zero3":
+        message = "the weights that the functions gather under ZeRO-3 stay whole until backward is over"
+        resolver.warnings.append(f"{KEY}: {message}; without it less is needed")
     return adapter._replace(kernels=tuple(run))
 
 
@@ -77,6 +83,6 @@ def _obstacle(resolver: Resolver, reference: str | None) -> str | None:
         return "in a compiled model"
     if raw.split is not None:
         return "over devices that share a layer or a sequence"
-    if raw.sharding not in {None, "none", "ddp", "zero1", "zero2"}:
-        return f"with parallel.sharding {raw.sharding}"
+    if is_fsdp(raw.sharding) and (raw.fsdp_version or under(resolver.runtime).fsdp_version(resolver)[0]) == 1:
+        return "with parallel.fsdp_version 1"
     return "beside a reference model" if reference is not None else None

@@ -271,6 +271,10 @@ class Sharding(Observer):
         """What lives on after the weight was let go of, if a function's context still looks at it; None: nothing."""
         return None
 
+    def leaves_whole(self, weight: Parameter) -> bool:
+        """Whether a weight that a function asks for outside of its module is gathered then, and let go of by nobody."""
+        return False
+
     def takes_own(self, weight: Parameter) -> None:
         """A layer has run that looks at data of its own in the place of what was gathered of its weight."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import prod
 
 from vramplan.replay.layouts import DType, Shape
+from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.quantized import BLOCK, FourBits
 from vramplan.replay.operators.views import Grads, reshape_gradient
 from vramplan.replay.recorder import Saved, Tape
@@ -35,7 +36,9 @@ class _Sizes(NamedTuple):
     rank: int
 
 
-def fused_mlp(x: Tensor, dropped: Tensor | None, gate_proj: FusedLayer, up_proj: FusedLayer, down_proj: FusedLayer) -> Tensor:
+def fused_mlp(
+    x: Tensor, dropped: Tensor | None, gate_proj: FusedLayer, up_proj: FusedLayer, down_proj: FusedLayer
+) -> Tensor:
     """Gated layers with LoRA over each: new, and the gate and the other projection, which stay.
 
     `dropped` is the input behind a dropout, which both thin matrices of the first two layers are given.
@@ -74,6 +77,7 @@ def fused_mlp(x: Tensor, dropped: Tensor | None, gate_proj: FusedLayer, up_proj:
         extra = tape.new("zeros_like", shape, dtype, batched) if has_dropout else None
         return (gx, extra, *reversed(found))
 
+    ask_for(gate_proj, up_proj, down_proj)
     inputs = (x, dropped, *(one for layer in (gate_proj, up_proj, down_proj) for one in (layer.first, layer.second)))
     node = tape.record("LoRA_MLP", inputs, backward)
     lora_x = x if dropped is None else dropped
@@ -122,6 +126,7 @@ def fused_projections(x: Tensor, dropped: Tensor | None, *layers: FusedLayer) ->
         extra = tape.new("zeros_like", shape, dtype, batched) if has_dropout else None
         return (gx, extra, *found)
 
+    ask_for(*layers)
     node = tape.record(
         "LoRA_QKV", (x, dropped, *(one for layer in layers for one in (layer.first, layer.second))), backward
     )
@@ -158,12 +163,21 @@ def fused_linear(x: Tensor, dropped: Tensor | None, layer: FusedLayer) -> Tensor
             extra = tape.like("mul", extra)
         return (gx, extra, ga, gb)
 
+    ask_for(layer)
     node = tape.record("LoRA_O", (x, dropped, layer.first, layer.second), backward)
     out = _multiplied(x, layer)
     lora_x = x if dropped is None else dropped
     a, b = _cast(layer.first, dtype), _cast(layer.second, dtype)
     tape.save(node, a, b, x, lora_x)
     return out.alias(out.shape, None, node)
+
+
+def ask_for(*layers: FusedLayer) -> None:
+    """The functions ask for weights outside of the modules that have them, whose hooks know of nothing."""
+    for layer in layers:
+        weight, tape = layer.weight, layer.weight.tape
+        if tape.recomputing is None and tape.role(Sharding).leaves_whole(weight):
+            tape.held.append(tape.new("all_gather", weight.shape, weight.dtype, False, category="gathered"))
 
 
 def _sizes(layer: FusedLayer) -> _Sizes:

@@ -141,8 +141,10 @@ class Adapted(Trained):
         """How the weights of fused layers are stored; None where they are not in 4 bits."""
         if self.quantization not in ("nf4", "nf4-double"):
             return None
-        how = {"bitsandbytes": self.bitsandbytes, "quantized_from": self.quantized_from}
-        return four_bits(self.compute, nested=self.quantization == "nf4-double", **how)
+        nested = self.quantization == "nf4-double"
+        return four_bits(
+            self.compute, nested=nested, bitsandbytes=self.bitsandbytes, quantized_from=self.quantized_from
+        )
 
     def quantized(self, tape: Tape, module: Linear, name: str) -> Adapting | None:
         """What runs in place of a layer whose weight is stored in few bits."""
