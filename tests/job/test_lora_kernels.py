@@ -31,7 +31,9 @@ STORED: dict[str, Any] = {"micro_batch_size": 2, "activation_checkpointing": "no
         ({}, {"kind": "dora"}, (), "adapter.kernels is not modelled with dora"),
         ({"compile": True, **STORED}, {}, (), "adapter.kernels is not modelled in a compiled model"),
         ({"loss": "dpo"}, {}, (), "adapter.kernels is not modelled beside a reference model"),
-        ({"parallel": {"data": 2, "sharding": "fsdp"}}, {}, (), "is not modelled with parallel.sharding fsdp"),
+        ({"parallel": {"data": 2, "sharding": "fsdp"}}, {}, EVERY, None),
+        ({"parallel": {"data": 2, "sharding": "fsdp", "fsdp_version": 1}}, {}, (), "with parallel.fsdp_version 1"),
+        ({"parallel": {"data": 2, "sharding": "zero3"}, "precision": "mixed-bf16"}, {}, EVERY, "stay whole until"),
         ({"parallel": {"data": 2, "sharding": "ddp"}}, {}, EVERY, None),
     ],
 )

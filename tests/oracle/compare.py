@@ -91,6 +91,7 @@ ROWS = {
     "sharded_tiles": 16,
     "liger": 111,
     "fused_lora": 93,
+    "fused_lora_shared": 32,
     "turns": 35,
     "tiled": 27,
     "linear": 301,
