@@ -16,7 +16,7 @@ from vramplan.values.model import Experts, LinearAttention, ModelShape, ShortCon
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded, Split
 from vramplan.values.textbook import AnyJob, TextbookJob, TextbookModel
 
-LISTED = ("targets", "feedforward_targets", "modules_to_save")
+LISTED = ("targets", "feedforward_targets", "modules_to_save", "kernels")
 
 
 def job_to_dict(job: AnyJob) -> dict[str, Any]:

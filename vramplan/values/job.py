@@ -39,10 +39,14 @@ class Adapter(NamedTuple):
     alpha: float | None = None  # a factor, which costs nothing, or over experts little
     dropout: float = 0.0
     dtype: str = "fp32"  # element type of the adapter's weights: fp32, or that of the model's
+    kernels: tuple[str, ...] = ()  # layers that run with their adapters as one function: mlp, qkv, o
 
 
 LORA_LACKS = ("feedforward_targets",)
-ADAPTER_LACKS = {"ia3": ("rank", "alpha", "dropout"), "oft": ("alpha", "dropout", *LORA_LACKS)}
+ADAPTER_LACKS = {
+    "ia3": ("rank", "alpha", "dropout", "kernels"),
+    "oft": ("alpha", "dropout", "kernels", *LORA_LACKS),
+}
 """Keys of an adapter that have no meaning for its kind; all others lack LORA_LACKS."""
 
 
