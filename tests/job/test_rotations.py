@@ -57,3 +57,11 @@ def test_what_means_nothing_to_a_rotation(key: str) -> None:
 def test_layers_of_gpt2_have_no_rotation() -> None:
     with pytest.raises(InputError, match="PEFT has no oft over the layers of gpt2"):
         build_job({**KEYS, "model": "gpt2", "adapter": {"kind": "oft", "targets": ["c_attn"]}})
+
+
+@pytest.mark.parametrize("target", ["all-linear", "kv_b_proj"])
+def test_what_reads_four_dimensions_has_no_rotation(target: str) -> None:
+    adapter = {"kind": "oft", "targets": [target]}
+    with pytest.raises(InputError, match="PEFT takes what kv_b_proj reads, of four dimensions, for an image"):
+        build_job({**KEYS, "model": "deepseek-v3", "adapter": adapter})
+    build_job({**KEYS, "model": "deepseek-v3", "adapter": {**adapter, "targets": ["q_b_proj"]}})

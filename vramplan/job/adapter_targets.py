@@ -15,6 +15,9 @@ from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
 
 FUSED = "qkv_proj"
+LATENT = "kv_b_proj"
+"""The layer that makes keys and values of what a token is compressed to."""
+
 FUSED_NAMES = (FUSED, "Wqkv", "wqkv", "W_pack", "query_key_value", "c_attn")
 THREE = ("q_proj", "k_proj", "v_proj")
 
@@ -182,9 +185,16 @@ def check_targets(
         fields.refuse("kind", f"{kind} is not modelled for {model_type}", hint="use lora")
     elif kind == "oft" and has_conv1d(model.family):
         fields.refuse("kind", f"PEFT has no oft over the layers of {model_type}, which are Conv1D", hint="use lora")
+    elif kind == "oft" and LATENT in names.linears and any(one == ALL_LINEAR or is_named(LATENT, one) for one in targets):
+        message = f"PEFT takes what {LATENT} reads, of four dimensions, for an image, and oft over it cannot run"
+        fields.refuse("targets", message, hint="name layers: " + _others(layers_of(model, names), LATENT))
     former = former_names(kind, model)
     if former:
         _experts(fields, names, kind, targets, former)
+
+
+def _others(layers: Sequence[str], but: str) -> str:
+    return ", ".join(name for name in layers if name != but)
 
 
 def _experts(fields: Fields, names: Names, kind: str, targets: Sequence[str], former: dict[str, str]) -> None:

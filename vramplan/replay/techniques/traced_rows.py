@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5497 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5499 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
   foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses,
@@ -28,32 +28,32 @@ activation_checkpointing: full | 5497 | adapted, adapters, adapters_more, attent
   llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
   under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: selective | 333 | block_kinds, decoders, fully_shard_more, fused_lora, linear, losses, met,
-  more_families, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
-  short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2, deepseek_v2,
-  deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
-  gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral,
-  mllama, nemotron, olmo, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, cohere, deepseek,
-  ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, nemotron, neox, olmo, opt, phi, phi3,
-  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+activation_checkpointing: selective | 334 | adapted, block_kinds, decoders, fully_shard_more, fused_lora, linear,
+  losses, met, more_families, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
+  sharded_tiles, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
+  mistral, mixtral, mllama, nemotron, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba,
+  bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe,
+  gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama,
+  nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-layer | 143 | fully_shard_more, fused_lora, liger, losses, more_families,
   replicated, selective, seq2seq, short_convolutions, state_spaces, tiled, titan, titan_replicas, titan_units, zero |
   bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan, mistral, nemotron_h,
   phi3, qwen2, qwen3, roberta, smollm3 | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama
   under torchtitan, nemotron_h, phi3, roberta
-activation_checkpointing: selective-op | 594 | block_kinds, decoders, fully_shard_more, images, liger, linear,
-  losses, masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas, titan_units, turns, zero |
-  apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral,
-  mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3, stablelm, t5,
-  vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mixtral, mllama, mpt, nemotron,
+activation_checkpointing: selective-op | 603 | adapted, block_kinds, decoders, fully_shard_more, images, liger,
+  linear, losses, masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas, titan_units,
+  turns, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3,
+  mistral, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3,
+  stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mixtral, mllama, mpt, nemotron,
   nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
   seed_oss, stablelm, t5, vit
 adapter.kernels | 124 | fused_lora, fused_lora_shared | apertus, arcee, cohere2, ernie4_5, exaone4, gemma, gemma2,
@@ -106,9 +106,12 @@ adapter: modules_to_save | 140 | adapted, adapters, adapters_more, flat_adapters
   gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
   qwen3_moe, resnet, roberta, vit, xlm-roberta | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2,
   llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
+adapter: oft | 40 | adapted | bert, cohere2, falcon, gemma2, gemma3_text, glm4, gpt_neox, granite, lfm2, llama,
+  mistral, mixtral, olmo2, opt, phi3, qwen3_moe | bert, cohere, falcon, gemma2, gemma3, glm4, granite, lfm2, llama,
+  mixtral, neox, olmo2, opt, phi3, qwen_moe
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 424 | block_kinds, checkpoints, decoders, fully_shard_more, fused_lora,
+checkpoint_reentrant: true | 429 | adapted, block_kinds, checkpoints, decoders, fully_shard_more, fused_lora,
   fused_lora_shared, images, liger, linear, more_families, pairs, replicated, sharded_spaces, short_convolutions,
   state_spaces, tiled, turns, zero | apertus, arcee, bamba, bert, cohere, cohere2, ernie4_5, exaone4, falcon_h1,
   gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium,
@@ -148,25 +151,26 @@ frozen: parts | 802 | adapters, block_kinds, decoders, frozen, fully_shard_more,
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 100 | galore, liger, precisions, sharded_spaces, short_convolutions, state_spaces, tiled | bamba,
-  bert, deepseek_v3, falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
-  llama, mistral, mixtral, nemotron_h, qwen2, qwen3_moe, smollm3 | bamba, bert, deepseek, falcon_h1, gemma, gemma2,
-  gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, qwen_moe
+grad_scaler: true | 110 | adapted, galore, liger, precisions, sharded_spaces, short_convolutions, state_spaces, tiled
+  | bamba, bert, cohere2, deepseek_v3, falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mixtral, nemotron_h, olmo2, qwen2, qwen3_moe, smollm3 | bamba,
+  bert, cohere, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
+  llama, mixtral, nemotron_h, neox, olmo2, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 447 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, fused_lora, images,
-  liger, linear, losses_more, more_families, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, mpt, nemotron,
-  nemotron_h, olmo, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt,
-  nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5,
-  vit
-liger_kernels | 116 | fused_lora, liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text,
-  glm4, gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3,
-  qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4,
+label_smoothing | 451 | adapted, block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, fused_lora,
+  images, liger, linear, losses_more, more_families, pairs, sharded_spaces, short_convolutions, smoothing,
+  state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, cohere2, deepseek_v2, deepseek_v3,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral,
+  mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, t5, vit
+liger_kernels | 117 | adapted, fused_lora, liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3,
+  gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl,
+  qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4,
   mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 loss: chunked | 657 | block_kinds, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat, losses,
   losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune, torchtune_units,
@@ -203,17 +207,17 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 546 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora,
-  galore, images, liger, linear, master, met, more_families, optimizers, precisions, replicated, sharded_bits,
-  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan,
-  titan_replicas, titan_units, turns, zero | bamba, bert, bloom, deepseek_v3, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama,
-  llama under torchtitan, ministral3, mistral, mistral3, mllama, nemotron_h, olmo2, olmo3, opt, phi, qwen2, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3, vit | bamba, bert, bloom,
-  deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral3, mllama, nemotron_h, neox,
-  olmo2, opt, phi, qwen3_next, qwen3_vl, qwen_moe, vit
-offload: activations | 614 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, fused_lora,
+max_gradient_norm | 553 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  fused_lora, galore, images, liger, linear, master, met, more_families, optimizers, precisions, replicated,
+  sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled,
+  tiles, titan, titan_replicas, titan_units, turns, zero | bamba, bert, bloom, cohere2, deepseek_v3, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral, mistral3, mllama, nemotron_h,
+  olmo2, olmo3, opt, phi, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe,
+  smollm3, vit | bamba, bert, bloom, cohere, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan,
+  ministral3, mistral3, mllama, nemotron_h, neox, olmo2, opt, phi, qwen3_next, qwen3_vl, qwen_moe, vit
+offload: activations | 618 | adapted, block_kinds, checkpoints, decoders, flat_adapters, flat_host, fused_lora,
   host_activations, hosted, images, liger, linear, met, more_families, pairs, selective_more, sharded_activations,
   sharded_spaces, short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, bloom, cohere,
   cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
@@ -237,19 +241,20 @@ offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_m
 offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more, zero_adapters, zero_offload |
   bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta,
   t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adafactor | 164 | adapted, adapters_more, block_kinds, checkpoints, frozen, halves, images, linear, moe,
+optimizer: adafactor | 165 | adapted, adapters_more, block_kinds, checkpoints, frozen, halves, images, linear, moe,
   more_families, optimizers, precisions, quantized, random, short_convolutions, state_spaces, suite, tiles, vision |
   bert, clip, deepseek_v2, deepseek_v3, gemma4_text, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama,
   llava, ministral3, mistral, mistral3, mixtral, mllama, nemotron_h, qwen2, qwen2_moe, qwen3_5_moe_text, qwen3_5_text,
   qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, vit | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo,
   granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral3, mixtral, mllama, nemotron_h, qwen3_next,
   qwen3_vl, qwen_moe, vit
-optimizer: adam | 133 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
+optimizer: adam | 134 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
   more_families, optimizers, precisions, random, short_convolutions, state_spaces, tiled, turns, vision | bamba, bert,
   clip, gemma2, gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2_moe, llama, llama4_text, llava,
-  mistral, nemotron_h, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, qwen3_vl_moe, smollm3,
-  starcoder2, vit | bamba, bert, clip, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
-  lfm2_moe, llama, llama4, llava, nemotron_h, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
+  mistral, nemotron_h, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
+  qwen3_vl_moe, smollm3, starcoder2, vit | bamba, bert, clip, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granitemoehybrid, lfm2_moe, llama, llama4, llava, nemotron_h, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, starcoder2, vit
 optimizer: adamw-8bit | 41 | flat_parameter, images, liger, optimizers, precisions, short_convolutions, state_spaces,
   tiles | bert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mistral3, mllama, nemotron_h, opt,
   qwen2, qwen3_vl, qwen3_vl_moe | bert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama,
@@ -257,9 +262,9 @@ optimizer: adamw-8bit | 41 | flat_parameter, images, liger, optimizers, precisio
 optimizer: adamw-8bit-paged | 21 | flat_parameter, liger, optimizers, short_convolutions, state_spaces | bert,
   falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4_text, mistral, qwen2, qwen3 | bert, falcon_h1, gpt2, lfm2, lfm2_moe,
   llama, llama4
-optimizer: adamw-paged | 27 | flat_parameter, images, liger, optimizers, short_convolutions, state_spaces | bert,
-  gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, olmo3, qwen2, qwen3_vl | bert, gpt2, granitemoehybrid, lfm2,
-  lfm2_moe, llama, olmo2, qwen3_vl
+optimizer: adamw-paged | 28 | adapted, flat_parameter, images, liger, optimizers, short_convolutions, state_spaces |
+  bert, falcon, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, olmo3, qwen2, qwen3_vl | bert, falcon, gpt2,
+  granitemoehybrid, lfm2, lfm2_moe, llama, olmo2, qwen3_vl
 optimizer: galore-adamw | 166 | block_kinds, galore, linear | apertus, arcee, bart, bert, bloom, clip, cohere,
   cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
   glm4_moe, gpt2, gpt_neox, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral,
@@ -269,16 +274,16 @@ optimizer: galore-adamw | 166 | block_kinds, galore, linear | apertus, arcee, ba
   glm, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt,
   nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
   t5, vit
-optimizer: lamb | 27 | optimizers, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2, granitemoehybrid,
-  lfm2, lfm2_moe, llama, mistral, nemotron_h, qwen2 | bamba, bert, falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe,
-  llama, nemotron_h
+optimizer: lamb | 28 | adapted, optimizers, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2,
+  granitemoehybrid, lfm2, lfm2_moe, llama, mistral, nemotron_h, phi3, qwen2 | bamba, bert, falcon_h1, gpt2,
+  granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, phi3
 optimizer: lars | 17 | liger, optimizers, short_convolutions, state_spaces | bert, deepseek_v2, falcon_h1, gpt2,
   granitemoehybrid, lfm2, lfm2_moe, llama, mistral, qwen2 | bert, deepseek, falcon_h1, gpt2, granitemoehybrid, lfm2,
   lfm2_moe, llama
-optimizer: lion | 31 | block_kinds, flat_parameter, liger, linear, optimizers, precisions, short_convolutions,
-  state_spaces, tiles | bert, falcon_h1, gemma4_text, gpt2, lfm2, lfm2_moe, llama, ministral3, mistral, mllama,
-  nemotron_h, qwen2, qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bert, falcon_h1, gemma4, gpt2, lfm2,
-  lfm2_moe, llama, ministral3, mllama, nemotron_h, qwen3_next
+optimizer: lion | 32 | adapted, block_kinds, flat_parameter, liger, linear, optimizers, precisions,
+  short_convolutions, state_spaces, tiles | bert, falcon_h1, gemma4_text, gpt2, lfm2, lfm2_moe, llama, ministral3,
+  mistral, mllama, nemotron_h, qwen2, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, smollm3 | bert,
+  falcon_h1, gemma4, gpt2, lfm2, lfm2_moe, llama, ministral3, mllama, nemotron_h, qwen3_next, qwen_moe
 optimizer: lomo | 19 | optimizers, short_convolutions, state_spaces | bamba, bert, gpt2, lfm2, llama, mistral, qwen2
   | bamba, bert, gpt2, lfm2, llama
 optimizer: muon | 77 | block_kinds, liger, linear, modded, modded_compiled, optimizers, precisions,
@@ -324,23 +329,23 @@ optimizer_in_backward: true | 176 | block_kinds, checkpoints, fused_lora, galore
   olmo2, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bamba, bert, falcon_h1, gemma2, gemma3,
   gemma4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h, olmo2, qwen3_next
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 175 | block_kinds, decoders, fused_lora, liger, linear, losses_more, masks, sharded_spaces,
+packing: true | 178 | adapted, block_kinds, decoders, fused_lora, liger, linear, losses_more, masks, sharded_spaces,
   short_convolutions, state_spaces | apertus, arcee, bamba, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
-  exaone4, falcon_h1, gemma2, gemma3_text, gemma4_text, gpt2, gpt_neox, granite, granitemoehybrid, helium,
+  exaone4, falcon_h1, gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, ministral3, mistral, mixtral, nemotron, nemotron_h, olmo,
-  olmo2, olmo3, olmoe, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3,
+  olmo2, olmo3, olmoe, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3,
   stablelm, starcoder2 | apertus, arcee, bamba, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma3,
-  gemma4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3,
-  mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 472 | block_kinds, decoders, fully_shard_more, fused_lora, images, liger, linear, losses_more,
-  masks, met, more_families, padding, pairs, pairs_beside, preference, replicated, sharded_spaces, sharded_tiles,
-  short_convolutions, state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama4_text, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3,
-  phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta | apertus,
-  arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3,
+  gemma4, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3,
+  mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, phi3, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
+padding: right | 473 | adapted, block_kinds, decoders, fully_shard_more, fused_lora, images, liger, linear,
+  losses_more, masks, met, more_families, padding, pairs, pairs_beside, preference, replicated, sharded_spaces,
+  sharded_tiles, short_convolutions, state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, bloom, cohere,
+  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama4_text, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo,
+  olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, xlm-roberta |
+  apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3,
   gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h,
   neox, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
@@ -394,7 +399,7 @@ parallel.sharding: zero3 | 135 | fused_lora_shared, host_activations, zero, zero
   gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3832 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3853 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation, generation_more, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, met,
@@ -444,7 +449,7 @@ precision: mixed | 1652 | adapters, attention, block_kinds, checkpoints, compile
   gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3216 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3225 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation_more, half_logits, heads,
   host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met,
@@ -468,27 +473,28 @@ precision: pure | 3216 | adapted, adapters, adapters_more, attention, block_kind
   vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 130 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside, quantized,
-  short_convolutions, state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text,
-  glm, glm4, gpt2, gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mixtral,
-  mpt, nemotron_h, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe,
-  t5, xlm-roberta | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, neox, opt, phi, phi3,
-  qwen3_next, qwen3_vl, roberta, t5
-quantization: nf4 | 256 | adapters, block_kinds, decoders, flat_adapters, fused_lora, images, linear, litgpt, met,
-  pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles, zero |
-  apertus, arcee, bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron,
-  nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta |
-  apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt,
-  phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-quantization: nf4-double | 172 | adapters, flat_adapters, fused_lora, fused_lora_shared, images, liger, linear,
-  litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled,
-  zero | apertus, arcee, bamba, bart, bloom, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
+quantization: int8 | 132 | adapted, adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
+  quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3_text,
+  gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava,
+  ministral3, mistral, mixtral, mpt, nemotron_h, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, xlm-roberta | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3,
+  mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
+quantization: nf4 | 261 | adapted, adapters, block_kinds, decoders, flat_adapters, fused_lora, images, linear,
+  litgpt, met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled,
+  tiles, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral, mistral3, mixtral, mllama,
+  mpt, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss,
+  stablelm, t5, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
+quantization: nf4-double | 175 | adapted, adapters, flat_adapters, fused_lora, fused_lora_shared, images, liger,
+  linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces,
+  tiled, zero | apertus, arcee, bamba, bart, bloom, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
   gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mistral, mixtral, mpt, nemotron, neox under
   litgpt, olmo3, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl,
@@ -501,19 +507,19 @@ trained_blocks: badam | 24 | short_convolutions, state_spaces, turns | bamba, fa
   granitemoehybrid, lfm2, llama, nemotron_h, neox, opt, phi, phi3
 trained_blocks: lisa | 24 | short_convolutions, state_spaces, turns | gemma, gpt_neox, lfm2, llama, mistral, mixtral,
   nemotron_h, olmo2, phi, phi3, qwen2, qwen3 | gemma, lfm2, llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
-weight_dtype: 16 bits | 883 | adapters, adapters_more, block_kinds, decoders, flat_adapters, fully_shard_more,
-  fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more, met, more_families, pairs,
-  pairs_beside, precisions, quantized, sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions,
-  state_spaces, tiled, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
-  deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2,
-  gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava,
-  ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
-  glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava,
-  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next,
-  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+weight_dtype: 16 bits | 886 | adapted, adapters, adapters_more, block_kinds, decoders, flat_adapters,
+  fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more, met,
+  more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more, sharded_spaces,
+  sharded_units, short_convolutions, state_spaces, tiled, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2,
+  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
+  olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + adapter.kernels | 50 | fused_lora, fused_lora_shared | apertus, arcee, cohere,
   ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense,
   llama, ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
@@ -540,6 +546,7 @@ activation_checkpointing: full + adapter: lora | 964 | adapted, adapters, adapte
 activation_checkpointing: full + adapter: modules_to_save | 80 | adapted, adapters, adapters_more, flat_adapters,
   fully_shard_more, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma,
   gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
+activation_checkpointing: full + adapter: oft | 2 | adapted | falcon, olmo2
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
 activation_checkpointing: full + checkpoint_reentrant: true | 358 | block_kinds, checkpoints, decoders,
@@ -721,7 +728,7 @@ activation_checkpointing: full + precision: mixed | 873 | adapters, attention, b
   gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1566 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1568 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
   linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs,
@@ -739,12 +746,12 @@ activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloo
 activation_checkpointing: full + quantization: int8 | 67 | adapters, block_kinds, images, linear, pairs,
   pairs_beside, quantized, short_convolutions | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
   lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 152 | adapters, block_kinds, decoders, flat_adapters, images,
-  linear, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, tiles, zero |
-  apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
-  granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, mpt, nemotron,
-  neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm,
-  t5
+activation_checkpointing: full + quantization: nf4 | 153 | adapted, adapters, block_kinds, decoders, flat_adapters,
+  images, linear, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, tiles, zero
+  | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, mpt,
+  nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss,
+  stablelm, t5
 activation_checkpointing: full + quantization: nf4-double | 101 | adapters, flat_adapters, fused_lora, images, liger,
   linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces,
   zero | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm,
@@ -763,9 +770,11 @@ activation_checkpointing: full + weight_dtype: 16 bits | 532 | adapters, adapter
 activation_checkpointing: selective + adapter.kernels | 1 | fused_lora | llama
 activation_checkpointing: selective + adapter: lora | 5 | fused_lora, short_convolutions, state_spaces | falcon_h1,
   lfm2, lfm2_moe, llama
+activation_checkpointing: selective + adapter: oft | 1 | adapted | olmo2
 activation_checkpointing: selective + ema: true | 2 | state_spaces | bamba, granitemoehybrid
 activation_checkpointing: selective + frozen: parts | 1 | sharded_spaces | falcon_h1
-activation_checkpointing: selective + grad_scaler: true | 2 | short_convolutions, state_spaces | falcon_h1, lfm2_moe
+activation_checkpointing: selective + grad_scaler: true | 3 | adapted, short_convolutions, state_spaces | falcon_h1,
+  lfm2_moe, olmo2
 activation_checkpointing: selective + label_smoothing | 3 | short_convolutions, state_spaces | falcon_h1,
   granitemoehybrid, lfm2
 activation_checkpointing: selective + loss: chunked | 8 | losses, tiles | gpt2, llama, mllama
@@ -788,10 +797,10 @@ activation_checkpointing: selective + parallel.sharding: fsdp | 8 | fully_shard_
   gemma, glm4_moe, gpt2, llama, mllama, opt, phi3
 activation_checkpointing: selective + parallel.sharding: fsdp-grad-op | 3 | sharded_more, sharded_spaces | falcon_h1,
   llama, neox
-activation_checkpointing: selective + precision: amp | 104 | block_kinds, linear, losses, selective, selective_more,
-  seq2seq, sharded_more, short_convolutions, state_spaces, tiles | bart, bert, deepseek, falcon_h1, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, neox, opt,
-  phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
+activation_checkpointing: selective + precision: amp | 105 | adapted, block_kinds, linear, losses, selective,
+  selective_more, seq2seq, sharded_more, short_convolutions, state_spaces, tiles | bart, bert, deepseek, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mixtral,
+  mllama, neox, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, t5, vit
 activation_checkpointing: selective + precision: fsdp | 7 | fully_shard_more, sharded_more, sharded_spaces,
   sharded_tiles | falcon_h1, glm4_moe, gpt2, llama, mllama, neox, opt
 activation_checkpointing: selective + precision: mixed | 74 | losses, more_families, replicated, selective,
@@ -851,12 +860,14 @@ activation_checkpointing: selective-op + adapter: dora | 8 | liger, short_convol
 activation_checkpointing: selective-op + adapter: ia3 | 4 | liger, short_convolutions | gemma3, lfm2_moe
 activation_checkpointing: selective-op + adapter: lora | 19 | images, liger, short_convolutions, state_spaces |
   bamba, granitemoehybrid, lfm2, lfm2_moe, llama, qwen2_5_vl, qwen2_vl, qwen3_vl
+activation_checkpointing: selective-op + adapter: oft | 9 | adapted | cohere, falcon, gemma2, glm4, granite, lfm2,
+  llama, mixtral, neox
 activation_checkpointing: selective-op + ema: true | 25 | liger, sharded_spaces, short_convolutions, state_spaces |
   bamba, falcon_h1, granitemoehybrid, lfm2, lfm2_moe, nemotron_h, olmo2
 activation_checkpointing: selective-op + frozen: parts | 25 | liger, masks, sharded_spaces, short_convolutions,
   state_spaces, turns | bamba, falcon_h1, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox
-activation_checkpointing: selective-op + grad_scaler: true | 13 | liger, short_convolutions, state_spaces | bamba,
-  gemma3, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
+activation_checkpointing: selective-op + grad_scaler: true | 15 | adapted, liger, short_convolutions, state_spaces |
+  bamba, gemma2, gemma3, glm4, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
 activation_checkpointing: selective-op + label_smoothing | 19 | sharded_spaces, short_convolutions, state_spaces |
   bamba, falcon_h1, lfm2, lfm2_moe, nemotron_h
 activation_checkpointing: selective-op + liger_kernels | 11 | liger | gemma3, llama, mixtral, olmo2
@@ -867,12 +878,12 @@ activation_checkpointing: selective-op + loss: fused | 11 | losses, state_spaces
 activation_checkpointing: selective-op + loss: tiled | 1 | tiled | gemma
 activation_checkpointing: selective-op + loss: vocab-parallel | 9 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + max_gradient_norm | 46 | liger, sharded_spaces, sharded_tiles,
-  short_convolutions, state_spaces, tiles, titan, titan_replicas, titan_units, zero | bamba, falcon_h1, glm4_moe,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mllama, nemotron_h, olmo2
-activation_checkpointing: selective-op + offload: activations | 43 | liger, selective_more, short_convolutions,
-  state_spaces | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gpt2, lfm2, lfm2_moe, llama, mpt, nemotron_h,
-  neox, opt, phi, phi3
+activation_checkpointing: selective-op + max_gradient_norm | 50 | adapted, liger, sharded_spaces, sharded_tiles,
+  short_convolutions, state_spaces, tiles, titan, titan_replicas, titan_units, zero | bamba, cohere, falcon,
+  falcon_h1, glm4, glm4_moe, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mllama, nemotron_h, olmo2
+activation_checkpointing: selective-op + offload: activations | 44 | adapted, liger, selective_more,
+  short_convolutions, state_spaces | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gpt2, lfm2, lfm2_moe,
+  llama, mpt, nemotron_h, neox, opt, phi, phi3
 activation_checkpointing: selective-op + optimizer: adafactor | 1 | short_convolutions | lfm2_moe
 activation_checkpointing: selective-op + optimizer: adamw-8bit | 1 | state_spaces | nemotron_h
 activation_checkpointing: selective-op + optimizer: adamw-paged | 3 | short_convolutions, state_spaces |
@@ -891,8 +902,8 @@ activation_checkpointing: selective-op + optimizer_in_backward: true | 11 | shor
   falcon_h1, lfm2, lfm2_moe, nemotron_h
 activation_checkpointing: selective-op + packing: true | 10 | liger, short_convolutions, state_spaces | falcon_h1,
   gemma3, lfm2, lfm2_moe, mixtral, nemotron_h
-activation_checkpointing: selective-op + padding: right | 12 | liger, met, sharded_spaces, short_convolutions,
-  state_spaces | bloom, lfm2, lfm2_moe, mixtral, nemotron_h, olmo2
+activation_checkpointing: selective-op + padding: right | 13 | adapted, liger, met, sharded_spaces,
+  short_convolutions, state_spaces | bloom, falcon, lfm2, lfm2_moe, mixtral, nemotron_h, olmo2
 activation_checkpointing: selective-op + parallel.fsdp_units: ends | 5 | sharded_units, titan_units | llama, llama
   under torchtitan
 activation_checkpointing: selective-op + parallel.replicas | 4 | sharded_more, titan_replicas, titan_units | llama,
@@ -905,35 +916,36 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 4 | s
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 209 | block_kinds, decoders, images, liger, linear, losses,
-  masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, short_convolutions,
-  state_spaces, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+activation_checkpointing: selective-op + precision: amp | 213 | adapted, block_kinds, decoders, images, liger,
+  linear, losses, masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
+  short_convolutions, state_spaces, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron,
+  nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, t5, vit
 activation_checkpointing: selective-op + precision: fsdp | 27 | fully_shard_more, sharded_more, sharded_spaces,
   sharded_tiles, titan, titan_replicas, titan_units | bamba, falcon_h1, gpt2, gpt_neo, llama, llama under torchtitan,
   mllama, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
   seq2seq, zero | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
   llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-activation_checkpointing: selective-op + precision: pure | 157 | block_kinds, images, liger, linear, losses, masks,
-  met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units,
+activation_checkpointing: selective-op + precision: pure | 160 | adapted, block_kinds, images, liger, linear, losses,
+  masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_units,
   short_convolutions, state_spaces, tiled, tiles | bamba, bart, bert, bloom, deepseek, falcon, falcon_h1, gemma,
   gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3,
   mixtral, mllama, mpt, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
   roberta, t5, vit
-activation_checkpointing: selective-op + quantization: int8 | 6 | liger, short_convolutions, state_spaces | bamba,
-  gemma3, lfm2, lfm2_moe
-activation_checkpointing: selective-op + quantization: nf4 | 2 | short_convolutions, state_spaces | lfm2_moe,
-  nemotron_h
+activation_checkpointing: selective-op + quantization: int8 | 7 | adapted, liger, short_convolutions, state_spaces |
+  bamba, gemma3, granite, lfm2, lfm2_moe
+activation_checkpointing: selective-op + quantization: nf4 | 3 | adapted, short_convolutions, state_spaces |
+  lfm2_moe, mixtral, nemotron_h
 activation_checkpointing: selective-op + quantization: nf4-double | 4 | liger, short_convolutions, state_spaces |
   falcon_h1, lfm2, lfm2_moe, mixtral
 activation_checkpointing: selective-op + trained_blocks: badam | 3 | short_convolutions, state_spaces | falcon_h1,
   granitemoehybrid, lfm2
 activation_checkpointing: selective-op + trained_blocks: lisa | 1 | turns | mixtral
-activation_checkpointing: selective-op + weight_dtype: 16 bits | 7 | liger, sharded_spaces, short_convolutions,
-  state_spaces | bamba, falcon_h1, lfm2, lfm2_moe, llama
+activation_checkpointing: selective-op + weight_dtype: 16 bits | 8 | adapted, liger, sharded_spaces,
+  short_convolutions, state_spaces | bamba, cohere, falcon_h1, lfm2, lfm2_moe, llama
 adapter.kernels + adapter: lora | 124 | fused_lora, fused_lora_shared | apertus, arcee, cohere, ernie4_5, exaone4,
   gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3,
   mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
@@ -1236,6 +1248,26 @@ adapter: modules_to_save + precision: pure | 55 | adapted, adapters, adapters_mo
   resnet, roberta, vit
 adapter: modules_to_save + weight_dtype: 16 bits | 15 | adapters, adapters_more | bert, bloom, deepseek, gemma,
   gemma2, gemma3, gpt2, mixtral, mpt, opt, qwen_moe
+adapter: oft + checkpoint_reentrant: true | 5 | adapted | cohere, gemma3, llama, mixtral, opt
+adapter: oft + grad_scaler: true | 10 | adapted | bert, cohere, gemma2, gemma3, glm4, llama, neox, olmo2, qwen_moe
+adapter: oft + label_smoothing | 4 | adapted | llama, olmo2, phi3, qwen_moe
+adapter: oft + liger_kernels | 1 | adapted | qwen_moe
+adapter: oft + max_gradient_norm | 7 | adapted | cohere, falcon, glm4, llama, neox, olmo2
+adapter: oft + offload: activations | 4 | adapted | gemma3, granite, llama, neox
+adapter: oft + optimizer: adafactor | 1 | adapted | qwen_moe
+adapter: oft + optimizer: adam | 1 | adapted | qwen_moe
+adapter: oft + optimizer: adamw-paged | 1 | adapted | falcon
+adapter: oft + optimizer: lamb | 1 | adapted | phi3
+adapter: oft + optimizer: lion | 1 | adapted | qwen_moe
+adapter: oft + packing: true | 3 | adapted | cohere, glm4, phi3
+adapter: oft + padding: right | 1 | adapted | falcon
+adapter: oft + precision: amp | 21 | adapted | bert, cohere, gemma2, gemma3, glm4, granite, llama, mixtral, neox,
+  olmo2, opt, qwen_moe
+adapter: oft + precision: pure | 9 | adapted | cohere, falcon, glm4, mixtral, neox, olmo2
+adapter: oft + quantization: int8 | 2 | adapted | granite, qwen_moe
+adapter: oft + quantization: nf4 | 5 | adapted | cohere, falcon, llama, mixtral, qwen_moe
+adapter: oft + quantization: nf4-double | 3 | adapted | mixtral, opt, phi3
+adapter: oft + weight_dtype: 16 bits | 3 | adapted | cohere, llama, olmo2
 adapter: over experts + liger_kernels | 1 | liger | deepseek
 adapter: over experts + max_gradient_norm | 1 | liger | deepseek
 adapter: over experts + optimizer: adafactor | 3 | adapters_more | deepseek, mixtral, qwen_moe
@@ -1256,8 +1288,8 @@ checkpoint_reentrant: true + ema: true | 11 | liger, sharded_spaces, short_convo
 checkpoint_reentrant: true + frozen: parts | 71 | fully_shard_more, images, liger, more_families, pairs,
   sharded_spaces, short_convolutions, state_spaces, turns | bamba, bert, falcon_h1, gemma, gemma2, gemma3, glm4_moe,
   gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, neox, opt, phi, phi3, qwen2_vl
-checkpoint_reentrant: true + grad_scaler: true | 6 | liger, sharded_spaces, state_spaces | falcon_h1, glm4,
-  granitemoehybrid, nemotron_h
+checkpoint_reentrant: true + grad_scaler: true | 8 | adapted, liger, sharded_spaces, state_spaces | cohere,
+  falcon_h1, gemma3, glm4, granitemoehybrid, nemotron_h
 checkpoint_reentrant: true + label_smoothing | 20 | pairs, sharded_spaces, short_convolutions, state_spaces | bamba,
   bert, falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
 checkpoint_reentrant: true + liger_kernels | 13 | liger | gemma2, glm4, llama, olmo2, qwen3_vl, qwen_moe
@@ -1269,8 +1301,9 @@ checkpoint_reentrant: true + loss: tiled | 3 | tiled | gemma2, glm4, mixtral
 checkpoint_reentrant: true + max_gradient_norm | 17 | fully_shard_more, images, liger, sharded_spaces,
   short_convolutions, state_spaces, zero | bamba, bert, gemma2, glm4, glm4_moe, lfm2, llama, mistral3, nemotron_h,
   qwen3_vl
-checkpoint_reentrant: true + offload: activations | 31 | checkpoints, liger, pairs, short_convolutions, state_spaces,
-  tiled | bamba, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, lfm2, llama, nemotron_h, neox, opt, phi, phi3, qwen_moe
+checkpoint_reentrant: true + offload: activations | 32 | adapted, checkpoints, liger, pairs, short_convolutions,
+  state_spaces, tiled | bamba, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, lfm2, llama, nemotron_h, neox, opt, phi,
+  phi3, qwen_moe
 checkpoint_reentrant: true + optimizer: adafactor | 20 | checkpoints, more_families, state_spaces | bert, glm4_moe,
   gpt2, llama, nemotron_h
 checkpoint_reentrant: true + optimizer: adam | 5 | fully_shard_more, images, liger, state_spaces | granitemoehybrid,
@@ -1301,18 +1334,18 @@ checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 5 | fused_lora_sh
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 2 | zero | qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 181 | block_kinds, checkpoints, decoders, fully_shard_more, images,
-  liger, linear, pairs, sharded_spaces, short_convolutions, state_spaces, tiled, turns | apertus, arcee, bamba, bert,
-  cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+checkpoint_reentrant: true + precision: amp | 185 | adapted, block_kinds, checkpoints, decoders, fully_shard_more,
+  images, liger, linear, pairs, sharded_spaces, short_convolutions, state_spaces, tiled, turns | apertus, arcee,
+  bamba, bert, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, nemotron, nemotron_h, neox,
+  olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 checkpoint_reentrant: true + precision: fsdp | 18 | fully_shard_more, fused_lora_shared, sharded_spaces | gpt2,
   granitemoehybrid, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 35 | checkpoints, more_families, pairs, zero | bert, gemma, gemma2,
   gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: pure | 127 | block_kinds, checkpoints, fully_shard_more, images, liger,
-  linear, more_families, pairs, replicated, short_convolutions, state_spaces, tiled | bamba, bert, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3,
+checkpoint_reentrant: true + precision: pure | 128 | adapted, block_kinds, checkpoints, fully_shard_more, images,
+  liger, linear, more_families, pairs, replicated, short_convolutions, state_spaces, tiled | bamba, bert, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3,
   mixtral, nemotron_h, neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, vit
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 15 | pairs, state_spaces, tiled | gpt2, granitemoehybrid, llama,
@@ -1320,8 +1353,8 @@ checkpoint_reentrant: true + quantization: nf4 | 15 | pairs, state_spaces, tiled
 checkpoint_reentrant: true + quantization: nf4-double | 5 | liger, pairs, short_convolutions | lfm2, lfm2_moe, llama
 checkpoint_reentrant: true + trained_blocks: badam | 4 | state_spaces, turns | gemma, nemotron_h, neox
 checkpoint_reentrant: true + trained_blocks: lisa | 1 | turns | llama
-checkpoint_reentrant: true + weight_dtype: 16 bits | 16 | liger, pairs, short_convolutions, state_spaces, turns |
-  bamba, falcon_h1, glm4, gpt2, lfm2, lfm2_moe, llama, neox
+checkpoint_reentrant: true + weight_dtype: 16 bits | 17 | adapted, liger, pairs, short_convolutions, state_spaces,
+  turns | bamba, falcon_h1, glm4, gpt2, lfm2, lfm2_moe, llama, neox
 compile: true + optimizer: muon | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
 compile: true + parallel.sharding: ddp | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
 compile: true + precision: amp | 76 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama,
@@ -1469,18 +1502,18 @@ generation_batch_size + precision: pure | 29 | generation_more, pairs_beside | b
   gpt2, llama, mixtral, qwen_moe, t5
 generation_batch_size + quantization: nf4 | 3 | pairs_beside | llama
 generation_batch_size + weight_dtype: 16 bits | 4 | pairs_beside | gpt2, llama
-grad_scaler: true + label_smoothing | 7 | short_convolutions, state_spaces | granitemoehybrid, lfm2, lfm2_moe,
-  nemotron_h
+grad_scaler: true + label_smoothing | 9 | adapted, short_convolutions, state_spaces | granitemoehybrid, lfm2,
+  lfm2_moe, llama, nemotron_h, qwen_moe
 grad_scaler: true + liger_kernels | 14 | liger | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, mixtral, qwen_moe
 grad_scaler: true + loss: chunked | 2 | liger, state_spaces | falcon_h1, gpt_oss
 grad_scaler: true + loss: fused | 2 | state_spaces | bamba
 grad_scaler: true + loss: tiled | 2 | tiled | gemma, glm4
-grad_scaler: true + max_gradient_norm | 34 | liger, precisions, short_convolutions, state_spaces, tiled | bamba,
-  bert, gemma, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
-grad_scaler: true + offload: activations | 10 | liger, short_convolutions, state_spaces | bamba, deepseek, falcon_h1,
-  granitemoehybrid, lfm2, lfm2_moe, nemotron_h
+grad_scaler: true + max_gradient_norm | 35 | adapted, liger, precisions, short_convolutions, state_spaces, tiled |
+  bamba, bert, gemma, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
+grad_scaler: true + offload: activations | 11 | adapted, liger, short_convolutions, state_spaces | bamba, deepseek,
+  falcon_h1, gemma3, granitemoehybrid, lfm2, lfm2_moe, nemotron_h
 grad_scaler: true + optimizer: adafactor | 6 | precisions, state_spaces | bert, gpt2, granitemoehybrid, llama
-grad_scaler: true + optimizer: adam | 3 | precisions, state_spaces | llama, nemotron_h
+grad_scaler: true + optimizer: adam | 4 | adapted, precisions, state_spaces | llama, nemotron_h, qwen_moe
 grad_scaler: true + optimizer: adamw-8bit | 5 | precisions, short_convolutions | bert, lfm2_moe, llama
 grad_scaler: true + optimizer: adamw-paged | 1 | short_convolutions | lfm2_moe
 grad_scaler: true + optimizer: galore-adamw | 1 | galore | llama
@@ -1490,16 +1523,17 @@ grad_scaler: true + optimizer: lion | 2 | precisions, short_convolutions | lfm2,
 grad_scaler: true + optimizer: rmsprop | 7 | precisions, short_convolutions, state_spaces | bert, falcon_h1, gpt2,
   lfm2_moe, llama
 grad_scaler: true + optimizer: sgd | 10 | precisions, state_spaces, tiled | bert, glm4, gpt2, granitemoehybrid, llama
-grad_scaler: true + packing: true | 7 | liger, short_convolutions, state_spaces | deepseek, gemma3, granitemoehybrid,
-  lfm2, qwen_moe
+grad_scaler: true + packing: true | 8 | adapted, liger, short_convolutions, state_spaces | deepseek, gemma3, glm4,
+  granitemoehybrid, lfm2, qwen_moe
 grad_scaler: true + padding: right | 3 | liger, short_convolutions | gpt_oss, lfm2, lfm2_moe
 grad_scaler: true + parallel.sharding: fsdp | 2 | sharded_spaces | granitemoehybrid, nemotron_h
-grad_scaler: true + precision: amp | 99 | galore, liger, precisions, sharded_spaces, short_convolutions,
-  state_spaces, tiled | bamba, bert, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
-  granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, qwen_moe
+grad_scaler: true + precision: amp | 109 | adapted, galore, liger, precisions, sharded_spaces, short_convolutions,
+  state_spaces, tiled | bamba, bert, cohere, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, qwen_moe
 grad_scaler: true + precision: fsdp | 1 | sharded_spaces | nemotron_h
 grad_scaler: true + quantization: int8 | 5 | liger, short_convolutions | gemma2, gemma3, lfm2, lfm2_moe
-grad_scaler: true + quantization: nf4 | 4 | short_convolutions, state_spaces | falcon_h1, lfm2_moe, nemotron_h
+grad_scaler: true + quantization: nf4 | 6 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
+  nemotron_h, qwen_moe
 grad_scaler: true + quantization: nf4-double | 1 | short_convolutions | lfm2
 grad_scaler: true + trained_blocks: badam | 1 | state_spaces | granitemoehybrid
 gradient_dtype: fp32 + max_gradient_norm | 12 | master | llama
@@ -1510,30 +1544,31 @@ gradient_dtype: fp32 + optimizer: sgd-momentum | 5 | master | llama
 gradient_dtype: fp32 + precision: mixed | 24 | master | bert, gpt2, llama
 label_smoothing + liger_kernels | 2 | liger | glm4, qwen_moe
 label_smoothing + loss: fused | 1 | short_convolutions | lfm2_moe
-label_smoothing + max_gradient_norm | 23 | fully_shard_more, liger, sharded_spaces, short_convolutions, state_spaces
-  | bamba, bert, gemma, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, qwen_moe
+label_smoothing + max_gradient_norm | 24 | adapted, fully_shard_more, liger, sharded_spaces, short_convolutions,
+  state_spaces | bamba, bert, gemma, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, olmo2, qwen_moe
 label_smoothing + offload: activations | 18 | pairs, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2,
   granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
 label_smoothing + optimizer: adafactor | 1 | short_convolutions | lfm2
-label_smoothing + optimizer: adam | 1 | state_spaces | nemotron_h
+label_smoothing + optimizer: adam | 2 | adapted, state_spaces | nemotron_h, qwen_moe
 label_smoothing + optimizer: adamw-8bit-paged | 1 | state_spaces | falcon_h1
-label_smoothing + optimizer: lamb | 3 | short_convolutions, state_spaces | granitemoehybrid, lfm2, lfm2_moe
+label_smoothing + optimizer: lamb | 4 | adapted, short_convolutions, state_spaces | granitemoehybrid, lfm2, lfm2_moe,
+  phi3
 label_smoothing + optimizer: lion | 2 | short_convolutions | lfm2, lfm2_moe
 label_smoothing + optimizer: sgd | 1 | state_spaces | nemotron_h
 label_smoothing + optimizer: sgd-momentum | 1 | short_convolutions | lfm2_moe
 label_smoothing + optimizer_in_backward: true | 8 | short_convolutions, state_spaces | falcon_h1, lfm2, lfm2_moe
-label_smoothing + packing: true | 13 | losses_more, sharded_spaces, short_convolutions, state_spaces | bamba,
-  falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h
+label_smoothing + packing: true | 14 | adapted, losses_more, sharded_spaces, short_convolutions, state_spaces |
+  bamba, falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, phi3
 label_smoothing + padding: right | 29 | losses_more, pairs, sharded_spaces, short_convolutions | bert, deepseek,
   falcon, glm, glm4, gpt2, lfm2, llama, mixtral, qwen_moe
 label_smoothing + parallel.sharding: fsdp | 12 | fully_shard_more, sharded_spaces | bert, falcon_h1, gemma, gpt2,
   granitemoehybrid, lfm2, llama, nemotron_h
 label_smoothing + parallel.sharding: fsdp-grad-op | 7 | fully_shard_more, sharded_spaces | gemma, gpt2,
   granitemoehybrid, lfm2, llama, nemotron_h
-label_smoothing + precision: amp | 144 | fully_shard_more, images, liger, losses_more, pairs, sharded_spaces,
-  short_convolutions, smoothing, state_spaces | bamba, bart, bert, bloom, chatglm, deepseek, falcon, falcon_h1, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, mpt, nemotron_h, neox, opt, phi,
-  phi3, qwen3_vl, qwen_moe, roberta, t5, vit
+label_smoothing + precision: amp | 147 | adapted, fully_shard_more, images, liger, losses_more, pairs,
+  sharded_spaces, short_convolutions, smoothing, state_spaces | bamba, bart, bert, bloom, chatglm, deepseek, falcon,
+  falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, mpt,
+  nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
 label_smoothing + precision: fsdp | 6 | fully_shard_more, sharded_spaces | falcon_h1, gemma, granitemoehybrid, llama
 label_smoothing + precision: mixed | 97 | losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
@@ -1545,11 +1580,13 @@ label_smoothing + precision: pure | 140 | block_kinds, decoders, evaluation, eva
   mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
   t5, vit
 label_smoothing + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
-label_smoothing + quantization: nf4 | 4 | short_convolutions, state_spaces | falcon_h1, lfm2_moe
-label_smoothing + quantization: nf4-double | 4 | short_convolutions | lfm2, lfm2_moe
+label_smoothing + quantization: nf4 | 6 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
+  qwen_moe
+label_smoothing + quantization: nf4-double | 5 | adapted, short_convolutions | lfm2, lfm2_moe, phi3
 label_smoothing + trained_blocks: badam | 1 | state_spaces | nemotron_h
-label_smoothing + weight_dtype: 16 bits | 27 | liger, losses_more, pairs, sharded_spaces, short_convolutions,
-  state_spaces | bamba, bert, deepseek, falcon, glm, glm4, gpt2, lfm2, llama, mixtral, nemotron_h, qwen_moe
+label_smoothing + weight_dtype: 16 bits | 28 | adapted, liger, losses_more, pairs, sharded_spaces,
+  short_convolutions, state_spaces | bamba, bert, deepseek, falcon, glm, glm4, gpt2, lfm2, llama, mixtral, nemotron_h,
+  olmo2, qwen_moe
 liger_kernels + loss: chunked | 5 | liger | glm4, gpt_oss, llama, olmo2
 liger_kernels + loss: fused | 4 | fused_lora, liger | deepseek, glm4, llama
 liger_kernels + loss: tiled | 2 | tiled | llama, olmo2
@@ -1562,7 +1599,7 @@ liger_kernels + optimizer: adamw-8bit | 2 | liger | gpt_oss, qwen3_vl
 liger_kernels + optimizer: adamw-8bit-paged | 2 | liger | llama, llama4
 liger_kernels + optimizer: adamw-paged | 3 | liger | llama, olmo2, qwen3_vl
 liger_kernels + optimizer: lars | 1 | liger | deepseek
-liger_kernels + optimizer: lion | 1 | liger | llama
+liger_kernels + optimizer: lion | 2 | adapted, liger | llama, qwen_moe
 liger_kernels + optimizer: muon | 1 | liger | phi3
 liger_kernels + optimizer: sgd | 2 | liger | llama, qwen2_5_vl
 liger_kernels + optimizer: sgd-momentum | 4 | liger | gemma3_images, qwen2_vl, qwen3_vl
@@ -1717,10 +1754,10 @@ max_gradient_norm + optimizer: sgd | 16 | images, master, optimizers, precisions
   granitemoehybrid, llama, mistral3, mllama, qwen3_vl
 max_gradient_norm + optimizer: sgd-momentum | 7 | master, precisions, short_convolutions | bert, gpt2, lfm2_moe, llama
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
-max_gradient_norm + packing: true | 9 | liger, short_convolutions, state_spaces | bamba, falcon_h1, granitemoehybrid,
-  lfm2, lfm2_moe, llama, nemotron_h
-max_gradient_norm + padding: right | 18 | fully_shard_more, images, liger, sharded_tiles, short_convolutions, tiles |
-  bert, gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, olmo2
+max_gradient_norm + packing: true | 10 | adapted, liger, short_convolutions, state_spaces | bamba, cohere, falcon_h1,
+  granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
+max_gradient_norm + padding: right | 19 | adapted, fully_shard_more, images, liger, sharded_tiles,
+  short_convolutions, tiles | bert, falcon, gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, olmo2
 max_gradient_norm + parallel.fsdp_units: ends | 23 | sharded_units, titan_units | llama, llama under torchtitan
 max_gradient_norm + parallel.fsdp_version: 1 | 40 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
   gpt2, llama
@@ -1737,20 +1774,20 @@ max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwe
 max_gradient_norm + parallel.sharding: zero2 | 2 | zero | mistral3
 max_gradient_norm + parallel.sharding: zero3 | 9 | zero | gemma3_images, glm4_moe, gpt_neo, mistral3, qwen3_vl
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 175 | flat_adapters, fully_shard_more, fused_lora, galore, images, liger, met,
-  optimizers, precisions, replicated, sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, tiled, tiles, turns | bamba, bert, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
-  granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, nemotron_h, olmo2, opt, vit
+max_gradient_norm + precision: amp | 179 | adapted, flat_adapters, fully_shard_more, fused_lora, galore, images,
+  liger, met, optimizers, precisions, replicated, sharded_bits, sharded_spaces, sharded_tiles, sharded_units,
+  short_convolutions, state_spaces, tiled, tiles, turns | bamba, bert, cohere, falcon_h1, gemma, gemma2, gemma3, glm4,
+  gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, nemotron_h, neox, olmo2, opt, vit
 max_gradient_norm + precision: fsdp | 113 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
   sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert, gemma, gemma2, gpt2, llama,
   llama under torchtitan, mistral3, mllama, neox, phi, qwen3_vl
 max_gradient_norm + precision: mixed | 46 | images, master, more_families, tiles, zero | bert, gemma3_images,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, mllama, qwen3_vl
-max_gradient_norm + precision: pure | 141 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
-  galore, images, liger, linear, optimizers, replicated, sharded_bits, sharded_spaces, sharded_tiles,
-  short_convolutions, state_spaces, tiled, tiles, turns | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma4, gpt2,
-  granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3, mllama, nemotron_h, neox, phi, qwen3_next, qwen3_vl,
-  qwen_moe
+max_gradient_norm + precision: pure | 142 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, galore, images, liger, linear, optimizers, replicated, sharded_bits, sharded_spaces,
+  sharded_tiles, short_convolutions, state_spaces, tiled, tiles, turns | bamba, bert, bloom, falcon, falcon_h1, gemma,
+  gemma2, gemma4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3, mllama, nemotron_h, neox, phi,
+  qwen3_next, qwen3_vl, qwen_moe
 max_gradient_norm + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
 max_gradient_norm + quantization: nf4 | 18 | flat_adapters, images, sharded_bits, short_convolutions, tiles, zero |
   gemma2, gpt2, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
@@ -1759,9 +1796,9 @@ max_gradient_norm + quantization: nf4-double | 15 | flat_adapters, liger, met, s
 max_gradient_norm + trained_blocks: badam | 2 | state_spaces, turns | bamba, phi
 max_gradient_norm + trained_blocks: lisa | 4 | short_convolutions, state_spaces, turns | gemma, lfm2, llama,
   nemotron_h
-max_gradient_norm + weight_dtype: 16 bits | 46 | flat_adapters, fully_shard_more, fused_lora, galore, liger, met,
-  precisions, sharded_bits, sharded_units, short_convolutions, state_spaces | bamba, bert, gemma3, gpt2, lfm2, llama,
-  opt, phi
+max_gradient_norm + weight_dtype: 16 bits | 48 | adapted, flat_adapters, fully_shard_more, fused_lora, galore, liger,
+  met, precisions, sharded_bits, sharded_units, short_convolutions, state_spaces | bamba, bert, cohere, gemma3, gpt2,
+  lfm2, llama, olmo2, opt, phi
 offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
@@ -1804,23 +1841,23 @@ offload: activations + parallel.sharding: zero2 | 16 | host_activations | bert, 
   neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 35 | host_activations | bert, bloom, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-offload: activations + precision: amp | 168 | block_kinds, checkpoints, flat_host, fused_lora, host_activations,
-  hosted, images, liger, linear, met, more_families, pairs, sharded_activations, short_convolutions, state_spaces,
-  tiled | bamba, bert, bloom, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron_h, neox, olmo2,
-  olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, t5, vit
+offload: activations + precision: amp | 170 | adapted, block_kinds, checkpoints, flat_host, fused_lora,
+  host_activations, hosted, images, liger, linear, met, more_families, pairs, sharded_activations, short_convolutions,
+  state_spaces, tiled | bamba, bert, bloom, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron_h, neox,
+  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, t5, vit
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
 offload: activations + precision: mixed | 142 | checkpoints, host_activations, hosted, images, more_families, pairs,
   selective_more | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama,
   llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
-offload: activations + precision: pure | 199 | block_kinds, checkpoints, decoders, flat_host, host_activations,
-  hosted, images, liger, linear, met, more_families, pairs, selective_more, sharded_activations, sharded_spaces,
-  short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, bloom, cohere, deepseek, ernie4_5,
-  exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama,
-  mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  seed_oss, stablelm, vit
+offload: activations + precision: pure | 200 | adapted, block_kinds, checkpoints, decoders, flat_host,
+  host_activations, hosted, images, liger, linear, met, more_families, pairs, selective_more, sharded_activations,
+  sharded_spaces, short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, bloom, cohere,
+  deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral,
+  mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, seed_oss, stablelm, vit
 offload: activations + quantization: int8 | 8 | liger, met, pairs | glm4, gpt2, llama, neox
 offload: activations + quantization: nf4 | 9 | flat_adapters, pairs, short_convolutions | gpt2, lfm2_moe, llama
 offload: activations + quantization: nf4-double | 9 | fused_lora, liger, short_convolutions, state_spaces |
@@ -1907,14 +1944,14 @@ offload: parameters + weight_dtype: 16 bits | 13 | flat_adapters, sharded_more |
 optimizer: adafactor + optimizer_in_backward: true | 9 | checkpoints, optimizers, short_convolutions | bert, gpt2,
   lfm2, llama
 optimizer: adafactor + packing: true | 1 | short_convolutions | lfm2_moe
-optimizer: adafactor + precision: amp | 64 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
+optimizer: adafactor + precision: amp | 65 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
   optimizers, precisions, random, short_convolutions, state_spaces, suite, vision | bert, clip, deepseek, gpt2,
   granitemoehybrid, lfm2, lfm2_moe, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
 optimizer: adafactor + precision: pure | 77 | adapters_more, block_kinds, checkpoints, frozen, images, linear, moe,
   more_families, quantized, random, short_convolutions, state_spaces, suite, tiles, vision | bert, clip, deepseek,
   gemma4, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llava, ministral3, mistral3, mixtral, mllama, nemotron_h,
   qwen3_next, qwen3_vl, qwen_moe, vit
-optimizer: adafactor + quantization: int8 | 1 | quantized | llava
+optimizer: adafactor + quantization: int8 | 2 | adapted, quantized | llava, qwen_moe
 optimizer: adafactor + quantization: nf4 | 2 | quantized | llava
 optimizer: adafactor + quantization: nf4-double | 2 | quantized, short_convolutions | lfm2_moe, mixtral
 optimizer: adafactor + weight_dtype: 16 bits | 9 | adapters_more, halves, precisions | bert, clip, deepseek, gpt2,
@@ -1925,17 +1962,18 @@ optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
 optimizer: adam + padding: right | 4 | images, more_families | gpt_neo, qwen2_vl, qwen3_vl
 optimizer: adam + parallel.sharding: fsdp | 3 | fully_shard_more | gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: adam + parallel.sharding: fsdp-grad-op | 1 | fully_shard_more | qwen3_vl
-optimizer: adam + precision: amp | 52 | adapted, adapters_more, frozen, fully_shard_more, halves, images, liger,
+optimizer: adam + precision: amp | 53 | adapted, adapters_more, frozen, fully_shard_more, halves, images, liger,
   more_families, optimizers, precisions, random, short_convolutions, state_spaces, turns, vision | bert, clip,
   glm4_moe, gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llama4, llava, nemotron_h, olmo2, olmoe, phi, qwen2_5_vl,
-  qwen2_vl, qwen3_vl, starcoder2, vit
+  qwen2_vl, qwen3_vl, qwen_moe, starcoder2, vit
 optimizer: adam + precision: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen3_vl
 optimizer: adam + precision: mixed | 3 | master | bert, llama
 optimizer: adam + precision: pure | 48 | adapted, adapters_more, frozen, fully_shard_more, hosted, images, liger,
   more_families, optimizers, precisions, random | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, olmo2,
   olmoe, qwen2_vl, qwen3_vl, starcoder2
 optimizer: adam + quantization: int8 | 1 | liger | llama
-optimizer: adam + quantization: nf4 | 2 | short_convolutions, state_spaces | granitemoehybrid, lfm2_moe
+optimizer: adam + quantization: nf4 | 3 | adapted, short_convolutions, state_spaces | granitemoehybrid, lfm2_moe,
+  qwen_moe
 optimizer: adam + quantization: nf4-double | 1 | liger | llama
 optimizer: adam + trained_blocks: badam | 1 | state_spaces | bamba
 optimizer: adam + trained_blocks: lisa | 1 | turns | phi
@@ -1971,8 +2009,8 @@ optimizer: adamw-paged + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adamw-paged + precision: amp | 12 | images, liger, optimizers, short_convolutions, state_spaces | bert,
   granitemoehybrid, lfm2, lfm2_moe, llama, qwen3_vl
 optimizer: adamw-paged + precision: fsdp | 1 | flat_parameter | llama
-optimizer: adamw-paged + precision: pure | 11 | flat_parameter, liger, optimizers, short_convolutions, state_spaces |
-  bert, gpt2, granitemoehybrid, lfm2, llama, olmo2
+optimizer: adamw-paged + precision: pure | 12 | adapted, flat_parameter, liger, optimizers, short_convolutions,
+  state_spaces | bert, falcon, gpt2, granitemoehybrid, lfm2, llama, olmo2
 optimizer: adamw-paged + quantization: nf4 | 1 | images | qwen3_vl
 optimizer: adamw-paged + quantization: nf4-double | 5 | images, liger, short_convolutions | lfm2, olmo2, qwen3_vl
 optimizer: galore-adamw + optimizer_in_backward: true | 11 | galore | bert, gpt2, llama
@@ -1984,13 +2022,13 @@ optimizer: galore-adamw + precision: pure | 67 | block_kinds, galore, linear | a
 optimizer: galore-adamw + weight_dtype: 16 bits | 18 | galore | bert, gpt2, llama
 optimizer: lamb + optimizer_in_backward: true | 4 | optimizers, short_convolutions, state_spaces | bamba, gpt2, lfm2,
   llama
-optimizer: lamb + packing: true | 1 | short_convolutions | lfm2
+optimizer: lamb + packing: true | 2 | adapted, short_convolutions | lfm2, phi3
 optimizer: lamb + padding: right | 1 | short_convolutions | lfm2
 optimizer: lamb + precision: amp | 10 | optimizers, short_convolutions, state_spaces | falcon_h1, gpt2,
   granitemoehybrid, lfm2, lfm2_moe, llama
 optimizer: lamb + precision: pure | 11 | optimizers, short_convolutions, state_spaces | bamba, bert, gpt2, lfm2_moe,
   llama, nemotron_h
-optimizer: lamb + quantization: nf4-double | 1 | short_convolutions | lfm2_moe
+optimizer: lamb + quantization: nf4-double | 2 | adapted, short_convolutions | lfm2_moe, phi3
 optimizer: lars + optimizer_in_backward: true | 2 | short_convolutions, state_spaces | falcon_h1, lfm2
 optimizer: lars + precision: amp | 7 | optimizers, short_convolutions, state_spaces | bert, falcon_h1, gpt2, lfm2,
   llama
@@ -2118,8 +2156,9 @@ optimizer_state_dtype: fp32 + precision: pure | 24 | precisions | bert, gpt2, ll
 optimizer_state_dtype: fp32 + weight_dtype: 16 bits | 4 | precisions | gpt2, llama
 packing: true + padding: right | 10 | liger, masks, state_spaces | gpt2, granitemoehybrid, llama, mixtral, neox, olmo2
 packing: true + parallel.sharding: fsdp-grad-op | 1 | sharded_spaces | lfm2
-packing: true + precision: amp | 58 | fused_lora, liger, losses_more, masks, short_convolutions, state_spaces |
-  bamba, deepseek, falcon_h1, gemma3, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, neox, olmo2, qwen_moe
+packing: true + precision: amp | 59 | adapted, fused_lora, liger, losses_more, masks, short_convolutions,
+  state_spaces | bamba, deepseek, falcon_h1, gemma3, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h,
+  neox, olmo2, qwen_moe
 packing: true + precision: mixed | 18 | losses_more | gpt2, llama
 packing: true + precision: pure | 78 | block_kinds, decoders, liger, linear, losses_more, masks, short_convolutions,
   state_spaces | apertus, arcee, bamba, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma4, gpt2, granite,
@@ -2127,8 +2166,8 @@ packing: true + precision: pure | 78 | block_kinds, decoders, liger, linear, los
   nemotron_h, olmo, olmo2, olmoe, qwen3_next, seed_oss, stablelm, starcoder2
 packing: true + quantization: int8 | 3 | liger, state_spaces | bamba, falcon_h1, gemma3
 packing: true + quantization: nf4 | 3 | short_convolutions | lfm2, lfm2_moe
-packing: true + quantization: nf4-double | 5 | liger, short_convolutions, state_spaces | bamba, falcon_h1, lfm2,
-  mixtral
+packing: true + quantization: nf4-double | 6 | adapted, liger, short_convolutions, state_spaces | bamba, falcon_h1,
+  lfm2, mixtral, phi3
 packing: true + trained_blocks: badam | 1 | short_convolutions | lfm2
 packing: true + weight_dtype: 16 bits | 4 | fused_lora, losses_more | gpt2, llama
 padding: right + parallel.sharding: ddp | 2 | replicated | glm4_moe, gpt_neo
@@ -2145,12 +2184,12 @@ padding: right + precision: amp | 157 | block_kinds, decoders, fully_shard_more,
 padding: right + precision: fsdp | 5 | fully_shard_more, sharded_tiles | gemma3_images, gpt2, llama, mistral3, mllama
 padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
   deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
-padding: right + precision: pure | 163 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
-  masks, met, padding, pairs, pairs_beside, preference, sharded_spaces, short_convolutions, state_spaces, tiles |
-  apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3, gemma3_images, gemma4, glm,
-  glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3,
-  mistral3, mixtral, mllama, nemotron, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss,
-  stablelm, starcoder2, t5
+padding: right + precision: pure | 164 | adapted, block_kinds, decoders, fully_shard_more, images, liger, linear,
+  losses_more, masks, met, padding, pairs, pairs_beside, preference, sharded_spaces, short_convolutions, state_spaces,
+  tiles | apertus, arcee, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, gemma3, gemma3_images,
+  gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4,
+  ministral3, mistral3, mixtral, mllama, nemotron, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5
 padding: right + quantization: int8 | 7 | liger, pairs, short_convolutions, state_spaces | falcon_h1, gpt2, gpt_oss,
   lfm2
 padding: right + quantization: nf4 | 9 | met, pairs, short_convolutions | bert, bloom, lfm2_moe, llama
@@ -2262,26 +2301,26 @@ parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 81 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
-  quantized, short_convolutions, state_spaces | bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, gpt2, gpt_oss, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi, qwen3_next,
-  qwen3_vl, roberta, t5
-precision: amp + quantization: nf4 | 134 | adapters, block_kinds, decoders, flat_adapters, fused_lora, images,
-  linear, met, pairs, pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces | apertus, arcee, bert,
-  bloom, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt,
-  phi, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-precision: amp + quantization: nf4-double | 95 | adapters, flat_adapters, fused_lora, fused_lora_shared, images,
-  liger, linear, met, more_families, pairs, quantized, sharded_bits, short_convolutions, state_spaces, tiled |
+precision: amp + quantization: int8 | 83 | adapted, adapters, block_kinds, images, liger, linear, met, pairs,
+  pairs_beside, quantized, short_convolutions, state_spaces | bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3,
+  gemma4, glm, glm4, gpt2, gpt_oss, granite, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt,
+  phi, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
+precision: amp + quantization: nf4 | 137 | adapted, adapters, block_kinds, decoders, flat_adapters, fused_lora,
+  images, linear, met, pairs, pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces | apertus,
+  arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
+  opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
+precision: amp + quantization: nf4-double | 96 | adapted, adapters, flat_adapters, fused_lora, fused_lora_shared,
+  images, liger, linear, met, more_families, pairs, quantized, sharded_bits, short_convolutions, state_spaces, tiled |
   apertus, arcee, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo,
   gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, nemotron,
   neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
 precision: amp + trained_blocks: badam | 8 | state_spaces, turns | falcon_h1, gemma, granitemoehybrid, llama,
   nemotron_h, neox
 precision: amp + trained_blocks: lisa | 11 | state_spaces, turns | llama, mixtral, nemotron_h, phi, phi3
-precision: amp + weight_dtype: 16 bits | 835 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
-  fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more, met,
-  more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_spaces, short_convolutions,
+precision: amp + weight_dtype: 16 bits | 838 | adapted, adapters, adapters_more, block_kinds, decoders,
+  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
+  met, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_spaces, short_convolutions,
   state_spaces, tiled, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
   exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mixtral, mpt,
@@ -2298,10 +2337,11 @@ precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma
 precision: pure + quantization: int8 | 38 | adapters, images, liger, met, pairs, quantized, short_convolutions,
   state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2,
   lfm2_moe, llama, llava, mpt, neox, phi, phi3, qwen3_vl, t5
-precision: pure + quantization: nf4 | 82 | adapters, flat_adapters, images, litgpt, met, pairs, pairs_beside,
-  quantized, sharded_bits, short_convolutions, state_spaces, tiled, tiles | bart, bert, bloom, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt,
-  llava, mistral3, mixtral, mllama, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
+precision: pure + quantization: nf4 | 84 | adapted, adapters, flat_adapters, images, litgpt, met, pairs,
+  pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces, tiled, tiles | bart, bert, bloom, falcon,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
+  llama under litgpt, llava, mistral3, mixtral, mllama, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl,
+  roberta
 precision: pure + quantization: nf4-double | 53 | adapters, flat_adapters, fused_lora, liger, litgpt, pairs,
   quantized, sharded_bits, sharded_more, short_convolutions, state_spaces | bart, bloom, falcon under litgpt,
   falcon_h1, gemma, gemma2, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, mixtral, mpt,
