@@ -185,7 +185,7 @@ def check_targets(
         fields.refuse("kind", f"{kind} is not modelled for {model_type}", hint="use lora")
     elif kind == "oft" and has_conv1d(model.family):
         fields.refuse("kind", f"PEFT has no oft over the layers of {model_type}, which are Conv1D", hint="use lora")
-    elif kind == "oft" and LATENT in names.linears and any(one == ALL_LINEAR or is_named(LATENT, one) for one in targets):
+    elif kind == "oft" and LATENT in names.linears and any(one in (ALL_LINEAR, LATENT) for one in map(leaf, targets)):
         message = f"PEFT takes what {LATENT} reads, of four dimensions, for an image, and oft over it cannot run"
         fields.refuse("targets", message, hint="name layers: " + _others(layers_of(model, names), LATENT))
     former = former_names(kind, model)
