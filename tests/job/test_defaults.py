@@ -148,6 +148,18 @@ def test_unsloth_loads_in_16_bits_and_says_that_it_is_an_upper_estimate() -> Non
     assert job("llama-3.1-8b", "v100", runtime="unsloth", **LORA).precision == "amp-fp16"
 
 
+def test_unsloth_has_adapters_on_every_layer_and_functions_for_them() -> None:
+    """unslothai/unsloth, unsloth/models/llama.py, FastLlamaModel.get_peft_model and patch_peft_model."""
+    adapter = job("llama-3.1-8b", runtime="unsloth", **QLORA).adapter
+    assert adapter is not None
+    assert (adapter.rank, adapter.kernels) == (16, ("mlp", "qkv", "o"))
+    assert set(adapter.targets) == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    given = {**QLORA, "adapter": {"kind": "lora", "targets": ["q_proj", "v_proj"], "rank": 8, "dropout": 0.1}}
+    adapter = job("llama-3.1-8b", runtime="unsloth", **given).adapter
+    assert adapter is not None
+    assert (adapter.rank, adapter.targets, adapter.kernels) == (8, ("q_proj", "v_proj"), ())
+
+
 def test_an_adapter_is_not_trained_from_scratch() -> None:
     with pytest.raises(InputError, match="trained before"):
         job("llama-3.2-1b", from_scratch=True, **LORA)

@@ -53,6 +53,8 @@ class JobBehaviour:
     """The layers that an adapter sits on, by names of other programs that are parts of them, or stand for them."""
 
     adapter_targets: tuple[str, ...] = ()  # those of its recipes; else queries and values
+    adapter_rank: int | None = None  # that of its function which makes adapters; None: PEFT's
+    fuses_adapters = False  # it has functions of its own for layers with LoRA, as Axolotl has
     shares_by_itself = False  # data-parallel devices share states in ways of the program's own: `sharding_of`
     fp32_states_of = "bitsandbytes"  # whose kernel keeps fp32 states beside weights in 16 bits
 
