@@ -148,6 +148,12 @@ def test_unsloth_loads_in_16_bits_and_says_that_it_is_an_upper_estimate() -> Non
     assert job("llama-3.1-8b", "v100", runtime="unsloth", **LORA).precision == "amp-fp16"
 
 
+def test_fp8_under_fsdp_is_of_fp32_shards() -> None:
+    made = job("llama-3.1-8b", "h100", precision="fp8", parallel={"data": 8, "sharding": "fsdp"})
+    assert made.precision == "fsdp-fp8"
+    assert job("llama-3.1-8b", "h100", precision="fp8", parallel={"data": 8, "sharding": "zero2"}).precision == "fp8"
+
+
 def test_unsloth_has_adapters_on_every_layer_and_functions_for_them() -> None:
     """unslothai/unsloth, unsloth/models/llama.py, FastLlamaModel.get_peft_model and patch_peft_model."""
     adapter = job("llama-3.1-8b", runtime="unsloth", **QLORA).adapter

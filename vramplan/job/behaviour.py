@@ -42,6 +42,7 @@ class JobBehaviour:
     shards_hold_experts = False  # the devices that share experts are among those that share FSDP's shards
     wraps_one_device = False  # FSDP's units are made on a single device too
     has_sharded_float8 = False  # `precision: fp8` means products in 8 bits of fp32 shards
+    has_float8_of_fsdp = False  # the same where FSDP shares the states
     has_preference_training = False
     preferences_by = "TRL"  # which turns dropout off
     sizes_buckets_by_width = False  # DeepSpeed's `auto` is filled in from the width of the model
