@@ -309,3 +309,10 @@ def test_an_echo_is_the_same_job_and_names_what_was_taken(model: str, gpu: str, 
     again = build_job(job_to_dict(made))
     history = {"assumptions": (), "warnings": (), "global_batch_given": False, "allocator_offered": None}
     assert again._replace(**history) == made._replace(**history)
+
+
+def test_a_split_beside_zero_2_or_3_is_not_megatrons() -> None:
+    """Megatron has neither; AutoTP and Ulysses go with both."""
+    for split, kind in (("tensor", "zero2"), ("context", "zero3")):
+        assert job("llama-3.1-8b", parallel={"data": 4, split: 2, "sharding": kind}).runtime.name == "transformers"
+    assert job("llama-3.1-8b", parallel={"data": 4, "tensor": 2}).runtime.name == "megatron"
