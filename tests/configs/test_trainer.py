@@ -217,6 +217,18 @@ def test_a_command_line_is_read() -> None:
     )
 
 
+def test_a_script_made_from_alpaca_s_cuts_texts_to_model_max_length() -> None:
+    text = """
+    GPUS=$(nvidia-smi -L | wc -l)
+    torchrun --nproc_per_node $GPUS --nnodes 2 train_mem.py --model_name_or_path gpt2 --data_path own.json \\
+      --model_max_length 512 --lazy_preprocess True --per_device_train_batch_size 2 --bf16 True
+    """
+    found = meant(text, "run.sh")
+    values = {value.key: value.value for value in found.values}
+    holds(values, sequence_length=512, micro_batch_size=2)
+    assert "parallel.data" not in values, "the caller's machine alone knows how many GPUs it has"
+
+
 # ---- DeepSpeed
 
 
