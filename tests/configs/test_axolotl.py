@@ -338,6 +338,20 @@ def test_a_model_that_looks_at_images() -> None:
     assert job(VISION.replace("REENTRANT", "true"), "a.yml")["checkpoint_reentrant"]
 
 
+def test_targets_that_no_layer_of_the_blocks_in_its_place_has_are_passed_over() -> None:
+    lines = """
+    base_model: zai-org/GLM-4.6V-Flash
+    adapter: lora
+    lora_r: 8
+    lora_target_modules: [gate_proj, up_proj, down_proj, q_proj]
+    micro_batch_size: 1
+    sequence_len: 512
+    bf16: true
+    """
+    found = {value.key: value.value for value in meant(lines, "a.yml").values}
+    assert found["adapter.targets"] == ["down_proj", "q_proj"]
+
+
 def test_a_processor_beside_a_model_that_is_answered_without_its_tower_is_told() -> None:
     assert "processor_type" not in meant(VISION.replace("REENTRANT", "false"), "a.yml").unmodelled
     lines = VISION.replace("REENTRANT", "false").replace(

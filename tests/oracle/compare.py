@@ -47,7 +47,7 @@ ROWS = {
     "fp8": 65,
     "fp8_more": 181,
     "frozen": 262,
-    "adapted": 131,
+    "adapted": 143,
     "adapters_more": 221,
     "lora_parts": 18,
     "halves": 192,

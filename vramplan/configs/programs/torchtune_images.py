@@ -48,4 +48,12 @@ def _parts(shape: ModelShape) -> dict[str, tuple[str, ...]]:
 
 
 def _blocks(numbers: Iterable[int]) -> list[str]:
-    return [f"language_model.layers.{number}" for number in numbers]
+    """Blocks by their numbers, those that follow each other by the first and the last."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    ends = ([str(run[0]), str(run[-1])][: len(run)] for run in runs)
+    return [f"language_model.layers.{'-'.join(one)}" for one in ends]

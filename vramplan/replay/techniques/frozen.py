@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from vramplan.replay.models.part_names import LAYERS
 from vramplan.replay.observers import Trained
@@ -51,7 +52,8 @@ def path_of(part: Sequence[str], name: str) -> tuple[str, ...]:
     return tuple(path[:-1] if path[-1] in ("weight", "bias") else path)
 
 
-def matches(word: str, path: Sequence[str]) -> bool:
+@lru_cache(maxsize=100_000)
+def matches(word: str, path: tuple[str, ...]) -> bool:
     """Whether a word names a part: neighbouring parts of the path, where a number may be a range of blocks."""
     wanted = word.split(".")
     return any(
