@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5499 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5503 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
   foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses,
@@ -43,7 +43,7 @@ activation_checkpointing: selective-layer | 143 | fully_shard_more, fused_lora, 
   bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan, mistral, nemotron_h,
   phi3, qwen2, qwen3, roberta, smollm3 | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama
   under torchtitan, nemotron_h, phi3, roberta
-activation_checkpointing: selective-op | 603 | adapted, block_kinds, decoders, fully_shard_more, images, liger,
+activation_checkpointing: selective-op | 605 | adapted, block_kinds, decoders, fully_shard_more, images, liger,
   linear, losses, masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas, titan_units,
   turns, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
@@ -106,12 +106,12 @@ adapter: modules_to_save | 140 | adapted, adapters, adapters_more, flat_adapters
   gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
   qwen3_moe, resnet, roberta, vit, xlm-roberta | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2,
   llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
-adapter: oft | 40 | adapted | bert, cohere2, falcon, gemma2, gemma3_text, glm4, gpt_neox, granite, lfm2, llama,
-  mistral, mixtral, olmo2, opt, phi3, qwen3_moe | bert, cohere, falcon, gemma2, gemma3, glm4, granite, lfm2, llama,
-  mixtral, neox, olmo2, opt, phi3, qwen_moe
+adapter: oft | 52 | adapted | bert, cohere2, falcon, gemma2, gemma3_text, glm4, gpt_neox, granite, lfm2, llama,
+  mistral, mixtral, olmo2, opt, phi3, qwen2, qwen3_moe | bert, cohere, falcon, gemma2, gemma3, glm4, granite, lfm2,
+  llama, mixtral, neox, olmo2, opt, phi3, qwen_moe
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 429 | adapted, block_kinds, checkpoints, decoders, fully_shard_more, fused_lora,
+checkpoint_reentrant: true | 430 | adapted, block_kinds, checkpoints, decoders, fully_shard_more, fused_lora,
   fused_lora_shared, images, liger, linear, more_families, pairs, replicated, sharded_spaces, short_convolutions,
   state_spaces, tiled, turns, zero | apertus, arcee, bamba, bert, cohere, cohere2, ernie4_5, exaone4, falcon_h1,
   gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium,
@@ -125,11 +125,11 @@ checkpoint_reentrant: true | 429 | adapted, block_kinds, checkpoints, decoders, 
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
-ema: true | 135 | fused_lora, galore, liger, master, met, optimizers, precisions, sharded_spaces, short_convolutions,
-  state_spaces, tiled | bamba, bert, deepseek_v3, falcon_h1, gemma2, gemma3_text, glm4, gpt2, gpt_neox,
-  granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mixtral, nemotron_h, olmo2, opt, phi3, qwen2, qwen3, qwen3_moe,
-  smollm3 | bamba, bert, deepseek, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
-  mixtral, nemotron_h, neox, olmo2, opt, phi3, qwen_moe
+ema: true | 137 | adapted, fused_lora, galore, liger, master, met, optimizers, precisions, sharded_spaces,
+  short_convolutions, state_spaces, tiled | bamba, bert, deepseek_v3, falcon_h1, gemma2, gemma3_text, glm4, gpt2,
+  gpt_neox, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mixtral, nemotron_h, olmo2, opt, phi3, qwen2, qwen3,
+  qwen3_moe, smollm3 | bamba, bert, deepseek, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe,
+  llama, mixtral, nemotron_h, neox, olmo2, opt, phi3, qwen_moe
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
@@ -157,7 +157,7 @@ grad_scaler: true | 110 | adapted, galore, liger, precisions, sharded_spaces, sh
   bert, cohere, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
   llama, mixtral, nemotron_h, neox, olmo2, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 451 | adapted, block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, fused_lora,
+label_smoothing | 453 | adapted, block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, fused_lora,
   images, liger, linear, losses_more, more_families, pairs, sharded_spaces, short_convolutions, smoothing,
   state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, cohere2, deepseek_v2, deepseek_v3,
   ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
@@ -168,7 +168,7 @@ label_smoothing | 451 | adapted, block_kinds, decoders, evaluation, evaluation_m
   glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
   ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe,
   roberta, seed_oss, stablelm, t5, vit
-liger_kernels | 117 | adapted, fused_lora, liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3,
+liger_kernels | 118 | adapted, fused_lora, liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3,
   gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl,
   qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4,
   mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
@@ -190,15 +190,15 @@ loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, fal
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 loss: fp32-logits | 51 | losses, returned, titan, titan_replicas, titan_units | bert, llama, llama under torchtitan |
   bert, llama, llama under torchtitan
-loss: fused | 264 | block_kinds, decoders, fully_shard_more, fused_lora, heads, images, liger, linear, losses,
-  losses_more, more_families, quantized, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bloom,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe,
-  gpt2, gpt_neox, helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mistral, mixtral, mllama, mpt, nemotron,
-  nemotron_h, olmo, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm | apertus, arcee, bamba, bloom, deepseek,
-  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, helium, hunyuan_v1_dense,
-  lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, opt, phi3, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, seed_oss, stablelm
+loss: fused | 265 | adapted, block_kinds, decoders, fully_shard_more, fused_lora, heads, images, liger, linear,
+  losses, losses_more, more_families, quantized, short_convolutions, state_spaces, tiles | apertus, arcee, bamba,
+  bloom, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neox, helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mistral, mixtral, mllama, mpt,
+  nemotron, nemotron_h, olmo, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm | apertus, arcee, bamba,
+  bloom, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, helium,
+  hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, opt, phi3,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: half-logits | 56 | half_logits | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mpt, opt,
   phi, phi3, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, neox, opt, phi, phi3
 loss: orpo | 1 | preference | llama | llama
@@ -207,7 +207,7 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 553 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm | 554 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
   fused_lora, galore, images, liger, linear, master, met, more_families, optimizers, precisions, replicated,
   sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled,
   tiles, titan, titan_replicas, titan_units, turns, zero | bamba, bert, bloom, cohere2, deepseek_v3, falcon,
@@ -217,7 +217,7 @@ max_gradient_norm | 553 | adapted, block_kinds, flat_adapters, flat_host, flat_p
   smollm3, vit | bamba, bert, bloom, cohere, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
   gemma4, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan,
   ministral3, mistral3, mllama, nemotron_h, neox, olmo2, opt, phi, qwen3_next, qwen3_vl, qwen_moe, vit
-offload: activations | 618 | adapted, block_kinds, checkpoints, decoders, flat_adapters, flat_host, fused_lora,
+offload: activations | 621 | adapted, block_kinds, checkpoints, decoders, flat_adapters, flat_host, fused_lora,
   host_activations, hosted, images, liger, linear, met, more_families, pairs, selective_more, sharded_activations,
   sharded_spaces, short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, bloom, cohere,
   cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
@@ -262,9 +262,9 @@ optimizer: adamw-8bit | 41 | flat_parameter, images, liger, optimizers, precisio
 optimizer: adamw-8bit-paged | 21 | flat_parameter, liger, optimizers, short_convolutions, state_spaces | bert,
   falcon_h1, gpt2, lfm2, lfm2_moe, llama, llama4_text, mistral, qwen2, qwen3 | bert, falcon_h1, gpt2, lfm2, lfm2_moe,
   llama, llama4
-optimizer: adamw-paged | 28 | adapted, flat_parameter, images, liger, optimizers, short_convolutions, state_spaces |
-  bert, falcon, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, olmo3, qwen2, qwen3_vl | bert, falcon, gpt2,
-  granitemoehybrid, lfm2, lfm2_moe, llama, olmo2, qwen3_vl
+optimizer: adamw-paged | 29 | adapted, flat_parameter, images, liger, optimizers, short_convolutions, state_spaces |
+  bert, falcon, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, olmo3, qwen2, qwen3_vl | bert, falcon,
+  gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, olmo2, qwen3_vl
 optimizer: galore-adamw | 166 | block_kinds, galore, linear | apertus, arcee, bart, bert, bloom, clip, cohere,
   cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
   glm4_moe, gpt2, gpt_neox, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral,
@@ -311,7 +311,7 @@ optimizer: sgd | 455 | adapted, adapters_more, attention, checkpoints, families,
   glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mllama,
   mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
-optimizer: sgd-momentum | 523 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
+optimizer: sgd-momentum | 524 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchtune,
   torchtune_units, vision | bamba, bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, falcon_h1,
@@ -323,11 +323,12 @@ optimizer: sgd-momentum | 523 | adapted, adapters, adapters_more, checkpoints, f
   gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava,
   mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer_in_backward: true | 176 | block_kinds, checkpoints, fused_lora, galore, liger, linear, optimizers,
+optimizer_in_backward: true | 180 | adapted, block_kinds, checkpoints, fused_lora, galore, liger, linear, optimizers,
   precisions, sharded_spaces, short_convolutions, state_spaces, steps, tiled | bamba, bert, falcon_h1, gemma2,
-  gemma3_text, gemma4_text, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral, nemotron_h,
-  olmo2, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bamba, bert, falcon_h1, gemma2, gemma3,
-  gemma4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h, olmo2, qwen3_next
+  gemma3_text, gemma4_text, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral,
+  nemotron_h, olmo2, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bamba, bert, falcon_h1,
+  gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h, olmo2,
+  phi3, qwen3_next
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 packing: true | 178 | adapted, block_kinds, decoders, fused_lora, liger, linear, losses_more, masks, sharded_spaces,
   short_convolutions, state_spaces | apertus, arcee, bamba, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
@@ -399,7 +400,7 @@ parallel.sharding: zero3 | 135 | fused_lora_shared, host_activations, zero, zero
   gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3853 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3858 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation, generation_more, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, met,
@@ -449,7 +450,7 @@ precision: mixed | 1652 | adapters, attention, block_kinds, checkpoints, compile
   gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3225 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3229 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation_more, half_logits, heads,
   host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met,
@@ -473,14 +474,14 @@ precision: pure | 3225 | adapted, adapters, adapters_more, attention, block_kind
   vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 132 | adapted, adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
+quantization: int8 | 135 | adapted, adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
   quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3_text,
   gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava,
   ministral3, mistral, mixtral, mpt, nemotron_h, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text,
   qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, xlm-roberta | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2,
   gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3,
   mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
-quantization: nf4 | 261 | adapted, adapters, block_kinds, decoders, flat_adapters, fused_lora, images, linear,
+quantization: nf4 | 266 | adapted, adapters, block_kinds, decoders, flat_adapters, fused_lora, images, linear,
   litgpt, met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled,
   tiles, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon, falcon under litgpt,
   falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium,
@@ -492,7 +493,7 @@ quantization: nf4 | 261 | adapted, adapters, block_kinds, decoders, flat_adapter
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt,
   nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
-quantization: nf4-double | 175 | adapted, adapters, flat_adapters, fused_lora, fused_lora_shared, images, liger,
+quantization: nf4-double | 179 | adapted, adapters, flat_adapters, fused_lora, fused_lora_shared, images, liger,
   linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces,
   tiled, zero | apertus, arcee, bamba, bart, bloom, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
   gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
@@ -507,7 +508,7 @@ trained_blocks: badam | 24 | short_convolutions, state_spaces, turns | bamba, fa
   granitemoehybrid, lfm2, llama, nemotron_h, neox, opt, phi, phi3
 trained_blocks: lisa | 24 | short_convolutions, state_spaces, turns | gemma, gpt_neox, lfm2, llama, mistral, mixtral,
   nemotron_h, olmo2, phi, phi3, qwen2, qwen3 | gemma, lfm2, llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
-weight_dtype: 16 bits | 886 | adapted, adapters, adapters_more, block_kinds, decoders, flat_adapters,
+weight_dtype: 16 bits | 887 | adapted, adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more, met,
   more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more, sharded_spaces,
   sharded_units, short_convolutions, state_spaces, tiled, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm,
@@ -546,18 +547,18 @@ activation_checkpointing: full + adapter: lora | 964 | adapted, adapters, adapte
 activation_checkpointing: full + adapter: modules_to_save | 80 | adapted, adapters, adapters_more, flat_adapters,
   fully_shard_more, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma,
   gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
-activation_checkpointing: full + adapter: oft | 2 | adapted | falcon, olmo2
+activation_checkpointing: full + adapter: oft | 6 | adapted | falcon, gemma2, llama, olmo2, phi3
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 358 | block_kinds, checkpoints, decoders,
+activation_checkpointing: full + checkpoint_reentrant: true | 359 | adapted, block_kinds, checkpoints, decoders,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, more_families, pairs, replicated,
   short_convolutions, zero | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images,
   gemma4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, nemotron, neox, olmo,
   olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
-activation_checkpointing: full + ema: true | 34 | galore, liger, master, met, optimizers, precisions, sharded_spaces,
-  short_convolutions, state_spaces | bamba, bert, gpt2, lfm2, llama, nemotron_h, qwen_moe
+activation_checkpointing: full + ema: true | 35 | adapted, galore, liger, master, met, optimizers, precisions,
+  sharded_spaces, short_convolutions, state_spaces | bamba, bert, gpt2, lfm2, llama, nemotron_h, qwen_moe
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
@@ -597,18 +598,18 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 244 | flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + max_gradient_norm | 245 | adapted, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, fused_lora, galore, images, liger, master, more_families, optimizers, precisions, replicated,
   sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan,
   titan_replicas, titan_units, turns, zero | bamba, bert, bloom, gemma, gemma2, gemma3_images, glm4_moe, gpt2,
   gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mistral3, mllama, neox, olmo2, phi,
   qwen3_vl, vit
-activation_checkpointing: full + offload: activations | 276 | block_kinds, checkpoints, flat_adapters, flat_host,
-  host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations, sharded_spaces,
-  short_convolutions, state_spaces, tiles | bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4,
-  ministral3, mistral3, mixtral, mllama, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, vit
+activation_checkpointing: full + offload: activations | 277 | adapted, block_kinds, checkpoints, flat_adapters,
+  flat_host, host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations,
+  sharded_spaces, short_convolutions, state_spaces, tiles | bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama,
+  llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + offload: gradients | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: optimizer | 83 | flat_adapters, flat_host, host_activations, sharded_more,
@@ -625,8 +626,8 @@ activation_checkpointing: full + optimizer: adam | 82 | adapted, adapters_more, 
 activation_checkpointing: full + optimizer: adamw-8bit | 26 | flat_parameter, images, liger, optimizers, precisions,
   short_convolutions, tiles | gpt2, lfm2_moe, llama, mllama, qwen3_vl
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
-activation_checkpointing: full + optimizer: adamw-paged | 11 | flat_parameter, images, liger, optimizers,
-  short_convolutions | bert, gpt2, lfm2, llama, qwen3_vl
+activation_checkpointing: full + optimizer: adamw-paged | 12 | adapted, flat_parameter, images, liger, optimizers,
+  short_convolutions | bert, gemma2, gpt2, lfm2, llama, qwen3_vl
 activation_checkpointing: full + optimizer: galore-adamw | 105 | galore | apertus, arcee, bart, bert, bloom, clip,
   cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma3, glm, glm4, glm4_moe, gpt2, granite, helium,
   hunyuan_v1_dense, llama, llava, mixtral, mpt, nemotron, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, t5,
@@ -655,8 +656,8 @@ activation_checkpointing: full + optimizer: sgd-momentum | 314 | adapted, adapte
   deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
   llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt,
   phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer_in_backward: true | 53 | checkpoints, galore, optimizers, precisions |
-  bert, gpt2, llama
+activation_checkpointing: full + optimizer_in_backward: true | 55 | adapted, checkpoints, galore, optimizers,
+  precisions | bert, gpt2, llama, phi3
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 41 | liger, losses_more, state_spaces | bamba, falcon_h1, gpt2,
   llama, nemotron_h, qwen_moe
@@ -698,7 +699,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 75 | fused_lora_shar
   zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
   llama, mistral3, neox, opt, qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1958 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 1961 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, met, moe,
@@ -743,26 +744,26 @@ activation_checkpointing: full + precision: pure | 1568 | adapted, adapters, ada
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
-activation_checkpointing: full + quantization: int8 | 67 | adapters, block_kinds, images, linear, pairs,
+activation_checkpointing: full + quantization: int8 | 68 | adapted, adapters, block_kinds, images, linear, pairs,
   pairs_beside, quantized, short_convolutions | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
   lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 153 | adapted, adapters, block_kinds, decoders, flat_adapters,
+activation_checkpointing: full + quantization: nf4 | 154 | adapted, adapters, block_kinds, decoders, flat_adapters,
   images, linear, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, tiles, zero
   | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4,
   gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, mpt,
   nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss,
   stablelm, t5
-activation_checkpointing: full + quantization: nf4-double | 101 | adapters, flat_adapters, fused_lora, images, liger,
-  linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces,
-  zero | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm,
-  glm4, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under litgpt, ministral3,
-  mixtral, mpt, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2
+activation_checkpointing: full + quantization: nf4-double | 103 | adapted, adapters, flat_adapters, fused_lora,
+  images, liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions,
+  state_spaces, zero | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under
+  litgpt, ministral3, mixtral, mpt, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
 activation_checkpointing: full + trained_blocks: lisa | 5 | short_convolutions, state_spaces, turns | gemma, lfm2,
   llama, nemotron_h, phi
-activation_checkpointing: full + weight_dtype: 16 bits | 532 | adapters, adapters_more, block_kinds, decoders,
-  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, linear, losses_more,
-  more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more, sharded_units,
+activation_checkpointing: full + weight_dtype: 16 bits | 533 | adapted, adapters, adapters_more, block_kinds,
+  decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, linear,
+  losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more, sharded_units,
   short_convolutions, state_spaces | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
   exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium,
   hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
@@ -860,8 +861,8 @@ activation_checkpointing: selective-op + adapter: dora | 8 | liger, short_convol
 activation_checkpointing: selective-op + adapter: ia3 | 4 | liger, short_convolutions | gemma3, lfm2_moe
 activation_checkpointing: selective-op + adapter: lora | 19 | images, liger, short_convolutions, state_spaces |
   bamba, granitemoehybrid, lfm2, lfm2_moe, llama, qwen2_5_vl, qwen2_vl, qwen3_vl
-activation_checkpointing: selective-op + adapter: oft | 9 | adapted | cohere, falcon, gemma2, glm4, granite, lfm2,
-  llama, mixtral, neox
+activation_checkpointing: selective-op + adapter: oft | 11 | adapted | cohere, falcon, gemma2, glm4, granite, lfm2,
+  llama, mixtral, neox, phi3
 activation_checkpointing: selective-op + ema: true | 25 | liger, sharded_spaces, short_convolutions, state_spaces |
   bamba, falcon_h1, granitemoehybrid, lfm2, lfm2_moe, nemotron_h, olmo2
 activation_checkpointing: selective-op + frozen: parts | 25 | liger, masks, sharded_spaces, short_convolutions,
@@ -874,7 +875,8 @@ activation_checkpointing: selective-op + liger_kernels | 11 | liger | gemma3, ll
 activation_checkpointing: selective-op + loss: chunked | 12 | losses, state_spaces, tiles | falcon_h1, gpt2, llama,
   mllama
 activation_checkpointing: selective-op + loss: fp32-logits | 1 | titan_replicas | llama under torchtitan
-activation_checkpointing: selective-op + loss: fused | 11 | losses, state_spaces, tiles | bamba, gpt2, llama, mllama
+activation_checkpointing: selective-op + loss: fused | 12 | adapted, losses, state_spaces, tiles | bamba, glm4, gpt2,
+  llama, mllama
 activation_checkpointing: selective-op + loss: tiled | 1 | tiled | gemma
 activation_checkpointing: selective-op + loss: vocab-parallel | 9 | titan, titan_replicas, titan_units | llama under
   torchtitan
@@ -916,7 +918,7 @@ activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 4 | s
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
 activation_checkpointing: selective-op + parallel.tensor | 10 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + precision: amp | 213 | adapted, block_kinds, decoders, images, liger,
+activation_checkpointing: selective-op + precision: amp | 214 | adapted, block_kinds, decoders, images, liger,
   linear, losses, masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
   short_convolutions, state_spaces, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek,
   ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite,
@@ -935,9 +937,9 @@ activation_checkpointing: selective-op + precision: pure | 160 | adapted, block_
   gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3,
   mixtral, mllama, mpt, nemotron_h, neox, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
   roberta, t5, vit
-activation_checkpointing: selective-op + quantization: int8 | 7 | adapted, liger, short_convolutions, state_spaces |
-  bamba, gemma3, granite, lfm2, lfm2_moe
-activation_checkpointing: selective-op + quantization: nf4 | 3 | adapted, short_convolutions, state_spaces |
+activation_checkpointing: selective-op + quantization: int8 | 8 | adapted, liger, short_convolutions, state_spaces |
+  bamba, gemma3, granite, lfm2, lfm2_moe, phi3
+activation_checkpointing: selective-op + quantization: nf4 | 4 | adapted, short_convolutions, state_spaces | glm4,
   lfm2_moe, mixtral, nemotron_h
 activation_checkpointing: selective-op + quantization: nf4-double | 4 | liger, short_convolutions, state_spaces |
   falcon_h1, lfm2, lfm2_moe, mixtral
@@ -1248,26 +1250,30 @@ adapter: modules_to_save + precision: pure | 55 | adapted, adapters, adapters_mo
   resnet, roberta, vit
 adapter: modules_to_save + weight_dtype: 16 bits | 15 | adapters, adapters_more | bert, bloom, deepseek, gemma,
   gemma2, gemma3, gpt2, mixtral, mpt, opt, qwen_moe
-adapter: oft + checkpoint_reentrant: true | 5 | adapted | cohere, gemma3, llama, mixtral, opt
+adapter: oft + checkpoint_reentrant: true | 6 | adapted | cohere, gemma2, gemma3, llama, mixtral, opt
+adapter: oft + ema: true | 2 | adapted | glm4, llama
 adapter: oft + grad_scaler: true | 10 | adapted | bert, cohere, gemma2, gemma3, glm4, llama, neox, olmo2, qwen_moe
-adapter: oft + label_smoothing | 4 | adapted | llama, olmo2, phi3, qwen_moe
-adapter: oft + liger_kernels | 1 | adapted | qwen_moe
-adapter: oft + max_gradient_norm | 7 | adapted | cohere, falcon, glm4, llama, neox, olmo2
-adapter: oft + offload: activations | 4 | adapted | gemma3, granite, llama, neox
+adapter: oft + label_smoothing | 6 | adapted | llama, olmo2, phi3, qwen_moe
+adapter: oft + liger_kernels | 2 | adapted | llama, qwen_moe
+adapter: oft + loss: fused | 1 | adapted | glm4
+adapter: oft + max_gradient_norm | 8 | adapted | cohere, falcon, gemma2, glm4, llama, neox, olmo2
+adapter: oft + offload: activations | 7 | adapted | gemma3, granite, llama, neox
 adapter: oft + optimizer: adafactor | 1 | adapted | qwen_moe
 adapter: oft + optimizer: adam | 1 | adapted | qwen_moe
-adapter: oft + optimizer: adamw-paged | 1 | adapted | falcon
+adapter: oft + optimizer: adamw-paged | 2 | adapted | falcon, gemma2
 adapter: oft + optimizer: lamb | 1 | adapted | phi3
 adapter: oft + optimizer: lion | 1 | adapted | qwen_moe
+adapter: oft + optimizer: sgd-momentum | 1 | adapted | llama
+adapter: oft + optimizer_in_backward: true | 4 | adapted | glm4, llama, phi3
 adapter: oft + packing: true | 3 | adapted | cohere, glm4, phi3
 adapter: oft + padding: right | 1 | adapted | falcon
-adapter: oft + precision: amp | 21 | adapted | bert, cohere, gemma2, gemma3, glm4, granite, llama, mixtral, neox,
-  olmo2, opt, qwen_moe
-adapter: oft + precision: pure | 9 | adapted | cohere, falcon, glm4, mixtral, neox, olmo2
-adapter: oft + quantization: int8 | 2 | adapted | granite, qwen_moe
-adapter: oft + quantization: nf4 | 5 | adapted | cohere, falcon, llama, mixtral, qwen_moe
-adapter: oft + quantization: nf4-double | 3 | adapted | mixtral, opt, phi3
-adapter: oft + weight_dtype: 16 bits | 3 | adapted | cohere, llama, olmo2
+adapter: oft + precision: amp | 26 | adapted | bert, cohere, gemma2, gemma3, glm4, granite, llama, mixtral, neox,
+  olmo2, opt, phi3, qwen_moe
+adapter: oft + precision: pure | 13 | adapted | cohere, falcon, glm4, llama, mixtral, neox, olmo2
+adapter: oft + quantization: int8 | 5 | adapted | granite, llama, phi3, qwen_moe
+adapter: oft + quantization: nf4 | 10 | adapted | cohere, falcon, glm4, llama, mixtral, phi3, qwen_moe
+adapter: oft + quantization: nf4-double | 7 | adapted | gemma2, glm4, llama, mixtral, opt, phi3
+adapter: oft + weight_dtype: 16 bits | 4 | adapted | cohere, llama, olmo2
 adapter: over experts + liger_kernels | 1 | liger | deepseek
 adapter: over experts + max_gradient_norm | 1 | liger | deepseek
 adapter: over experts + optimizer: adafactor | 3 | adapters_more | deepseek, mixtral, qwen_moe
@@ -1298,7 +1304,7 @@ checkpoint_reentrant: true + loss: chunked | 5 | short_convolutions, state_space
 checkpoint_reentrant: true + loss: dpo | 36 | pairs | gemma3, gpt2, llama, phi
 checkpoint_reentrant: true + loss: fused | 5 | liger, more_families, state_spaces | glm4, glm4_moe, llama, nemotron_h
 checkpoint_reentrant: true + loss: tiled | 3 | tiled | gemma2, glm4, mixtral
-checkpoint_reentrant: true + max_gradient_norm | 17 | fully_shard_more, images, liger, sharded_spaces,
+checkpoint_reentrant: true + max_gradient_norm | 18 | adapted, fully_shard_more, images, liger, sharded_spaces,
   short_convolutions, state_spaces, zero | bamba, bert, gemma2, glm4, glm4_moe, lfm2, llama, mistral3, nemotron_h,
   qwen3_vl
 checkpoint_reentrant: true + offload: activations | 32 | adapted, checkpoints, liger, pairs, short_convolutions,
@@ -1308,7 +1314,7 @@ checkpoint_reentrant: true + optimizer: adafactor | 20 | checkpoints, more_famil
   gpt2, llama, nemotron_h
 checkpoint_reentrant: true + optimizer: adam | 5 | fully_shard_more, images, liger, state_spaces | granitemoehybrid,
   llama, qwen2_5_vl
-checkpoint_reentrant: true + optimizer: adamw-paged | 3 | liger, short_convolutions | lfm2, llama
+checkpoint_reentrant: true + optimizer: adamw-paged | 4 | adapted, liger, short_convolutions | gemma2, lfm2, llama
 checkpoint_reentrant: true + optimizer: lamb | 1 | state_spaces | bamba
 checkpoint_reentrant: true + optimizer: lion | 1 | state_spaces | nemotron_h
 checkpoint_reentrant: true + optimizer: muon | 1 | state_spaces | falcon_h1
@@ -1350,7 +1356,8 @@ checkpoint_reentrant: true + precision: pure | 128 | adapted, block_kinds, check
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 15 | pairs, state_spaces, tiled | gpt2, granitemoehybrid, llama,
   mixtral, opt, phi3
-checkpoint_reentrant: true + quantization: nf4-double | 5 | liger, pairs, short_convolutions | lfm2, lfm2_moe, llama
+checkpoint_reentrant: true + quantization: nf4-double | 6 | adapted, liger, pairs, short_convolutions | gemma2, lfm2,
+  lfm2_moe, llama
 checkpoint_reentrant: true + trained_blocks: badam | 4 | state_spaces, turns | gemma, nemotron_h, neox
 checkpoint_reentrant: true + trained_blocks: lisa | 1 | turns | llama
 checkpoint_reentrant: true + weight_dtype: 16 bits | 17 | adapted, liger, pairs, short_convolutions, state_spaces,
@@ -1384,24 +1391,24 @@ ema: true + optimizer: muon | 2 | short_convolutions, state_spaces | lfm2, nemot
 ema: true + optimizer: rmsprop | 4 | master, precisions, state_spaces | bamba, gpt2, llama
 ema: true + optimizer: sgd | 9 | master, optimizers, precisions | bert, gpt2, llama
 ema: true + optimizer: sgd-momentum | 3 | master, sharded_spaces | bamba, bert, llama
-ema: true + optimizer_in_backward: true | 10 | galore, sharded_spaces, short_convolutions, state_spaces | bamba,
-  gpt2, lfm2, lfm2_moe, llama, nemotron_h
+ema: true + optimizer_in_backward: true | 12 | adapted, galore, sharded_spaces, short_convolutions, state_spaces |
+  bamba, glm4, gpt2, lfm2, lfm2_moe, llama, nemotron_h
 ema: true + packing: true | 12 | liger, short_convolutions, state_spaces | deepseek, falcon_h1, granitemoehybrid,
   lfm2, nemotron_h, qwen_moe
 ema: true + padding: right | 4 | liger, short_convolutions, state_spaces | gemma3, lfm2_moe, llama, nemotron_h
 ema: true + parallel.sharding: fsdp | 4 | sharded_spaces | bamba, falcon_h1, lfm2, nemotron_h
 ema: true + parallel.sharding: fsdp-grad-op | 3 | sharded_spaces | bamba, nemotron_h
-ema: true + precision: amp | 58 | galore, liger, met, optimizers, precisions, sharded_spaces, short_convolutions,
-  state_spaces, tiled | bamba, bert, deepseek, falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h,
-  olmo2, opt, qwen_moe
+ema: true + precision: amp | 59 | adapted, galore, liger, met, optimizers, precisions, sharded_spaces,
+  short_convolutions, state_spaces, tiled | bamba, bert, deepseek, falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe,
+  llama, nemotron_h, olmo2, opt, qwen_moe
 ema: true + precision: fsdp | 2 | sharded_spaces | bamba, falcon_h1
 ema: true + precision: mixed | 7 | master | bert, gpt2, llama
-ema: true + precision: pure | 51 | galore, liger, met, optimizers, sharded_spaces, short_convolutions, state_spaces,
-  tiled | bamba, bert, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h,
-  neox, olmo2, phi3
-ema: true + quantization: int8 | 3 | met | llama, neox, phi3
+ema: true + precision: pure | 52 | adapted, galore, liger, met, optimizers, sharded_spaces, short_convolutions,
+  state_spaces, tiled | bamba, bert, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
+  nemotron_h, neox, olmo2, phi3
+ema: true + quantization: int8 | 4 | adapted, met | llama, neox, phi3
 ema: true + quantization: nf4 | 2 | met | gpt2, llama
-ema: true + quantization: nf4-double | 5 | met, short_convolutions | lfm2_moe, llama, mixtral, opt
+ema: true + quantization: nf4-double | 6 | adapted, met, short_convolutions | glm4, lfm2_moe, llama, mixtral, opt
 ema: true + trained_blocks: badam | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
 ema: true + trained_blocks: lisa | 1 | short_convolutions | lfm2
 ema: true + weight_dtype: 16 bits | 10 | galore, met, sharded_spaces, short_convolutions, state_spaces | bamba,
@@ -1542,7 +1549,7 @@ gradient_dtype: fp32 + optimizer: rmsprop | 4 | master | gpt2, llama
 gradient_dtype: fp32 + optimizer: sgd | 6 | master | llama
 gradient_dtype: fp32 + optimizer: sgd-momentum | 5 | master | llama
 gradient_dtype: fp32 + precision: mixed | 24 | master | bert, gpt2, llama
-label_smoothing + liger_kernels | 2 | liger | glm4, qwen_moe
+label_smoothing + liger_kernels | 3 | adapted, liger | glm4, llama, qwen_moe
 label_smoothing + loss: fused | 1 | short_convolutions | lfm2_moe
 label_smoothing + max_gradient_norm | 24 | adapted, fully_shard_more, liger, sharded_spaces, short_convolutions,
   state_spaces | bamba, bert, gemma, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, olmo2, qwen_moe
@@ -1555,7 +1562,7 @@ label_smoothing + optimizer: lamb | 4 | adapted, short_convolutions, state_space
   phi3
 label_smoothing + optimizer: lion | 2 | short_convolutions | lfm2, lfm2_moe
 label_smoothing + optimizer: sgd | 1 | state_spaces | nemotron_h
-label_smoothing + optimizer: sgd-momentum | 1 | short_convolutions | lfm2_moe
+label_smoothing + optimizer: sgd-momentum | 2 | adapted, short_convolutions | lfm2_moe, llama
 label_smoothing + optimizer_in_backward: true | 8 | short_convolutions, state_spaces | falcon_h1, lfm2, lfm2_moe
 label_smoothing + packing: true | 14 | adapted, losses_more, sharded_spaces, short_convolutions, state_spaces |
   bamba, falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, phi3
@@ -1573,14 +1580,14 @@ label_smoothing + precision: fsdp | 6 | fully_shard_more, sharded_spaces | falco
 label_smoothing + precision: mixed | 97 | losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
   phi3, qwen_moe, roberta, t5, vit
-label_smoothing + precision: pure | 140 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more,
-  liger, linear, losses_more, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces | apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
-  mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
-  t5, vit
+label_smoothing + precision: pure | 142 | adapted, block_kinds, decoders, evaluation, evaluation_more,
+  fully_shard_more, liger, linear, losses_more, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss,
+  stablelm, t5, vit
 label_smoothing + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
-label_smoothing + quantization: nf4 | 6 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
+label_smoothing + quantization: nf4 | 8 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
   qwen_moe
 label_smoothing + quantization: nf4-double | 5 | adapted, short_convolutions | lfm2, lfm2_moe, phi3
 label_smoothing + trained_blocks: badam | 1 | state_spaces | nemotron_h
@@ -1602,16 +1609,17 @@ liger_kernels + optimizer: lars | 1 | liger | deepseek
 liger_kernels + optimizer: lion | 2 | adapted, liger | llama, qwen_moe
 liger_kernels + optimizer: muon | 1 | liger | phi3
 liger_kernels + optimizer: sgd | 2 | liger | llama, qwen2_5_vl
-liger_kernels + optimizer: sgd-momentum | 4 | liger | gemma3_images, qwen2_vl, qwen3_vl
+liger_kernels + optimizer: sgd-momentum | 5 | adapted, liger | gemma3_images, llama, qwen2_vl, qwen3_vl
 liger_kernels + optimizer_in_backward: true | 7 | liger | gemma2, gemma3, gpt_oss, llama, olmo2
 liger_kernels + packing: true | 11 | liger | deepseek, gemma2, gemma3, llama, llama4, mixtral, olmo2, qwen_moe
 liger_kernels + padding: right | 9 | liger | gemma3, gpt_oss, llama, mixtral, olmo2
 liger_kernels + precision: amp | 62 | fused_lora, liger, tiled, turns | deepseek, gemma2, gemma3, gemma3_images,
   glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 liger_kernels + precision: mixed | 3 | liger | qwen3_vl
-liger_kernels + precision: pure | 39 | liger | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama,
-  llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+liger_kernels + precision: pure | 40 | adapted, liger | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4,
+  gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 liger_kernels + quantization: int8 | 5 | liger | gemma2, gemma3, glm4, gpt_oss, llama
+liger_kernels + quantization: nf4 | 1 | adapted | llama
 liger_kernels + quantization: nf4-double | 8 | liger, tiled | gemma2, glm4, llama, mixtral, olmo2, qwen3_vl
 liger_kernels + trained_blocks: lisa | 1 | turns | llama
 liger_kernels + weight_dtype: 16 bits | 11 | fused_lora, liger, tiled | gemma3, glm4, llama, olmo2
@@ -1698,7 +1706,7 @@ loss: fused + precision: pure | 56 | block_kinds, fully_shard_more, heads, image
   quantized, tiles | bloom, gemma, gemma2, gemma3, gemma4, glm4_moe, gpt2, llama, ministral3, mllama, mpt, neox, opt,
   phi3, qwen3_5, qwen3_next, qwen3_vl
 loss: fused + quantization: int8 | 4 | liger, quantized | glm4, llama
-loss: fused + quantization: nf4 | 11 | quantized, short_convolutions | gpt2, lfm2_moe, llama
+loss: fused + quantization: nf4 | 12 | adapted, quantized, short_convolutions | glm4, gpt2, lfm2_moe, llama
 loss: fused + quantization: nf4-double | 1 | short_convolutions | lfm2_moe
 loss: fused + trained_blocks: badam | 1 | state_spaces | nemotron_h
 loss: fused + weight_dtype: 16 bits | 11 | fused_lora, liger, losses_more, short_convolutions | deepseek, falcon,
@@ -1742,7 +1750,7 @@ max_gradient_norm + optimizer: adafactor | 8 | images, precisions, short_convolu
 max_gradient_norm + optimizer: adam | 5 | images, master, state_spaces | bert, llama, nemotron_h, qwen3_vl
 max_gradient_norm + optimizer: adamw-8bit | 10 | images, precisions, state_spaces, tiles | bert, llama, mistral3,
   mllama, nemotron_h
-max_gradient_norm + optimizer: adamw-paged | 1 | short_convolutions | lfm2
+max_gradient_norm + optimizer: adamw-paged | 2 | adapted, short_convolutions | gemma2, lfm2
 max_gradient_norm + optimizer: galore-adamw | 13 | galore | bert, gpt2, llama
 max_gradient_norm + optimizer: lamb | 2 | state_spaces | bamba, falcon_h1
 max_gradient_norm + optimizer: lars | 1 | short_convolutions | lfm2
@@ -1791,8 +1799,8 @@ max_gradient_norm + precision: pure | 142 | adapted, block_kinds, flat_adapters,
 max_gradient_norm + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
 max_gradient_norm + quantization: nf4 | 18 | flat_adapters, images, sharded_bits, short_convolutions, tiles, zero |
   gemma2, gpt2, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
-max_gradient_norm + quantization: nf4-double | 15 | flat_adapters, liger, met, sharded_bits, short_convolutions,
-  state_spaces, zero | falcon_h1, glm4, gpt_neo, granitemoehybrid, lfm2, llama, opt, phi
+max_gradient_norm + quantization: nf4-double | 16 | adapted, flat_adapters, liger, met, sharded_bits,
+  short_convolutions, state_spaces, zero | falcon_h1, gemma2, glm4, gpt_neo, granitemoehybrid, lfm2, llama, opt, phi
 max_gradient_norm + trained_blocks: badam | 2 | state_spaces, turns | bamba, phi
 max_gradient_norm + trained_blocks: lisa | 4 | short_convolutions, state_spaces, turns | gemma, lfm2, llama,
   nemotron_h
@@ -1821,8 +1829,8 @@ offload: activations + optimizer: sgd | 30 | checkpoints, hosted, images, liger,
   gemma2, gemma3, gpt2, gpt_neo, llama, opt, phi, qwen2_5_vl
 offload: activations + optimizer: sgd-momentum | 10 | checkpoints, hosted, images, state_spaces | gemma3_images,
   granitemoehybrid, mixtral, mpt, opt, qwen2_vl, qwen_moe
-offload: activations + optimizer_in_backward: true | 9 | liger, sharded_spaces, short_convolutions, state_spaces |
-  bamba, falcon_h1, gemma2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama
+offload: activations + optimizer_in_backward: true | 10 | adapted, liger, sharded_spaces, short_convolutions,
+  state_spaces | bamba, falcon_h1, gemma2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama
 offload: activations + packing: true | 15 | liger, short_convolutions, state_spaces | bamba, deepseek, falcon_h1,
   granitemoehybrid, lfm2, lfm2_moe, llama4, nemotron_h, qwen_moe
 offload: activations + padding: right | 35 | images, liger, more_families, pairs, sharded_spaces, short_convolutions,
@@ -1841,7 +1849,7 @@ offload: activations + parallel.sharding: zero2 | 16 | host_activations | bert, 
   neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 35 | host_activations | bert, bloom, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-offload: activations + precision: amp | 170 | adapted, block_kinds, checkpoints, flat_host, fused_lora,
+offload: activations + precision: amp | 172 | adapted, block_kinds, checkpoints, flat_host, fused_lora,
   host_activations, hosted, images, liger, linear, met, more_families, pairs, sharded_activations, short_convolutions,
   state_spaces, tiled | bamba, bert, bloom, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
   glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron_h, neox,
@@ -1858,14 +1866,14 @@ offload: activations + precision: pure | 200 | adapted, block_kinds, checkpoints
   granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral,
   mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl,
   qwen_moe, seed_oss, stablelm, vit
-offload: activations + quantization: int8 | 8 | liger, met, pairs | glm4, gpt2, llama, neox
+offload: activations + quantization: int8 | 9 | adapted, liger, met, pairs | glm4, gpt2, llama, neox
 offload: activations + quantization: nf4 | 9 | flat_adapters, pairs, short_convolutions | gpt2, lfm2_moe, llama
-offload: activations + quantization: nf4-double | 9 | fused_lora, liger, short_convolutions, state_spaces |
+offload: activations + quantization: nf4-double | 11 | adapted, fused_lora, liger, short_convolutions, state_spaces |
   falcon_h1, gemma2, glm4, granitemoehybrid, lfm2, llama, olmo2
 offload: activations + trained_blocks: badam | 1 | state_spaces | nemotron_h
 offload: activations + trained_blocks: lisa | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
-offload: activations + weight_dtype: 16 bits | 15 | flat_adapters, fused_lora, hosted, liger, short_convolutions,
-  state_spaces, tiled | bamba, falcon_h1, gemma, glm4, lfm2, lfm2_moe, llama, nemotron_h, olmoe
+offload: activations + weight_dtype: 16 bits | 16 | adapted, flat_adapters, fused_lora, hosted, liger,
+  short_convolutions, state_spaces, tiled | bamba, falcon_h1, gemma, glm4, lfm2, lfm2_moe, llama, nemotron_h, olmoe
 offload: gradients + offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta,
   t5, vit
@@ -2012,7 +2020,8 @@ optimizer: adamw-paged + precision: fsdp | 1 | flat_parameter | llama
 optimizer: adamw-paged + precision: pure | 12 | adapted, flat_parameter, liger, optimizers, short_convolutions,
   state_spaces | bert, falcon, gpt2, granitemoehybrid, lfm2, llama, olmo2
 optimizer: adamw-paged + quantization: nf4 | 1 | images | qwen3_vl
-optimizer: adamw-paged + quantization: nf4-double | 5 | images, liger, short_convolutions | lfm2, olmo2, qwen3_vl
+optimizer: adamw-paged + quantization: nf4-double | 6 | adapted, images, liger, short_convolutions | gemma2, lfm2,
+  olmo2, qwen3_vl
 optimizer: galore-adamw + optimizer_in_backward: true | 11 | galore | bert, gpt2, llama
 optimizer: galore-adamw + precision: amp | 65 | galore | apertus, bert, bloom, clip, cohere, deepseek, exaone4,
   gemma, gemma2, gemma3, glm, glm4, gpt2, granite, helium, llama, llava, mixtral, olmo2, opt, phi3, qwen_moe, vit
@@ -2118,7 +2127,7 @@ optimizer: sgd-momentum + precision: amp | 197 | adapted, adapters, adapters_mor
   phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum + precision: fsdp | 7 | fully_shard_more, litgpt_flat | gpt_neo, llama under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
-optimizer: sgd-momentum + precision: pure | 234 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + precision: pure | 235 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   fully_shard_more, hosted, images, litgpt, litgpt_flat, moe, more_families, optimizers, precisions, quantized,
   random, resnet, seq2seq, state_spaces, torchtune, torchtune_units, vision | bart, bert, bloom, clip, deepseek,
   falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
@@ -2126,8 +2135,8 @@ optimizer: sgd-momentum + precision: pure | 234 | adapted, adapters, adapters_mo
   phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd-momentum + quantization: gptq-int4 | 14 | quantized | bloom, gemma2, gemma3, glm, llama, phi, phi3
 optimizer: sgd-momentum + quantization: int8 | 6 | adapters, quantized | bloom, gemma3, llama, mpt, phi
-optimizer: sgd-momentum + quantization: nf4 | 15 | adapters, quantized, state_spaces | falcon_h1, gemma, gemma2,
-  gpt2, llama, opt, roberta
+optimizer: sgd-momentum + quantization: nf4 | 16 | adapted, adapters, quantized, state_spaces | falcon_h1, gemma,
+  gemma2, gpt2, llama, opt, roberta
 optimizer: sgd-momentum + quantization: nf4-double | 7 | adapters, quantized | gemma3, llama, neox, phi, roberta
 optimizer: sgd-momentum + weight_dtype: 16 bits | 67 | adapters, adapters_more, halves, more_families, pairs,
   precisions, quantized, sharded_spaces | bamba, bert, bloom, clip, deepseek, gemma, gemma3, gpt2, gpt_oss, llama,
@@ -2138,17 +2147,18 @@ optimizer_in_backward: true + packing: true | 8 | short_convolutions, state_spac
 optimizer_in_backward: true + padding: right | 3 | sharded_spaces, short_convolutions | lfm2
 optimizer_in_backward: true + parallel.sharding: fsdp | 6 | sharded_spaces | bamba, granitemoehybrid, lfm2, nemotron_h
 optimizer_in_backward: true + parallel.sharding: fsdp-grad-op | 3 | sharded_spaces | bamba
-optimizer_in_backward: true + precision: amp | 66 | checkpoints, galore, liger, optimizers, sharded_spaces,
+optimizer_in_backward: true + precision: amp | 69 | adapted, checkpoints, galore, liger, optimizers, sharded_spaces,
   short_convolutions, state_spaces | bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
-  nemotron_h, olmo2
+  nemotron_h, olmo2, phi3
 optimizer_in_backward: true + precision: fsdp | 2 | sharded_spaces | bamba, granitemoehybrid
-optimizer_in_backward: true + precision: pure | 71 | block_kinds, checkpoints, galore, liger, linear, optimizers,
-  precisions, sharded_spaces, short_convolutions, state_spaces | bamba, bert, falcon_h1, gemma3, gemma4, gpt2,
-  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h, qwen3_next
-optimizer_in_backward: true + quantization: int8 | 4 | short_convolutions, state_spaces | bamba, granitemoehybrid,
-  lfm2, lfm2_moe
-optimizer_in_backward: true + quantization: nf4 | 6 | short_convolutions, state_spaces | falcon_h1, granitemoehybrid,
-  lfm2, lfm2_moe
+optimizer_in_backward: true + precision: pure | 72 | adapted, block_kinds, checkpoints, galore, liger, linear,
+  optimizers, precisions, sharded_spaces, short_convolutions, state_spaces | bamba, bert, falcon_h1, gemma3, gemma4,
+  glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h, qwen3_next
+optimizer_in_backward: true + quantization: int8 | 6 | adapted, short_convolutions, state_spaces | bamba,
+  granitemoehybrid, lfm2, lfm2_moe, llama
+optimizer_in_backward: true + quantization: nf4 | 7 | adapted, short_convolutions, state_spaces | falcon_h1,
+  granitemoehybrid, lfm2, lfm2_moe, phi3
+optimizer_in_backward: true + quantization: nf4-double | 1 | adapted | glm4
 optimizer_in_backward: true + weight_dtype: 16 bits | 8 | galore, liger, sharded_spaces, state_spaces | bamba, bert,
   gpt2, llama, nemotron_h, olmo2
 optimizer_state_dtype: fp32 + precision: amp | 4 | precisions | gpt2, llama
@@ -2301,16 +2311,16 @@ parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 83 | adapted, adapters, block_kinds, images, liger, linear, met, pairs,
+precision: amp + quantization: int8 | 86 | adapted, adapters, block_kinds, images, liger, linear, met, pairs,
   pairs_beside, quantized, short_convolutions, state_spaces | bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3,
   gemma4, glm, glm4, gpt2, gpt_oss, granite, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt,
-  phi, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
-precision: amp + quantization: nf4 | 137 | adapted, adapters, block_kinds, decoders, flat_adapters, fused_lora,
+  phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
+precision: amp + quantization: nf4 | 138 | adapted, adapters, block_kinds, decoders, flat_adapters, fused_lora,
   images, linear, met, pairs, pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces | apertus,
   arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite,
   helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
   opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
-precision: amp + quantization: nf4-double | 96 | adapted, adapters, flat_adapters, fused_lora, fused_lora_shared,
+precision: amp + quantization: nf4-double | 97 | adapted, adapters, flat_adapters, fused_lora, fused_lora_shared,
   images, liger, linear, met, more_families, pairs, quantized, sharded_bits, short_convolutions, state_spaces, tiled |
   apertus, arcee, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo,
   gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, nemotron,
@@ -2318,7 +2328,7 @@ precision: amp + quantization: nf4-double | 96 | adapted, adapters, flat_adapter
 precision: amp + trained_blocks: badam | 8 | state_spaces, turns | falcon_h1, gemma, granitemoehybrid, llama,
   nemotron_h, neox
 precision: amp + trained_blocks: lisa | 11 | state_spaces, turns | llama, mixtral, nemotron_h, phi, phi3
-precision: amp + weight_dtype: 16 bits | 838 | adapted, adapters, adapters_more, block_kinds, decoders,
+precision: amp + weight_dtype: 16 bits | 839 | adapted, adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
   met, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_spaces, short_convolutions,
   state_spaces, tiled, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
@@ -2337,12 +2347,12 @@ precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma
 precision: pure + quantization: int8 | 38 | adapters, images, liger, met, pairs, quantized, short_convolutions,
   state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2,
   lfm2_moe, llama, llava, mpt, neox, phi, phi3, qwen3_vl, t5
-precision: pure + quantization: nf4 | 84 | adapted, adapters, flat_adapters, images, litgpt, met, pairs,
+precision: pure + quantization: nf4 | 87 | adapted, adapters, flat_adapters, images, litgpt, met, pairs,
   pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces, tiled, tiles | bart, bert, bloom, falcon,
   falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
   llama under litgpt, llava, mistral3, mixtral, mllama, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl,
   roberta
-precision: pure + quantization: nf4-double | 53 | adapters, flat_adapters, fused_lora, liger, litgpt, pairs,
+precision: pure + quantization: nf4-double | 54 | adapted, adapters, flat_adapters, fused_lora, liger, litgpt, pairs,
   quantized, sharded_bits, sharded_more, short_convolutions, state_spaces | bart, bloom, falcon under litgpt,
   falcon_h1, gemma, gemma2, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, mixtral, mpt,
   neox under litgpt, olmo2, opt, phi, roberta, t5
@@ -2359,9 +2369,9 @@ quantization: nf4 + weight_dtype: 16 bits | 66 | adapters, block_kinds, decoders
   pairs, quantized, sharded_bits, sharded_more, short_convolutions | apertus, arcee, bert, cohere, ernie4_5, exaone4,
   gemma2, gemma3, gemma4, glm, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral,
   nemotron, neox, olmo, opt, qwen3_5, qwen3_next, roberta, seed_oss, stablelm
-quantization: nf4-double + weight_dtype: 16 bits | 58 | adapters, flat_adapters, fused_lora, fused_lora_shared,
-  linear, met, quantized, sharded_bits, tiled | apertus, arcee, bloom, cohere, ernie4_5, exaone4, gemma, gemma2,
-  gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral,
-  nemotron, neox, opt, phi, phi3, qwen3_next, qwen_moe, starcoder2
+quantization: nf4-double + weight_dtype: 16 bits | 59 | adapted, adapters, flat_adapters, fused_lora,
+  fused_lora_shared, linear, met, quantized, sharded_bits, tiled | apertus, arcee, bloom, cohere, ernie4_5, exaone4,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
+  ministral3, mixtral, nemotron, neox, opt, phi, phi3, qwen3_next, qwen_moe, starcoder2
 trained_blocks: badam + weight_dtype: 16 bits | 2 | turns | neox
 """
