@@ -153,6 +153,7 @@ def sharding(sheet: Sheet, meaning: Meaning) -> bool:
     if stage == 0 and sheet.flag("bf16") and pipelined:
         stage = 1
         meaning.note("zero_stage 0 in bf16 is DeepSpeed's BF16_Optimizer, which shares its fp32 states as stage 1 does")
+        meaning.say("gradient_dtype", "fp32", "zero_stage", "bf16")
     meaning.say("parallel.sharding", f"zero{stage}" if stage else "ddp", "zero_stage")
     if sheet.flag("cpu_optimizer"):
         meaning.say("offload", ["gradients", "optimizer"] if stage else ["optimizer"], "cpu_optimizer")

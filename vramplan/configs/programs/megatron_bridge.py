@@ -166,6 +166,11 @@ def _precision(sheet: Sheet, meaning: Meaning) -> None:
         meaning.ask("precision", f"{name} is made in another file (--precision NAME)")
         return
     meaning.say("precision", precision, *of)
+    wide = sheet.flag("mixed_precision.grad_reduce_in_fp32", precision != "mixed-fp16")  # which the other takes over
+    usual = precision != "mixed-fp16"
+    if precision != "fp32" and wide != usual:
+        dtype = "fp32" if wide else "bf16"
+        meaning.say("gradient_dtype", dtype, "mixed_precision.grad_reduce_in_fp32")
     if "nvfp4" in word:
         meaning.lack("mixed_precision", "products in 4 bits, and those of 8 bits are counted")
 

@@ -52,6 +52,7 @@ UNDERSTOOD = names(
     _class recipe.num_gpus model._class model._of.* model.* dataset.seq_length dataset.sequence_length
     dataset.enable_offline_packing dataset.enable_in_batch_packing train.micro_batch_size train.global_batch_size
     mixed_precision mixed_precision._class mixed_precision.fp8 mixed_precision.bf16 mixed_precision.fp16
+    mixed_precision.grad_reduce_in_fp32
     optimizer.optimizer optimizer._class optimizer.clip_grad optimizer.use_distributed_optimizer
     ddp.use_distributed_optimizer ddp.use_megatron_fsdp ddp.data_parallel_sharding_strategy peft peft._class peft.dim
     peft.alpha peft.dropout peft.target_modules model.tensor_model_parallel_size model.pipeline_model_parallel_size
@@ -67,7 +68,7 @@ WITHOUT_EFFECT = names(
     """
     env_vars env_vars.* tokenizer tokenizer.* checkpoint checkpoint.* logger logger.* rng rng.* scheduler scheduler.*
     validation validation.* dist dist.* profiling profiling.* nvrx_straggler.* rerun_state_machine.* inprocess_restart.*
-    dataset dataset._class dataset.* train._class train.* ddp._class ddp.check_for_nan_in_grad
+    dataset dataset._class dataset.* train._class train.* ddp._class ddp.check_for_nan_in_grad ddp.grad_reduce_in_fp32
     ddp.check_for_large_grads ddp.average_in_collective optimizer.lr optimizer.min_lr optimizer.weight_decay
     optimizer.adam_* optimizer.precision optimizer.max_lr optimizer.lr_* optimizer.start_weight_decay
     optimizer.end_weight_decay optimizer.weight_decay_incr_style optimizer.decoupled_* optimizer.muon_* optimizer.eps
@@ -82,7 +83,7 @@ WITHOUT_EFFECT = names(
     peft.dropout_position model.temporal_ckpt_compat model.*_token_id model.generation_config
     model.scatter_embedding_sequence_parallel model.add_class_token model.finalize_model_grads_func
     model.persist_layer_norm model.transformer_impl
-    model.freeze_vision_model model.freeze_language_model model.freeze_vision_projection model.freeze_sound_*
+    model.freeze_vision_model model.freeze_vision_projection model.freeze_sound_*
     model.pipeline_model_parallel_layout model.account_for_* model.num_layers_in_*_pipeline_stage
     model.num_layers_in_first_pipeline_stage model.num_layers_in_last_pipeline_stage model.quant_recipe
     model.cuda_graph_* model.deallocate_pipeline_outputs optimizer.log_* train.manual_gc*
@@ -98,6 +99,7 @@ UNMODELLED = {
     "model.attention_backend": "which kernel computes attention",
     "model.mtp_num_layers": "blocks that predict further tokens",
     "model.vision_*": "the vision encoder",
+    "model.freeze_language_model": "the language model is frozen, and all of it is counted as trained",
     "ddp.*": "how gradients are reduced",
     "comm_overlap": "communication overlaps with products, with buffers of its own",
     "comm_overlap.*": "communication overlaps with products, with buffers of its own",

@@ -24,6 +24,7 @@ UNDERSTOOD = names(
     model._class model.config._class model.version model.config.seq_length model.config.recompute_granularity
     model.config.recompute_method model.config.recompute_num_layers trainer.devices trainer.num_nodes
     trainer.plugins._class trainer.plugins.precision trainer.plugins.fp8 trainer.plugins trainer.strategy._class
+    trainer.plugins.grad_reduce_in_fp32
     trainer.strategy.tensor_model_parallel_size trainer.strategy.pipeline_model_parallel_size
     trainer.strategy.virtual_pipeline_model_parallel_size trainer.strategy.context_parallel_size
     trainer.strategy.sequence_parallel trainer.strategy.expert_model_parallel_size data.seq_length
@@ -38,6 +39,7 @@ WITHOUT_EFFECT = names(
     trainer.account_for_* model.bert_type
     trainer.fast_dev_run trainer.strategy.pipeline_dtype trainer.strategy.ddp._class
     trainer.strategy.ddp.check_for_nan_in_grad trainer.strategy.ddp.average_in_collective
+    trainer.strategy.ddp.grad_reduce_in_fp32
     trainer.plugins.params_dtype trainer.plugins.pipeline_dtype trainer.plugins.autocast_enabled data._class data.*
     log.* resume.* resume optim.* tokenizer tokenizer.* log trainer.strategy.account_for_*
     trainer.strategy.expert_tensor_parallel_size trainer.strategy.gradient_as_bucket_view
@@ -270,6 +272,10 @@ def _precision(sheet: Sheet, meaning: Meaning) -> None:
     precision = next((ours for part, ours in PRECISIONS if part == word or (part and part in word)), None)
     if precision:
         meaning.say("precision", precision, "trainer.plugins._class", "trainer.plugins.precision")
+        usual = precision != "mixed-fp16"
+        wide = sheet.flag("trainer.plugins.grad_reduce_in_fp32", usual)
+        if precision != "fp32" and wide != usual:
+            meaning.say("gradient_dtype", "fp32" if wide else "bf16", "trainer.plugins.grad_reduce_in_fp32")
     else:
         meaning.ask("precision", f"{word} is made in another file (--precision NAME)")
 

@@ -19,6 +19,7 @@ from vramplan.engines.megatron.tensor_parallel import (
     batch_matmul,
     causal_softmax,
     core_checkpoint,
+    gather_last,
     has_fused_softmax,
     masked_scores,
 )
@@ -28,7 +29,7 @@ from vramplan.replay.operators.elementwise import dropout
 from vramplan.replay.operators.indexing import permute, split_with_sizes, unsqueeze
 from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.products import baddbmm
-from vramplan.replay.operators.views import clone, contiguous, expand, transpose, view
+from vramplan.replay.operators.views import clone, contiguous, expand, narrow, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, Tensor
 
@@ -39,7 +40,8 @@ class Attention:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, devices = recipe.shape, recipe.slice.tensor
         self.recipe = recipe
-        self.heads, self.groups = shape.attention_heads // devices, shape.key_value_heads // devices
+        self.heads, self.groups = shape.attention_heads // devices, max(1, shape.key_value_heads // devices)
+        self.sharing = max(1, devices // shape.key_value_heads)  # devices that have the same keys and values
         query, keys = shape.attention_heads * shape.head_size, shape.key_value_heads * shape.head_size
         hidden = shape.hidden_size
         self.linear_qkv = ColumnParallelLinear(
@@ -63,9 +65,14 @@ class Attention:
         size, each = self.recipe.shape.head_size, self.heads // self.groups
         _mixed = self.linear_qkv(hidden)
         length, batch, _ = _mixed.shape
+        if self.sharing > 1:
+            each *= self.sharing
+            _mixed = narrow(gather_last(_mixed, self.recipe.slice.tensor, summed=True), -1, (each + 2) * size)
         _mixed = view(_mixed, (length, batch, self.groups, (each + 2) * size))
         query, key, value = split_with_sizes(_mixed, (each * size, size, size))
-        query = view(query, (length, batch, self.heads, size))
+        query = view(query, (length, batch, self.heads * self.sharing, size))
+        if self.sharing > 1:  # Transformer Engine's kernels take no views of what is wider
+            query, value = narrow(query, 2, self.heads), contiguous(value)
         if self.q_layernorm is not None and self.k_layernorm is not None:
             query, key = self.normed(query, self.q_layernorm), self.normed(key, self.k_layernorm)
         _qkv_output = (query, key, value)

@@ -1,5 +1,5 @@
-"""Nemotron-H and Nemotron Nano 2 as megatron-core computes them: blocks of a state space, attention or a feed-forward
-layer, one of them each.
+"""Nemotron-H, Nemotron Nano 2 and Nemotron 3 as megatron-core computes them: blocks of a state space, attention, a
+feed-forward layer or experts, one of them each.
 
 A state space runs by mamba-ssm's kernel always; its heads and groups are divided over the tensor-parallel devices.
 Nobody traced it. Names that start with an underscore are locals of that code which outlive their use.
@@ -12,9 +12,10 @@ from __future__ import annotations
 from vramplan.engines.megatron.attention import Attention
 from vramplan.engines.megatron.layers import ColumnParallelLinear, FusedRMSNorm, Projected, RowParallelLinear, norm_of
 from vramplan.engines.megatron.model import MLP, Block, Megatron
+from vramplan.engines.megatron.moe import MoELayer
 from vramplan.engines.megatron.tensor_parallel import bias_dropout_add
 from vramplan.replay.models.modules import Recipe
-from vramplan.replay.models.nemotron_h import FULL, SPACE, kind_of
+from vramplan.replay.models.nemotron_h import FULL, MOE, SPACE, kind_of
 from vramplan.replay.models.state_space import space_of
 from vramplan.replay.operators.contrastive import exp
 from vramplan.replay.operators.elementwise import neg
@@ -53,7 +54,7 @@ class MambaMixer:
 
 
 class HybridBlock(Block):
-    """MambaLayer, TransformerLayer with attention alone, or MLPLayer."""
+    """MambaLayer, TransformerLayer with attention alone, MLPLayer, or MoETransformerLayer."""
 
     def __init__(
         self,
@@ -68,11 +69,13 @@ class HybridBlock(Block):
         self.p, self.kind = recipe.hidden_dropout, kind
         self.angles, self.scratch, self.mask = angles, scratch, mask
         self.norm = norm_of(tape, recipe, "norm")
-        self.mixer: MambaMixer | Attention | MLP
+        self.mixer: MambaMixer | Attention | MLP | MoELayer
         if kind == SPACE:
             self.mixer = MambaMixer(tape, recipe)
         elif kind == FULL:
             self.mixer = Attention(tape, recipe)
+        elif kind == MOE:
+            self.mixer = MoELayer(tape, recipe)
         else:
             self.mixer = MLP(tape, recipe)
 
@@ -91,20 +94,29 @@ class Hybrid(Megatron):
 
     untraced = True
     equal_blocks = False
-    splits = ("tensor", "sequence_parallel")
+    splits = ("tensor", "sequence_parallel", "pipeline", "expert")
 
     @staticmethod
     def stands_for(shape: ModelShape) -> bool:
-        """Those without experts."""
-        return shape.experts is None
+        """All of the family."""
+        return True
+
+    @staticmethod
+    def made_of(shape: ModelShape, number: int) -> str:
+        """What a block of the model is."""
+        return kind_of(shape, number)
 
     def block_of(self, number: int, mask: Tensor | None, angles: Tensor | None, scratch: Tensor | None) -> Block:
         """A block of the kind that its number says."""
         return HybridBlock(self.tape, self.recipe, mask, angles, scratch, kind=self.make_up(number))
 
     def make_up(self, number: int) -> str:
-        """What a block is: a state space, attention, or a feed-forward layer."""
-        return kind_of(self.recipe.shape, number)
+        """What a block of this stage is."""
+        return kind_of(self.recipe.shape, self.recipe.slice.start + number)
+
+    def with_experts(self, blocks: int) -> int:
+        """Of so many blocks of a stage, those with experts."""
+        return sum(self.make_up(number) == MOE for number in range(blocks))
 
 
 FORWARD = Hybrid

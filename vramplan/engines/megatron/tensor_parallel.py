@@ -162,17 +162,20 @@ def gather_sequence(x: Tensor, devices: int) -> Tensor:
     return x.tape.new("all_gather", (part[0] * devices, *part[1:]), x.dtype, batched, None, node)
 
 
-def gather_last(x: Tensor, devices: int) -> Tensor:
+def gather_last(x: Tensor, devices: int, *, summed: bool = False) -> Tensor:
     """The parts of the last dimension of all devices: gathered one after the other, then put side by side, new.
 
-    Backward: 1 new, this device's part.
-    Source: core/tensor_parallel/mappings.py, _GatherFromModelParallelRegion, _gather_along_last_dim.
+    `summed`: devices go on with different values, so that gradients are summed.
+    Backward: 1 new, this device's part; where they are summed another one before it, all parts one after the other.
+    Source: core/tensor_parallel/mappings.py, _GatherFromModelParallelRegion, _AllGatherFromTensorParallelRegion,
+    _gather_along_last_dim and _reduce_scatter_along_last_dim.
     """
     if devices == 1:
         return x
     tape, part, batched = x.tape, x.shape, x.batched
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
+        _whole = grad.tape.new("cat", (part[0] * devices, *part[1:]), grad.dtype, batched) if summed else None
         return (grad.tape.new("contiguous", part, grad.dtype, batched),)
 
     node = tape.record("gather_last", (x,), backward)

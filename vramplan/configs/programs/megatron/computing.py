@@ -21,6 +21,7 @@ def numbers_of(asked: MegatronMeaning) -> None:
         meaning.say("precision", "fp8", "fp8_format")
     else:
         meaning.say("precision", f"mixed-{half}" if half else "fp32", "bf16", "fp16")
+    _gradients(asked, half)
     word = sheet.word("optimizer", OPTIMIZERS)
     if word:
         meaning.say("optimizer", word, "optimizer")
@@ -28,6 +29,19 @@ def numbers_of(asked: MegatronMeaning) -> None:
         meaning.note(f"optimizer: a job has no word for {sheet.text('optimizer')}")
     sheet.number("sgd_momentum")
     meaning.say("max_gradient_norm", sheet.number("clip_grad") or None, "clip_grad")
+
+
+def _gradients(asked: MegatronMeaning, half: str | None) -> None:
+    """Say in which element type gradients are summed, where it is not what the precision has (validate_args)."""
+    sheet, key = asked.sheet, "gradient_dtype"
+    if sheet.flag("deepspeed"):  # whose engine sums them
+        return
+    wide, narrow = bool(sheet.flag("accumulate_allreduce_grads_in_fp32")), bool(sheet.flag("grad_reduce_in_bf16"))
+    narrow = narrow or (not wide and sheet.text("main_grads_dtype") in ("bf16", "fp16"))
+    if half == "bf16" and narrow:
+        asked.meaning.say(key, half, "grad_reduce_in_bf16", "main_grads_dtype")
+    elif half == "fp16" and wide:
+        asked.meaning.say(key, "fp32", "accumulate_allreduce_grads_in_fp32")
 
 
 def checkpointing(asked: MegatronMeaning) -> None:
@@ -63,7 +77,7 @@ def attention(asked: MegatronMeaning, kind: Kind) -> None:
         meaning.say("attention", "flash", "attention_backend", "use_flash_attn")
     given = sheet.given("hidden_dropout") or sheet.given("attention_dropout")
     hidden, inside = sheet.number("hidden_dropout"), sheet.number("attention_dropout")
-    if given and kind.drops_out:
+    if (given if kind.drops_out else bool(hidden)):  # what is not said is what the catalogue's models have
         meaning.say("dropout", hidden, "hidden_dropout", "attention_dropout")
         if hidden != inside:
             meaning.lack("attention_dropout", f"{inside}, and --hidden-dropout is taken for both")

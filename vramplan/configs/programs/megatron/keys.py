@@ -29,6 +29,8 @@ UNDERSTOOD = names(
     data_parallel_sharding_strategy use_torch_fsdp2 qk_layernorm use_rotary_position_embeddings
     num_layers_in_first_pipeline_stage
     account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split sgd_momentum
+    accumulate_allreduce_grads_in_fp32 grad_reduce_in_bf16 main_grads_dtype glu_activation no_position_embedding
+    add_qkv_bias squared_relu
     """
 )
 
@@ -52,7 +54,7 @@ WITHOUT_EFFECT = names(
     no_check_for_nan_in_loss_and_grad rerun_mode error_injection_* disable_straggler_on_startup straggler_*
     loss_scale* initial_loss_scale min_loss_scale hysteresis use_mcore_models use_legacy_models transformer_impl
     rotary_base rotary_percent rotary_interleaved rotary_seq_len_interpolation_factor
-    rope_* use_rope_scaling no_position_embedding apply_layernorm_1p norm_epsilon layernorm_epsilon
+    rope_* use_rope_scaling apply_layernorm_1p norm_epsilon layernorm_epsilon
     apply_query_key_layer_scaling attention_softmax_in_fp32 deterministic_mode calculate_per_token_loss
     moe_aux_loss_coeff moe_z_loss_coeff moe_input_jitter_eps moe_router_* moe_per_layer_logging
     moe_token_drop_policy train_sync_interval fp8_amax_* fp8_margin fp8_interval no_fp8_wgrad bert_no_binary_head
@@ -73,8 +75,6 @@ WITHOUT_EFFECT = names(
 )
 
 UNMODELLED = {
-    "grad_reduce_in_bf16": "gradients are kept and reduced in bf16",
-    "accumulate_allreduce_grads_in_fp32": "gradients are kept and reduced in fp32",
     "fp8_param_gather": "weights are gathered in fp8",
     "fp8_recipe": "how fp8 is scaled",
     "fp8_output_proj": "which products are in fp8",
@@ -110,7 +110,6 @@ UNMODELLED = {
     "ddp_*": "buckets of gradients",
     "num_distributed_optimizer_instances": "the optimizer is shared within groups",
     "use_precision_aware_optimizer": "states of the optimizer in half precision",
-    "main_grads_dtype": "element type of the main gradients",
     "main_params_dtype": "element type of the master copy",
     "exp_avg_dtype": "element type of the optimizer's states",
     "exp_avg_sq_dtype": "element type of the optimizer's states",
@@ -128,7 +127,6 @@ UNMODELLED = {
     "offload_modules": "activations on the host",
     "fp32_residual_connection": "the residual stream is in fp32",
     "apply_residual_connection_post_layernorm": "the residual stream starts behind the LayerNorm",
-    "add_qkv_bias": "queries, keys and values have biases",
     "qk_*": "norms of queries and keys",
     "multi_latent_attention": "latent attention",
     "q_lora_rank": "latent attention",
@@ -170,7 +168,6 @@ UNMODELLED = {
     "reuse_grad_buf_for_mxfp8_param_ag": "weights are gathered into the buffer of gradients",
     "use_nccl_ub": "NCCL's registered buffers",
     "suggested_communication_unit_size": "sizes of communication",
-    "squared_relu": "the activation is a squared ReLU",
     "quick_geglu": "the activation is a quick GeGLU",
     "retro_*": "RETRO: a retriever beside the model",
     "rl_*": "reinforcement learning: an engine for inference beside training",

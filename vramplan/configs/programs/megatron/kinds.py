@@ -27,7 +27,7 @@ class Kind(NamedTuple):
     """Families that the same arguments may describe; with latent attention, and without."""
 
     drops_out: bool = False
-    """A job of it can say dropout."""
+    """Models of the catalogue have the dropout that Megatron has where nothing is said; others have none."""
 
     says_tied: bool = False
     """The arguments say whether the output is tied to the embedding; else it always is."""

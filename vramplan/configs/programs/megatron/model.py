@@ -13,6 +13,7 @@ from vramplan.configs.programs import megatron_beside as beside
 from vramplan.configs.programs.megatron import hybrid
 from vramplan.configs.programs.megatron.asked import MegatronMeaning
 from vramplan.configs.programs.megatron.kinds import BERT, BLOOM, GPT, GPT_OSS, LLAMA, MIXTRAL, STARCODER, T5, Kind
+from vramplan.configs.sheet import Sheet
 
 VOCABULARIES = {
     "GPT2BPETokenizer": 50257,
@@ -21,6 +22,9 @@ VOCABULARIES = {
     "Llama2Tokenizer": 32000,
     "Llama3Tokenizer": 128256,
 }
+
+ROTARY = ("rope", "mrope", "rotary")
+"""Words of `--position-embedding-type`; the last is that of BigScience's fork."""
 
 PATTERNS = ("hybrid_layer_pattern", "hybrid_override_pattern")
 
@@ -39,15 +43,29 @@ def kind_of(asked: MegatronMeaning, program: str) -> Kind:
         return GPT_OSS
     if (experts_of(asked) or 0) > 1:
         return MIXTRAL
-    gated = sheet.flag("swiglu") and (sheet.text("normalization") or "").lower() == "rmsnorm"
-    rotary = sheet.text("position_embedding_type") in ("rope", "mrope")
+    roots = (sheet.text("normalization") or "").lower() == "rmsnorm"
+    rotary = sheet.text("position_embedding_type") in ROTARY
     rotary = bool(sheet.flag("use_rotary_position_embeddings")) or rotary  # the same since validate_args has both
-    if not sheet.flag("swiglu") and rotary and sheet.flag("group_query_attention"):
-        sheet.flag("squared_relu")
-        return STARCODER
+    sheet.flag("group_query_attention")
+    sheet.flag("squared_relu")
+    gated = is_gated(sheet)
     if not gated and sheet.text("position_embedding_type") == "alibi":
         return BLOOM
-    return LLAMA if gated else GPT
+    kind = LLAMA if gated else STARCODER if rotary else GPT
+    norms = gated if kind is not GPT else False
+    if roots != norms:
+        counted = "RMSNorm" if norms else "LayerNorm"
+        asked.meaning.lack("normalization", f"{sheet.text('normalization')}, and {counted} is counted")
+    if gated and not rotary:
+        asked.meaning.lack("position_embedding_type", f"{sheet.text('position_embedding_type')}, and rotary is counted")
+    elif kind is GPT and (sheet.text("position_embedding_type") == "none" or sheet.flag("no_position_embedding")):
+        asked.meaning.lack("position_embedding_type", "no positions, and learned ones are counted")
+    return kind
+
+
+def is_gated(sheet: Sheet) -> bool:
+    """Whether the feed-forward layer has a gate: BigScience's fork names its activation."""
+    return bool(sheet.flag("swiglu")) or sheet.given("glu_activation")
 
 
 def experts_of(asked: MegatronMeaning) -> int | None:
@@ -66,7 +84,7 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
     layers, width = asked.count(key, "model"), asked.count("hidden_size", "model")
     heads = asked.count("num_attention_heads", "model")
     asked.count("decoder_num_layers")
-    gated = sheet.flag("swiglu")
+    gated = is_gated(sheet)
     inner = asked.count("ffn_hidden_size") or asked.count("intermediate_size")
     pattern = next((word for word in PATTERNS if sheet.given(word)), None)
     if pattern is not None:
@@ -78,7 +96,7 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
         meaning.ask("model", "the sizes of the model are not in the arguments (--model NAME)")
         return
     if inner is None:
-        inner = int((4 * width * 2 / 3) / 64) * 64 if gated else 4 * width
+        inner = int((4 * width * 2 / 3) / 64) * 64 if sheet.flag("swiglu") else 4 * width
     positions = asked.count("max_position_embeddings")
     grouped = sheet.flag("group_query_attention") or sheet.given("num_key_value_heads")
     groups = asked.count("num_key_value_heads") or asked.count("num_query_groups")
@@ -105,6 +123,8 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
     }
     if grouped and groups:
         sizes["key_value_heads"] = groups
+    elif kind is STARCODER:
+        sizes["key_value_heads"] = heads
     if head_size and head_size * heads != width:
         sizes["head_size"] = head_size
     if experts:
@@ -134,6 +154,10 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
     billions = layers * width * (attention + (3 if gated else 2) * inner * (experts or 1)) / 1e9
     if normed and kind.norms_heads:
         sizes["qk_norm"] = True
+    elif normed:
+        meaning.lack("qk_layernorm", "norms of queries and keys, which are not counted")
+    if kind.biases_queries and sheet.flag("add_qkv_bias"):
+        sizes["qkv_bias"] = True
     shape = {"name": f"{kind.family}-{billions:.1f}b", **{name: v for name, v in sizes.items() if v is not None}}
     if kind.has_experts:
         shape.setdefault("key_value_heads", heads)
