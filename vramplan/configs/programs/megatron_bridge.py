@@ -16,6 +16,7 @@ from vramplan.configs import constructed
 from vramplan.configs.constructed import CLASS, Constructed
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.programs import megatron_bridge_keys as keys
+from vramplan.configs.programs.megatron.devices import ends_of
 from vramplan.configs.programs.megatron_bridge_models import model_of
 from vramplan.configs.programs.nemo_recipes import TARGETS
 from vramplan.configs.sheet import Meaning, Program, Sheet
@@ -125,6 +126,7 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
             meaning.say(ours, degrees[ours], key)
     if sheet.flag("model.sequence_parallel") and degrees["parallel.tensor"] > 1:
         meaning.say("parallel.sequence_parallel", True, "model.sequence_parallel")
+    ends_of(sheet, meaning, degrees["parallel.pipeline"], "model.")
     chunks = sheet.count("model.virtual_pipeline_model_parallel_size")
     if chunks and chunks > 1 and degrees["parallel.pipeline"] > 1:
         meaning.say("parallel.schedule", f"interleaved:{chunks}", "model.virtual_pipeline_model_parallel_size")

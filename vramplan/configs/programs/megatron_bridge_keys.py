@@ -62,6 +62,7 @@ UNDERSTOOD = names(
     model.num_attention_heads model.ffn_hidden_size model.num_query_groups model.kv_channels model.num_moe_experts
     model.moe_router_topk model.vocab_size model.gated_linear_unit model.share_embeddings_and_output_weights
     model.hybrid_layer_pattern model.hybrid_override_pattern model.0
+    model.account_for_embedding_in_pipeline_split model.account_for_loss_in_pipeline_split
     """
 ) - {"model.*"}
 WITHOUT_EFFECT = names(
@@ -77,18 +78,18 @@ WITHOUT_EFFECT = names(
     model.rotary_* model.yarn_* model.use_te_rng_tracker model.moe_aux_loss_coeff model.moe_z_loss_coeff
     model.moe_router_load_balancing_type model.moe_router_force_load_balancing model.mtp_loss_scaling_factor
     model.calculate_per_token_loss model.variable_seq_lengths model.expert_tensor_parallel_size
-    model.microbatch_group_size_per_vp_stage model.cuda_graph_warmup_steps model._pipeline_model_parallel_layout_builder
+    model.microbatch_group_size_per_vp_stage model.cuda_graph_warmup_steps
     model.perform_initialization model.autocast_dtype model.fp16 model.bf16 mixed_precision.params_dtype
     mixed_precision.pipeline_dtype mixed_precision.autocast_enabled peft.lora_A_init_method peft.lora_B_init_method
     peft.dropout_position model.temporal_ckpt_compat model.*_token_id model.generation_config
     model.scatter_embedding_sequence_parallel model.add_class_token model.finalize_model_grads_func
     model.persist_layer_norm model.transformer_impl
     model.freeze_vision_model model.freeze_vision_projection model.freeze_sound_*
-    model.pipeline_model_parallel_layout model.account_for_* model.num_layers_in_*_pipeline_stage
-    model.num_layers_in_first_pipeline_stage model.num_layers_in_last_pipeline_stage model.quant_recipe
+    model.quant_recipe
     model.cuda_graph_* model.deallocate_pipeline_outputs optimizer.log_* train.manual_gc*
     """
 )
+_STAGES = "which stage has which blocks, and they are cut evenly"
 UNMODELLED = {
     "model.*": "a model that differs from its usual sizes, or kernels of its own",
     "model.moe_*": "how tokens reach the experts",
@@ -97,6 +98,10 @@ UNMODELLED = {
     "model.cpu_offloading*": "activations or weights on the host",
     "model.cross_entropy_*": "which kernel computes the loss",
     "model.attention_backend": "which kernel computes attention",
+    **dict.fromkeys(("model.pipeline_model_parallel_layout", "model._pipeline_model_parallel_layout_builder"), _STAGES),
+    **dict.fromkeys(
+        ("model.num_layers_in_first_pipeline_stage", "model.num_layers_in_last_pipeline_stage"), _STAGES
+    ),
     "model.mtp_num_layers": "blocks that predict further tokens",
     "model.vision_*": "the vision encoder",
     "model.freeze_language_model": "the language model is frozen, and all of it is counted as trained",

@@ -15,6 +15,7 @@ from typing import Any
 from vramplan.configs import constructed
 from vramplan.configs.constructed import CLASS, Constructed
 from vramplan.configs.forms import NotConstant
+from vramplan.configs.programs.megatron.devices import ends_of
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.table import names
 from vramplan.configs.written import Written
@@ -30,18 +31,20 @@ UNDERSTOOD = names(
     trainer.strategy.sequence_parallel trainer.strategy.expert_model_parallel_size data.seq_length
     data.global_batch_size data.micro_batch_size data.packed_sequence_specs._class data.packed_sequence_specs
     optim._class optim.clip_grad optim.config.clip_grad optim.config.use_distributed_optimizer peft._class peft.dim
-    peft.alpha peft.dropout peft.target_modules
+    peft.alpha peft.dropout peft.target_modules trainer.strategy.account_for_embedding_in_pipeline_split
+    trainer.strategy.account_for_loss_in_pipeline_split trainer.account_for_embedding_in_pipeline_split
+    trainer.account_for_loss_in_pipeline_split
     """
 )
 WITHOUT_EFFECT = names(
     """
     _class 0 model.tokenizer* trainer._class trainer.callbacks trainer.limit_* trainer.strategy.ckpt_*
-    trainer.account_for_* model.bert_type
+    model.bert_type
     trainer.fast_dev_run trainer.strategy.pipeline_dtype trainer.strategy.ddp._class
     trainer.strategy.ddp.check_for_nan_in_grad trainer.strategy.ddp.average_in_collective
     trainer.strategy.ddp.grad_reduce_in_fp32
     trainer.plugins.params_dtype trainer.plugins.pipeline_dtype trainer.plugins.autocast_enabled data._class data.*
-    log.* resume.* resume optim.* tokenizer tokenizer.* log trainer.strategy.account_for_*
+    log.* resume.* resume optim.* tokenizer tokenizer.* log
     trainer.strategy.expert_tensor_parallel_size trainer.strategy.gradient_as_bucket_view
     model.config.init_method_std model.config.apply_rope_fusion callbacks
     """
@@ -320,6 +323,8 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
             meaning.say(ours, degrees[ours], f"trainer.strategy.{key}")
     if sheet.flag("trainer.strategy.sequence_parallel") and degrees["parallel.tensor"] > 1:
         meaning.say("parallel.sequence_parallel", True, "trainer.strategy.sequence_parallel")
+    for before in ("trainer.strategy.", "trainer."):
+        ends_of(sheet, meaning, degrees["parallel.pipeline"], before)
     chunks = sheet.count("trainer.strategy.virtual_pipeline_model_parallel_size")
     if chunks and chunks > 1:
         key = "trainer.strategy.virtual_pipeline_model_parallel_size"

@@ -18,6 +18,7 @@ ENGINE = Engine(
         "gemma2": "vramplan.engines.megatron.bounded",
         "gemma3": "vramplan.engines.megatron.sandwich",
         "gpt_oss": "vramplan.engines.megatron.sinks",
+        "qwen3_next": "vramplan.engines.megatron.delta_blocks",
         "nemotron_h": "vramplan.engines.megatron.hybrid",
         "t5": "vramplan.engines.megatron.t5_model",
     },
@@ -25,6 +26,7 @@ ENGINE = Engine(
     rules=(
         "vramplan.engines.megatron.fp8",
         "vramplan.engines.megatron.context_parallel",
+        "vramplan.engines.megatron.delta_kernels",
         "vramplan.engines.megatron.token_dispatcher",
         "vramplan.engines.megatron.expert_capacity",
         "vramplan.engines.megatron.tensor_parallel",

@@ -7,6 +7,7 @@ underscore are locals of that code which outlive their use.
 from __future__ import annotations
 
 from vramplan.engines.megatron.context_parallel import gathered_attention, ring_attention
+from vramplan.engines.megatron.delta_kernels import gated
 from vramplan.engines.megatron.layers import (
     ColumnParallelLinear,
     Norm,
@@ -37,6 +38,9 @@ from vramplan.replay.tensors import FP32, Tensor
 class Attention:
     """SelfAttention, with DotProductAttention or a fused core."""
 
+    gated_output = False
+    """What comes out of the core is gated by a part of the projection that is as wide as the queries."""
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, devices = recipe.shape, recipe.slice.tensor
         self.recipe = recipe
@@ -45,13 +49,18 @@ class Attention:
         query, keys = shape.attention_heads * shape.head_size, shape.key_value_heads * shape.head_size
         hidden = shape.hidden_size
         self.linear_qkv = ColumnParallelLinear(
-            tape, recipe, "linear_qkv", hidden, query + 2 * keys, bias=shape.qkv_bias
+            tape, recipe, "linear_qkv", hidden, query * self.queries + 2 * keys, bias=shape.qkv_bias
         )
         self.linear_proj = RowParallelLinear(tape, recipe, "linear_proj", query, hidden, bias=shape.output_bias)
         self.value_size = shape.head_size
         of_queries, of_keys = self.normed_widths(shape.head_size)
         self.q_layernorm = norm_of(tape, recipe, "q_layernorm", of_queries) if shape.qk_norm else None
         self.k_layernorm = norm_of(tape, recipe, "k_layernorm", of_keys) if shape.qk_norm else None
+
+    @property
+    def queries(self) -> int:
+        """Parts of the projection that are as wide as the queries."""
+        return 2 if self.gated_output else 1
 
     def normed_widths(self, size: int) -> tuple[int, int]:
         """Elements of queries and of keys that are normed together: those of a head."""
@@ -67,12 +76,15 @@ class Attention:
         length, batch, _ = _mixed.shape
         if self.sharing > 1:
             each *= self.sharing
-            _mixed = narrow(gather_last(_mixed, self.recipe.slice.tensor, summed=True), -1, (each + 2) * size)
-        _mixed = view(_mixed, (length, batch, self.groups, (each + 2) * size))
-        query, key, value = split_with_sizes(_mixed, (each * size, size, size))
-        query = view(query, (length, batch, self.heads * self.sharing, size))
+            width = (each * self.queries + 2) * size
+            _mixed = narrow(gather_last(_mixed, self.recipe.slice.tensor, summed=True), -1, width)
+        _mixed = view(_mixed, (length, batch, self.groups, (each * self.queries + 2) * size))
+        *wide, key, value = split_with_sizes(_mixed, (*[each * size] * self.queries, size, size))
+        wide = [view(one, (length, batch, self.heads * self.sharing, size)) for one in wide]
         if self.sharing > 1:  # Transformer Engine's kernels take no views of what is wider
-            query, value = narrow(query, 2, self.heads), contiguous(value)
+            wide, value = [narrow(one, 2, self.heads) for one in wide], contiguous(value)
+        query, gate = wide[0], contiguous(wide[1]) if self.gated_output else None
+        del wide
         if self.q_layernorm is not None and self.k_layernorm is not None:
             query, key = self.normed(query, self.q_layernorm), self.normed(key, self.k_layernorm)
         _qkv_output = (query, key, value)
@@ -84,6 +96,8 @@ class Attention:
             )
         else:
             context = self.core(query, key, value, mask, scratch)
+        if gate is not None:
+            context = gated(context, view(gate, context.shape))
         return self.linear_proj(context)
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scratch: Tensor | None) -> Tensor:

@@ -108,7 +108,10 @@ def norm_of(tape: Tape, recipe: Recipe, name: str, width: int | None = None) -> 
 
 def apply_rotary(x: Tensor, angles: Tensor) -> Tensor:
     """_apply_rotary_pos_emb_bshd (core/models/common/embeddings/rope_utils.py)."""
-    rest = narrow(x, -1, 0)
+    turned = angles.shape[-1]
+    rest = narrow(x, -1, x.shape[-1] - turned)
+    if turned < x.shape[-1]:
+        x = narrow(x, -1, turned)
     cos = to(x.tape.new("cos", angles.shape, FP32, False), FP32)
     cos = to(x.tape.new("mul", angles.shape, FP32, False), x.dtype)
     sin = x.tape.new("sin", angles.shape, FP32, False)

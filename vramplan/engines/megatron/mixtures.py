@@ -138,14 +138,18 @@ class Mixtures(Megatron):
         recipe = self.recipe
         if self.is_dense(number):
             recipe = recipe._replace(shape=recipe.shape._replace(experts=None))
-        return self.block(self.tape, recipe, mask, angles, scratch)
+        return self.block_class(number)(self.tape, recipe, mask, angles, scratch)
+
+    def block_class(self, number: int) -> type[Block]:
+        """What makes a block of this stage."""
+        return self.block
 
     def is_dense(self, number: int) -> bool:
         """Whether a block of this stage has no experts."""
-        return self.made_of(self.recipe.shape, self.recipe.slice.start + number)
+        return self.made_of(self.recipe.shape, self.recipe.slice.start + number) is True
 
     @staticmethod
-    def made_of(shape: ModelShape, number: int) -> bool:
+    def made_of(shape: ModelShape, number: int) -> object:
         """Whether a block of the model has no experts."""
         return shape.experts is not None and number in shape.experts.dense_layers
 

@@ -165,12 +165,14 @@ class SharedExperts:
 class MoELayer:
     """MoELayer with TopKRouter, MoEAlltoAllTokenDispatcher and SequentialMLP."""
 
+    sharing: type[SharedExperts] = SharedExperts
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         self.recipe, self.mixture = recipe, experts_of(recipe)
         shape = (self.mixture.routed, recipe.shape.hidden_size)
         self.router = tape.parameter("router.weight", shape, recipe.weight_dtype)
         self.experts = [Expert(tape, recipe) for _ in range(self.mixture.routed // recipe.slice.expert)]
-        self.shared = None if self.mixture.shared_intermediate_size is None else SharedExperts(tape, recipe)
+        self.shared = None if self.mixture.shared_intermediate_size is None else self.sharing(tape, recipe)
         self.latents: tuple[DuplicatedLinear, DuplicatedLinear] | None = None
         narrow, hidden = self.mixture.latent_size, recipe.shape.hidden_size
         if narrow is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from vramplan.configs.programs import megatron_beside as beside
 from vramplan.configs.programs.megatron.asked import MegatronMeaning
 from vramplan.configs.programs.megatron.options import DEVICES_OF_THE_TESTS
+from vramplan.configs.sheet import Meaning, Sheet
 
 FSDP_STRATEGIES = {"optim_grads_params": "fsdp", "optim_grads": "fsdp-grad-op", "optim": "distributed-optimizer"}
 
@@ -111,14 +112,22 @@ def world_of(asked: MegatronMeaning) -> int | None:
     return None
 
 
+def ends_of(sheet: Sheet, meaning: Meaning, stages: int, before: str = "") -> None:
+    """Say that the embedding and the head count as a block each where stages are cut; `before`: of their keys."""
+    keys = tuple(f"{before}account_for_{end}_in_pipeline_split" for end in ("embedding", "loss"))
+    counted = [bool(sheet.flag(key)) for key in keys]
+    if stages > 1 and all(counted):
+        meaning.say("parallel.pipeline_split", "embedding-and-head", *keys)
+    elif stages > 1 and any(counted):
+        meaning.lack(keys[counted.index(True)], "one of both ends counts as a block, and stages are cut evenly")
+
+
 def schedule_of(asked: MegatronMeaning, stages: int) -> None:
     """Say an interleaved schedule."""
     per_stage = asked.count("num_layers_per_virtual_pipeline_stage", "parallel.schedule")
     chunks = asked.count("num_virtual_stages_per_pipeline_rank", "parallel.schedule")
     layers = asked.count("num_layers")
-    asked.sheet.flag("account_for_embedding_in_pipeline_split")
-    asked.sheet.flag("account_for_loss_in_pipeline_split")
-    asked.sheet.get("num_layers_in_first_pipeline_stage")
+    ends_of(asked.sheet, asked.meaning, stages)
     of = "num_virtual_stages_per_pipeline_rank"
     if per_stage and layers and stages > 1:
         chunks, of = layers // stages // per_stage, "num_layers_per_virtual_pipeline_stage"

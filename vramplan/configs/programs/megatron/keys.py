@@ -27,7 +27,6 @@ UNDERSTOOD = names(
     sequence_parallel use_distributed_optimizer overlap_param_gather overlap_grad_reduce optimizer_cpu_offload
     optimizer_offload_fraction moe_expert_capacity_factor moe_pad_expert_input_to_capacity use_megatron_fsdp
     data_parallel_sharding_strategy use_torch_fsdp2 qk_layernorm use_rotary_position_embeddings
-    num_layers_in_first_pipeline_stage
     account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split sgd_momentum
     accumulate_allreduce_grads_in_fp32 grad_reduce_in_bf16 main_grads_dtype glu_activation no_position_embedding
     add_qkv_bias squared_relu
@@ -142,6 +141,7 @@ UNMODELLED = {
     "spec": "the modules of a block come from another file",
     "heterogeneous_*": "blocks of different sizes",
     "pipeline_model_parallel_layout": "which stage has which blocks",
+    "num_layers_in_first_pipeline_stage": "the first stage has another number of blocks",
     "num_layers_in_last_pipeline_stage": "the last stage has another number of blocks",
     "decoder_first_pipeline_num_layers": "the first stage has another number of blocks",
     "decoder_last_pipeline_num_layers": "the last stage has another number of blocks",
