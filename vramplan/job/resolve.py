@@ -438,6 +438,7 @@ def _is_special(job: ResolvedJob) -> bool:
         one
         or job.half_weights
         or job.planned is not None
+        or (job.split is not None and job.split.tensor > job.model.key_value_heads)
         or (job.model.engine is not None and is_untraced(job.model.family))
         or bool(job.frozen)
         or job.adapter is not None

@@ -84,8 +84,12 @@ def _shorter(made: Constructed) -> Constructed:
         if isinstance(scheme, Constructed):
             return scheme
         return replace(made, name=keys.SCHEMES.get(scheme.lower(), scheme), positional=[])
-    if short == "get_mixed_precision_config" and made.positional and isinstance(made.positional[0], str):
-        return replace(made, name=made.positional[0], positional=[])
+    if short == "get_mixed_precision_config" and made.positional:
+        named = made.positional[0]
+        if isinstance(named, NotConstant) and str(named).endswith(".mixed_precision"):  # that of what it begins with
+            named = keys.PRECISION
+        if isinstance(named, str):
+            return replace(made, name=named, positional=[])
     return made
 
 

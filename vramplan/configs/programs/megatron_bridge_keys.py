@@ -32,6 +32,9 @@ BASES: dict[str, dict[str, Any]] = {
 }
 """What a recipe begins with, by recipes/common.py: sizes of the pre-training's are those of models with images too."""
 
+PRECISION = "bf16_mixed"
+"""What all of them have."""
+
 KEPT = (
     "default_peft_config",
     "default_squad_config",
@@ -62,6 +65,8 @@ UNDERSTOOD = names(
     model.num_attention_heads model.ffn_hidden_size model.num_query_groups model.kv_channels model.num_moe_experts
     model.moe_router_topk model.vocab_size model.gated_linear_unit model.share_embeddings_and_output_weights
     model.hybrid_layer_pattern model.hybrid_override_pattern model.0
+    model.mamba_num_heads model.mamba_head_dim model.mamba_state_dim model.mamba_num_groups
+    model.moe_ffn_hidden_size model.moe_shared_expert_intermediate_size model.moe_latent_size
     model.account_for_embedding_in_pipeline_split model.account_for_loss_in_pipeline_split
     """
 ) - {"model.*"}

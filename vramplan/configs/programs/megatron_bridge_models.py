@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.configs.constructed import CLASS, OWNER
+from vramplan.configs.programs.megatron import hybrid
 from vramplan.configs.programs.megatron.kinds import GPT, LLAMA, MIXTRAL
 from vramplan.configs.sheet import Meaning, Sheet
 
@@ -33,7 +34,7 @@ def model_of(sheet: Sheet, meaning: Meaning) -> None:
     kind = (sheet.text(f"model.{CLASS}") or "").rpartition(".")[2]
     for key in ("model.hybrid_layer_pattern", "model.hybrid_override_pattern"):
         if sheet.given(key):
-            meaning.ask("model", "blocks of several kinds are in the recipe (--model NAME)")
+            _hybrid(sheet, meaning, key)
             return
     name = sheet.text(f"model.{OWNER}.0") or sheet.text("model.0")
     sheet.under(f"model.{OWNER}")
@@ -58,6 +59,38 @@ def _language_model(sheet: Sheet, meaning: Meaning, name: str) -> str:
         return name
     meaning.lack(f"model.{OWNER}.0", f"images beside the text: {found} is counted, without the encoder")
     return found
+
+
+def _hybrid(sheet: Sheet, meaning: Meaning, pattern: str) -> None:
+    """A model whose blocks are of several kinds, by their pattern."""
+    text = sheet.text(pattern) or ""
+    blocks = hybrid.blocks_of(text)
+    space = {name: sheet.count(f"model.{key}") for name, key in hybrid.KEYS.items()}
+    mixture = {name: sheet.count(f"model.{key}") for name, key in hybrid.MIXTURE.items()}
+    mixture["count"] = sheet.count("model.num_moe_experts")
+    sizes: dict[str, Any] = {part: sheet.count(key) for part, key in SIZES.items() if sheet.given(key)}
+    sizes.pop("layers", None)
+    vocabulary = sheet.count("model.vocab_size") or sheet.count("tokenizer.vocab_size")
+    tied = sheet.flag("model.share_embeddings_and_output_weights")
+    if blocks is None or "hidden_size" not in sizes or "attention_heads" not in sizes:
+        meaning.ask("model", f"{pattern} has blocks that are not modelled there (--model NAME)")
+        return
+    if blocks is not None and hybrid.EXPERTS in blocks and not mixture["shared_intermediate_size"]:
+        meaning.lack("model.num_moe_experts", "no experts that every token passes, and one as wide as each is counted")
+    if hybrid.BEHIND in text:
+        meaning.lack(pattern, "blocks behind the model that predict further tokens, which are not counted")
+    sizes.setdefault("intermediate_size", 4 * sizes["hidden_size"])
+    sizes.setdefault("key_value_heads", sizes["attention_heads"])
+    sizes.setdefault("head_size", sizes["hidden_size"] // sizes["attention_heads"])
+    of = (pattern, "model.hidden_size", "model.num_attention_heads")
+    known = sheet.shape_named({"family": hybrid.FAMILY, "layers": len(blocks), **sizes, "vocabulary_size": vocabulary})
+    if known:
+        meaning.say("model", known, *of)
+        return
+    if vocabulary is None:
+        meaning.note(f"the tokenizer says how many tokens there are, and {hybrid.USUAL_VOCABULARY_SIZE} are counted")
+    sizes |= {"vocabulary_size": vocabulary or hybrid.USUAL_VOCABULARY_SIZE, "tied_embeddings": bool(tied)}
+    meaning.say("model", hybrid.shape_of(blocks, sizes, space, mixture), *of)
 
 
 def _own(sheet: Sheet, meaning: Meaning) -> None:

@@ -175,15 +175,21 @@ def _hybrid(asked: MegatronMeaning, pattern: str, width: int | None, heads: int 
     groups = (asked.count("num_query_groups") if sheet.flag("group_query_attention") else None) or heads
     for key in ("squared_relu", "disable_bias_linear", "untie_embeddings_and_output_weights"):
         sheet.flag(key)
+    mixture = {name: asked.count(key, "model") for name, key in hybrid.MIXTURE.items()}
+    if blocks is not None and hybrid.EXPERTS in blocks and not mixture["shared_intermediate_size"]:
+        meaning.lack(hybrid.MIXTURE["count"], "no experts that every token passes, and one as wide as each is counted")
+    if hybrid.BEHIND in text:
+        meaning.lack(pattern, "blocks behind the model that predict further tokens, which are not counted")
     if blocks is None and "model" not in meaning.open:
-        what = "has experts" if hybrid.EXPERTS in text else "has blocks that are not modelled there"
+        what = "has blocks that are not modelled there"
         what = f"is {shell.shown(text)}, which only the caller gives" if shell.unknowns(text) else what
         meaning.ask("model", f"--{pattern.replace('_', '-')} {what} (--model NAME)")
     if "model" in meaning.open or blocks is None:
         return
-    if width is None or heads is None or inner is None:
+    if width is None or heads is None:
         meaning.ask("model", "the sizes of the model are not in the arguments (--model NAME)")
         return
+    inner = inner or 4 * width
     sizes: dict[str, Any] = {
         "hidden_size": width,
         "attention_heads": heads,
@@ -203,7 +209,7 @@ def _hybrid(asked: MegatronMeaning, pattern: str, width: int | None, heads: int 
     if positions := asked.count("max_position_embeddings"):
         sizes["max_positions"] = positions
     sizes["tied_embeddings"] = not sheet.flag("untie_embeddings_and_output_weights")
-    meaning.say("model", hybrid.shape_of(blocks, sizes, space), *of)
+    meaning.say("model", hybrid.shape_of(blocks, sizes, space, mixture), *of)
 
 
 def vocabulary_of(asked: MegatronMeaning, kind: Kind) -> int | None:

@@ -1,0 +1,148 @@
+"""What Megatron's files say of gradients, dropout, positions, gates and the ends of a pipeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from tests.cli.running import run
+from tests.configs.meant import holds, job, meant
+from tests.configs.test_constructed import BRIDGE
+
+SIZES = (
+    "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 512 --max-position-embeddings 512 "
+    "--micro-batch-size 4 --clip-grad 1.0 --vocab-size 50304 "
+)
+GATED = "--swiglu --normalization RMSNorm --position-embedding-type rope "
+
+
+@pytest.mark.parametrize(
+    ("words", "dtype"),
+    [
+        ("--bf16", None),  # fp32, which is what Megatron takes anyway
+        ("--bf16 --accumulate-allreduce-grads-in-fp32", None),
+        ("--bf16 --grad-reduce-in-bf16", "bf16"),
+        ("--bf16 --use-precision-aware-optimizer --main-grads-dtype bf16", "bf16"),
+        ("--fp16", None),
+        ("--fp16 --accumulate-allreduce-grads-in-fp32", "fp32"),
+        ("--bf16 --fp8-format hybrid --grad-reduce-in-bf16", "bf16"),
+        ("--bf16 --deepspeed --zero-stage 0", "fp32"),  # BF16_Optimizer
+        ("--bf16 --deepspeed --zero-stage 1", None),
+    ],
+)
+def test_gradients_have_the_element_type_that_the_arguments_say(words: str, dtype: str | None) -> None:
+    holds(job(SIZES + words + "\n", "-"), gradient_dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("words", "share"),
+    [
+        ("", None),  # 0.1, which GPT-2 has in the catalogue too
+        ("--hidden-dropout 0 --attention-dropout 0", 0.0),
+        (GATED, 0.1),  # Megatron's default, which no model of the catalogue with a gate has
+        (GATED + "--hidden-dropout 0.0 --attention-dropout 0.0", None),
+        ("--position-embedding-type rope", 0.1),
+    ],
+)
+def test_dropout_is_megatrons_own_where_nothing_is_said(words: str, share: float | None) -> None:
+    holds(job(f"{SIZES}--bf16 {words}\n", "-"), dropout=share)
+
+
+@pytest.mark.parametrize("word", ["rope", "rotary"])
+def test_rotary_positions_without_groups_have_keys_of_every_head(word: str) -> None:
+    """The second word is that of BigScience's fork; neither has a table of positions."""
+    model = job(f"{SIZES}--bf16 --position-embedding-type {word}\n", "-")["model"]
+    assert (model["family"], model["key_value_heads"]) == ("starcoder2", 8)
+
+
+def test_a_gate_and_norms_of_another_kind_are_told() -> None:
+    found = meant(f"{SIZES}--bf16 --glu-activation swiglu --ffn-hidden-size 1024\n", "-")
+    assert (found.job["model"]["family"], found.job["model"]["intermediate_size"]) == ("llama", 1024)
+    assert "RMSNorm is counted" in found.unmodelled["normalization"]
+    assert "rotary is counted" in found.unmodelled["position_embedding_type"]
+    assert "normalization" not in meant(f"{SIZES}--bf16 {GATED}\n", "-").unmodelled
+    biased = job(f"{SIZES}--bf16 {GATED} --add-qkv-bias --qk-layernorm\n", "-")["model"]
+    assert (biased["qkv_bias"], biased["qk_norm"]) == (True, True)
+    normed = meant(f"{SIZES}--bf16 --qk-layernorm\n", "-")
+    assert "not counted" in normed.unmodelled["qk_layernorm"]
+
+
+def test_the_ends_of_a_pipeline_count_as_blocks_where_both_do() -> None:
+    staged = f"{SIZES.replace('layers 4', 'layers 6')}--bf16 --pipeline-model-parallel-size 4 "
+    both = "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"
+    holds(job(f"{staged}{both}\n", "-"), parallel__pipeline_split="embedding-and-head")
+    one = meant(f"{staged}--account-for-loss-in-pipeline-split\n", "-")
+    assert "account_for_loss_in_pipeline_split" in one.unmodelled
+    uneven = meant(f"{staged}--num-layers-in-first-pipeline-stage 3\n", "-")
+    assert "num_layers_in_first_pipeline_stage" in uneven.unmodelled
+
+
+PATTERN = "MEM*-E/*E"
+EXPERTS = "--num-experts 8 --moe-ffn-hidden-size 256 --moe-shared-expert-intermediate-size 384 --moe-router-topk 3"
+
+
+def test_blocks_with_experts_are_read_from_their_pattern() -> None:
+    found = meant(f"{SIZES}--bf16 --hybrid-layer-pattern {PATTERN} {EXPERTS} --moe-latent-size 128\n", "-")
+    model = found.job["model"]
+    assert (model["family"], model["layers"]) == ("nemotron_h", 6)  # what follows predicts further tokens
+    assert "further tokens" in found.unmodelled["hybrid_layer_pattern"]
+    assert model["state_space"]["feedforward_layers"] == [1, 4, 5]
+    assert model["experts"] == {
+        "count": 8,
+        "active": 3,
+        "intermediate_size": 256,
+        "shared_intermediate_size": 384,
+        "latent_size": 128,
+        "dense_layers": [0, 2, 3, 4],
+        "normalized": True,
+        "groups": 1,
+        "active_groups": 1,
+    }
+
+
+HYBRID = """
+        cfg.model = HybridModelProvider(
+            hybrid_layer_pattern="MEM*", hidden_size=512, num_attention_heads=8, num_query_groups=2, kv_channels=64,
+            ffn_hidden_size=256, num_moe_experts=8, moe_ffn_hidden_size=256, moe_router_topk=3,
+            moe_shared_expert_intermediate_size=384, vocab_size=1024,
+        )"""
+
+
+def recipe(line: str) -> dict[str, Any]:
+    """The first recipe of Megatron-Bridge with another line in the place of its precision."""
+    return job(BRIDGE.replace('cfg.mixed_precision = "bf16_with_fp8_current_scaling_mixed"', line), "llama3.py")
+
+
+def test_what_a_recipes_precision_says_of_gradients_goes_before_its_ddp() -> None:
+    holds(recipe("cfg.ddp.grad_reduce_in_fp32 = False"), gradient_dtype=None, precision="mixed-bf16")
+    named = "cfg.mixed_precision = get_mixed_precision_config(cfg.mixed_precision)\n        "
+    found = recipe(f"{named}cfg.mixed_precision.grad_reduce_in_fp32 = False")
+    holds(found, gradient_dtype="bf16", precision="mixed-bf16")
+
+
+def test_a_recipe_whose_blocks_are_a_pattern_is_read() -> None:
+    text = BRIDGE.replace("\n        cfg.model = AutoBridge.from_hf_pretrained(PATH).get_model_config()", HYBRID)
+    model = job(text, "llama3.py")["model"]
+    assert (model["family"], model["experts"]["count"], model["key_value_heads"]) == ("nemotron_h", 8, 2)
+    assert model["experts"]["dense_layers"] == [0, 2, 3]
+
+
+SPLIT = """\
+    torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 2 --bf16 \\
+        --seq-length 32 --max-position-embeddings 32 --micro-batch-size 1 --global-batch-size 16 \\
+        --tensor-model-parallel-size 2 --vocab-size 1024
+    """
+
+
+@pytest.mark.parametrize(("gpus", "data", "steps"), [("4", "2", "8"), ("16", "8", "2"), ("1", "1", "16")])
+def test_gpus_beside_a_file_with_a_split_are_all_of_them(tmp_path: Path, gpus: str, data: str, steps: str) -> None:
+    """The batch of the file stays; a number that makes no whole replicas is that of these."""
+    path = tmp_path / "own.sh"
+    path.write_text(dedent(SPLIT))
+    ran = run("fit", path, "--gpu", "h100", "--gpus", gpus, "--format", "json")
+    assert ran.code == 0, ran.err
+    echoed = ran.document["job"]
+    assert (echoed["parallel"]["data"], echoed["gradient_accumulation_steps"]) == (int(data), int(steps))
