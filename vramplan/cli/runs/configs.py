@@ -327,7 +327,7 @@ def _is_needed(key: str, given: Mapping[str, Any]) -> bool:
     if key == "global_batch_size":
         return "gradient_accumulation_steps" not in given
     if key == "parallel.data":
-        return str(given.get("parallel.sharding", "none")) not in ("none", "ddp")
+        return "parallel.expert" in given or str(given.get("parallel.sharding", "none")) not in ("none", "ddp")
     return key not in ("parallel", "parallel.fsdp_version")
 
 

@@ -9,6 +9,8 @@ megatron_patch/arguments.py and tokenizer/__init__.py (`--vocab-size` is the tok
 
 from __future__ import annotations
 
+import re
+
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.table import names
 
@@ -27,7 +29,7 @@ WITHOUT_EFFECT = names(
     deepspeed_activation_checkpointing deepspeed_mpi aml_data_download_path mmap_warmup kill_switch_file
     repeated_dataloader reset_iteration train_data_exact_num_epochs train_desc_path train_doc_idx_path train_idx_path
     train_sample_idx_path train_shuffle_idx_path return_data_index use_dataset_only inference ds_inference
-    rotary_position_embeddings_theta create_moe_param_group moe_train_capacity_factor moe_eval_capacity_factor
+    rotary_position_embeddings_theta create_moe_param_group moe_eval_capacity_factor
     moe_min_capacity moe_loss_coeff disable_moe_top2_2nd_expert_sampling epochs train_data valid_data keep_last
     overlapping_eval strict_lambada use_pin_memory num_workers remote_device enable_zbh1_exact_semantics
     no_scatter_gather_tensors_in_pipeline curriculum_learning_legacy data_efficiency_curriculum_learning
@@ -73,9 +75,7 @@ UNMODELLED = {
     "disable_mem_efficient_ln": "the LayerNorm saves more",
     "enable_zbh1_pipeline": "a pipeline schedule without bubbles",
     "enable_expert_tensor_parallelism": "tensor parallelism of the experts",
-    **dict.fromkeys(
-        ("expert_interval", "mlp_type", "use_tutel", "disable_moe_token_dropping"), "details of the experts"
-    ),
+    "use_tutel": "details of the experts",
     "num_experts_switch": "details of the experts",
     **dict.fromkeys(("kd", "kd_*", "mos", "num_layers_teacher", "num_experts_teacher"), _DISTILLED),
     **dict.fromkeys(("hidden_size_teacher", "num_attention_heads_teacher", "load_teacher"), _DISTILLED),
@@ -148,7 +148,7 @@ def sharding(sheet: Sheet, meaning: Meaning) -> bool:
         sheet.get("zero_stage")
         sheet.flag("cpu_optimizer")
         return False
-    stage = sheet.count("zero_stage", 1) or 0
+    stage = _stage(sheet)
     pipelined = not sheet.flag("no_pipeline_parallel")  # of whose engine gradients are summed in fp32
     if stage == 0 and sheet.flag("bf16") and pipelined:
         stage = 1
@@ -161,10 +161,20 @@ def sharding(sheet: Sheet, meaning: Meaning) -> bool:
     is_split = "parallel.tensor" in meaning.job or "parallel.pipeline" in meaning.job
     if not is_split and (stage > 1 or "offload" in meaning.job):
         _by_the_engine(meaning, stage)
-    elif stage == 1 and "parallel.context" in meaning.job:
+    elif stage == 1 and ("parallel.context" in meaning.job or sheet.given("num_experts")):
+        beside = "parts of sequences" if "parallel.context" in meaning.job else "experts"
         meaning.say("parallel.sharding", "distributed-optimizer", "zero_stage")
-        meaning.lack("zero_stage", "stage 1 beside parts of sequences is counted as Megatron's distributed optimizer")
+        meaning.lack("zero_stage", f"stage 1 beside {beside} is counted as Megatron's distributed optimizer")
     return True
+
+
+_WRITTEN_STAGE = re.compile(r"s/ZERO_STAGE/(\d)/")
+
+
+def _stage(sheet: Sheet) -> int:
+    """The stage of an argument; else the one that the script writes into a copy of its template (sed)."""
+    written = None if sheet.given("zero_stage") else _WRITTEN_STAGE.search(sheet.source)
+    return int(written[1]) if written else sheet.count("zero_stage", 1) or 0
 
 
 def _by_the_engine(meaning: Meaning, stage: int) -> None:

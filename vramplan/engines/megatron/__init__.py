@@ -10,6 +10,7 @@ ENGINE = Engine(
             ("starcoder2", "gemma", "qwen_moe", "chatglm", "phi3", "nemotron", "ministral3"),
             "vramplan.engines.megatron.alike",
         ),
+        "megatron_gpt": "vramplan.engines.megatron.any_model",
         "bert": "vramplan.engines.megatron.bert_model",
         "deepseek": "vramplan.engines.megatron.latent",
         **dict.fromkeys(("glm4_moe", "llama4"), "vramplan.engines.megatron.mixtures"),

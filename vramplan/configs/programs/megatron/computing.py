@@ -6,6 +6,7 @@ Source: NVIDIA/Megatron-LM core 0.20.0 (d98e8a64), megatron/core/transformer/tra
 from __future__ import annotations
 
 from vramplan.configs.programs import megatron_beside as beside
+from vramplan.configs.programs.megatron import experts
 from vramplan.configs.programs.megatron.asked import MegatronMeaning
 from vramplan.configs.programs.megatron.kinds import Kind
 
@@ -81,10 +82,4 @@ def attention(asked: MegatronMeaning, kind: Kind) -> None:
         meaning.say("dropout", hidden, "hidden_dropout", "attention_dropout")
         if hidden != inside:
             meaning.lack("attention_dropout", f"{inside}, and --hidden-dropout is taken for both")
-    for key, name in (
-        ("moe_expert_capacity_factor", "expert_capacity_factor"),
-        ("moe_pad_expert_input_to_capacity", "expert_pad_to_capacity"),
-    ):
-        value = sheet.get(key)
-        if value not in (None, False):
-            meaning.say(name, sheet.number(key) if name.endswith("factor") else True, key)
+    experts.capacity(asked)

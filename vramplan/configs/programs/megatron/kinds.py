@@ -75,6 +75,20 @@ STARCODER = Kind("starcoder2", says_tied=True, says_biases=True)
 BLOOM = Kind("bloom", usual_vocabulary_size=250880)
 """Megatron-DeepSpeed's GPT with ALiBi, which BigScience trained."""
 
+ANY = Kind(
+    "megatron_gpt",
+    has_experts=True,
+    drops_out=True,
+    says_tied=True,
+    says_biases=True,
+    norms_heads=True,
+    biases_queries=True,
+    is_in_catalogue=False,
+    usual_vocabulary_size=50257,
+)
+"""What is of none of the others: gates beside learned positions, experts without gates, beside others and in some
+blocks alone."""
+
 GEMMA, GEMMA_2, CHATGLM, FALCON = (Kind(family, says_tied=True) for family in ("gemma", "gemma2", "chatglm", "falcon"))
 """Of NeMo's files alone, which describe models of the catalogue."""
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from vramplan.configs import shell
 from vramplan.configs.programs import megatron_beside as beside
-from vramplan.configs.programs.megatron import hybrid
+from vramplan.configs.programs.megatron import experts, hybrid
 from vramplan.configs.programs.megatron.asked import MegatronMeaning
-from vramplan.configs.programs.megatron.kinds import BERT, BLOOM, GPT, GPT_OSS, LLAMA, MIXTRAL, STARCODER, T5, Kind
+from vramplan.configs.programs.megatron.kinds import ANY, BERT, BLOOM, GPT, GPT_OSS, LLAMA, MIXTRAL, STARCODER, T5, Kind
 from vramplan.configs.sheet import Sheet
 
 VOCABULARIES = {
@@ -41,40 +41,38 @@ def kind_of(asked: MegatronMeaning, program: str) -> Kind:
     sheet.text("vocab_extra_ids")
     if sheet.flag("enable_gpt_oss"):
         return GPT_OSS
-    if (experts_of(asked) or 0) > 1:
-        return MIXTRAL
     roots = (sheet.text("normalization") or "").lower() == "rmsnorm"
-    rotary = sheet.text("position_embedding_type") in ROTARY
-    rotary = bool(sheet.flag("use_rotary_position_embeddings")) or rotary  # the same since validate_args has both
+    rotary = positions_of(sheet) == "rope"
     sheet.flag("group_query_attention")
     sheet.flag("squared_relu")
-    gated = is_gated(sheet)
-    if not gated and sheet.text("position_embedding_type") == "alibi":
+    gated, normed = is_gated(sheet), bool(sheet.flag("qk_layernorm"))
+    mixed = (experts.count_of(asked) or 0) > 1
+    if not (gated or mixed) and sheet.text("position_embedding_type") == "alibi":
         return BLOOM
-    kind = LLAMA if gated else STARCODER if rotary else GPT
-    norms = gated if kind is not GPT else False
-    if roots != norms:
-        counted = "RMSNorm" if norms else "LayerNorm"
+    usual = gated and roots and rotary
+    if mixed:
+        kind = MIXTRAL if usual and not experts.are_deepspeeds(asked) else ANY
+    elif gated:
+        kind = LLAMA if usual else ANY
+    else:
+        kind = ANY if normed or positions_of(sheet) == "none" else STARCODER if rotary else GPT
+    if roots != (gated and rotary):
+        counted = "RMSNorm" if gated and rotary else "LayerNorm"
         asked.meaning.lack("normalization", f"{sheet.text('normalization')}, and {counted} is counted")
-    if gated and not rotary:
-        asked.meaning.lack("position_embedding_type", f"{sheet.text('position_embedding_type')}, and rotary is counted")
-    elif kind is GPT and (sheet.text("position_embedding_type") == "none" or sheet.flag("no_position_embedding")):
-        asked.meaning.lack("position_embedding_type", "no positions, and learned ones are counted")
     return kind
+
+
+def positions_of(sheet: Sheet) -> str:
+    """The word of a model for its positions."""
+    word = sheet.text("position_embedding_type")
+    if sheet.flag("use_rotary_position_embeddings") or word in ROTARY:
+        return "rope"
+    return "none" if word == "none" or sheet.flag("no_position_embedding") else "learned"
 
 
 def is_gated(sheet: Sheet) -> bool:
     """Whether the feed-forward layer has a gate: BigScience's fork names its activation."""
     return bool(sheet.flag("swiglu")) or sheet.given("glu_activation")
-
-
-def experts_of(asked: MegatronMeaning) -> int | None:
-    """Experts of a block; the most of them, where Megatron-DeepSpeed's pyramid has a number for each block."""
-    text = asked.sheet.text("num_experts") or ""
-    numbers = [int(word) for word in text.split() if word.isdecimal()]
-    if len(numbers) > 1 and len(set(numbers)) > 1:
-        asked.meaning.lack("num_experts", f"{text}, and every block is counted with {max(numbers)}")
-    return max(numbers) if len(numbers) > 1 else asked.count("num_experts")
 
 
 def model_of(asked: MegatronMeaning, kind: Kind) -> None:
@@ -101,15 +99,13 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
     grouped = sheet.flag("group_query_attention") or sheet.given("num_key_value_heads")
     groups = asked.count("num_key_value_heads") or asked.count("num_query_groups")
     head_size = asked.count("kv_channels")
-    experts = experts_of(asked) if kind.has_experts else None
+    count = experts.count_of(asked) if kind.has_experts else None
     vocabulary = vocabulary_of(asked, kind)
     sheet.text("position_embedding_type")
     sheet.flag("disable_bias_linear")
     normed = sheet.flag("qk_layernorm")
     untied = sheet.flag("untie_embeddings_and_output_weights")
-    sheet.get("moe_router_topk")
-    sheet.get("topk")
-    one = asked.count("moe_ffn_hidden_size")
+    mixture = experts.mixture_of(asked, count, inner, layers) if count and count > 1 else {}
     if "model" in meaning.open:
         return
     sizes: dict[str, Any] = {
@@ -127,8 +123,6 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
         sizes["key_value_heads"] = heads
     if head_size and head_size * heads != width:
         sizes["head_size"] = head_size
-    if experts:
-        sizes["experts"] = experts
     if kind.says_biases and sheet.flag("disable_bias_linear"):
         sizes["qkv_bias"] = False
     if kind.says_tied:
@@ -148,21 +142,31 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
     if vocabulary is None:
         meaning.ask("model.vocabulary_size", "the tokenizer of --tokenizer-model says how many tokens there are")
         vocabulary = sizes["vocabulary_size"] = kind.usual_vocabulary_size
-    if one and kind.other_experts:
-        sizes["intermediate_size"] = inner = one
+    own = {*mixture} & {"shared", "dense_layers"}
+    if own and kind is MIXTRAL:
+        kind = ANY
+        sizes |= {"family": kind.family, "qkv_bias": not sheet.flag("disable_bias_linear")}
+    elif kind is MIXTRAL:
+        sizes["intermediate_size"] = inner = mixture["intermediate_size"]
     attention = (2 * heads + 2 * (groups if grouped and groups else heads)) * (head_size or width // heads)
-    billions = layers * width * (attention + (3 if gated else 2) * inner * (experts or 1)) / 1e9
+    matrices, plain = 3 if gated else 2, len(mixture.get("dense_layers", ())) if mixture else layers
+    of_experts = (count or 1) * mixture.get("intermediate_size", 0) + mixture.get("shared_intermediate_size", 0)
+    feedforward = matrices * (plain * inner + (layers - plain) * of_experts)
+    billions = width * (layers * attention + feedforward) / 1e9
     if normed and kind.norms_heads:
         sizes["qk_norm"] = True
     elif normed:
         meaning.lack("qk_layernorm", "norms of queries and keys, which are not counted")
     if kind.biases_queries and sheet.flag("add_qkv_bias"):
         sizes["qkv_bias"] = True
+    if kind is ANY:
+        sizes |= {"positions": positions_of(sheet), "gated_mlp": gated}
+        if sizes.get("qkv_bias") and sheet.flag("disable_bias_linear"):
+            sizes |= {"output_bias": False, "mlp_bias": False}
     shape = {"name": f"{kind.family}-{billions:.1f}b", **{name: v for name, v in sizes.items() if v is not None}}
-    if kind.has_experts:
+    if mixture:
         shape.setdefault("key_value_heads", heads)
-        active = asked.count("topk") or asked.count("moe_router_topk")
-        shape["experts"] = {"count": experts, "active": active}
+        shape["experts"] = mixture if kind is ANY else {"count": count, "active": mixture["active"]}
     meaning.say("model", shape, key, "hidden_size", "num_attention_heads")
 
 
