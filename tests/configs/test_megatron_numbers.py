@@ -60,14 +60,16 @@ def test_rotary_positions_without_groups_have_keys_of_every_head(word: str) -> N
 
 def test_a_gate_and_norms_of_another_kind_are_told() -> None:
     found = meant(f"{SIZES}--bf16 --glu-activation swiglu --ffn-hidden-size 1024\n", "-")
-    assert (found.job["model"]["family"], found.job["model"]["intermediate_size"]) == ("llama", 1024)
-    assert "RMSNorm is counted" in found.unmodelled["normalization"]
-    assert "rotary is counted" in found.unmodelled["position_embedding_type"]
+    model = found.job["model"]
+    assert (model["family"], model["intermediate_size"], model["positions"]) == ("megatron_gpt", 1024, "learned")
+    assert "normalization" not in found.unmodelled
+    rooted = meant(f"{SIZES}--bf16 --swiglu --position-embedding-type rope\n", "-")
+    assert "RMSNorm is counted" in rooted.unmodelled["normalization"]
     assert "normalization" not in meant(f"{SIZES}--bf16 {GATED}\n", "-").unmodelled
     biased = job(f"{SIZES}--bf16 {GATED} --add-qkv-bias --qk-layernorm\n", "-")["model"]
     assert (biased["qkv_bias"], biased["qk_norm"]) == (True, True)
-    normed = meant(f"{SIZES}--bf16 --qk-layernorm\n", "-")
-    assert "not counted" in normed.unmodelled["qk_layernorm"]
+    assert job(f"{SIZES}--bf16 --qk-layernorm\n", "-")["model"]["qk_norm"] is True
+    assert job(f"{SIZES}--bf16 --position-embedding-type none\n", "-")["model"]["positions"] == "none"
 
 
 def test_the_ends_of_a_pipeline_count_as_blocks_where_both_do() -> None:
@@ -146,3 +148,55 @@ def test_gpus_beside_a_file_with_a_split_are_all_of_them(tmp_path: Path, gpus: s
     assert ran.code == 0, ran.err
     echoed = ran.document["job"]
     assert (echoed["parallel"]["data"], echoed["gradient_accumulation_steps"]) == (int(data), int(steps))
+
+
+@pytest.mark.parametrize(
+    ("modules", "word", "kept"),
+    [("", "selective", None), ("core_attn mlp", "selective", "mlp recomputed"), ("moe_act layernorm", "none", "moe_act")],
+)
+def test_modules_that_are_recomputed_are_those_that_the_arguments_name(modules: str, word: str, kept: str | None) -> None:
+    named = f"--recompute-modules {modules}" if modules else ""
+    found = meant(f"{SIZES}--bf16 --recompute-granularity selective {named}\n", "-")
+    assert found.job["activation_checkpointing"] == word
+    assert (kept is None) == ("recompute_modules" not in found.unmodelled)
+    assert kept is None or kept in found.unmodelled["recompute_modules"]
+
+
+MIXED = "--num-experts 8 --expert-model-parallel-size 4 "
+
+
+def test_experts_without_gates_are_no_mixtrals() -> None:
+    """Megatron-LM's have two matrices each where no gate is asked for, and stand in the blocks that a list names."""
+    model = job(f"{SIZES}--bf16 {MIXED}--moe-layer-freq [0]*1+[1]*3 --moe-router-topk 2\n", "-")["model"]
+    assert (model["family"], model["gated_mlp"], model["positions"]) == ("megatron_gpt", False, "learned")
+    assert model["experts"] == {"count": 8, "active": 2, "intermediate_size": 2048, "dense_layers": [0]}
+    every = job(f"{SIZES}--bf16 {MIXED}--moe-layer-freq 2 {GATED}\n", "-")["model"]
+    assert (every["family"], every["gated_mlp"], every["experts"]["dense_layers"]) == ("megatron_gpt", True, [1, 3])
+    plain = job(f"{SIZES}--bf16 {MIXED}{GATED}--disable-bias-linear\n", "-")["model"]
+    assert plain["family"] == "mixtral"
+    told = meant(f"{SIZES}--bf16 {MIXED}--moe-layer-freq [0]*[1]\n", "-")
+    assert "every block" in told.unmodelled["moe_layer_freq"]
+
+
+DEEPSPEED = (
+    f"{SIZES}--fp16 --deepspeed --deepspeed_config own.json --num-experts 8 --moe-expert-parallel-size 4 "
+    "--moe-train-capacity-factor 1.25 "
+)
+
+
+def test_deepspeeds_experts_take_their_capacity_and_stand_in_every_second_block() -> None:
+    found = job(f"{DEEPSPEED}--zero-stage 0\n", "-")
+    assert found["model"]["experts"] == {"count": 8, "active": 1, "intermediate_size": 2048, "dense_layers": [0, 2]}
+    holds(found, expert_capacity_factor=1.25, expert_pad_to_capacity=True, parallel__expert=4, parallel__sharding="ddp")
+    residual = job(f"{DEEPSPEED}--mlp-type residual --topk 2 --zero-stage 1\n", "-")
+    assert residual["model"]["experts"]["shared_intermediate_size"] == 2048
+    holds(residual, parallel__sharding="distributed-optimizer")
+
+
+def test_the_stage_that_a_script_writes_into_its_template_counts() -> None:
+    script = f"""
+        sed "s/CONFIG_BATCH_SIZE/8/" template.json | sed "s/ZERO_STAGE/0/" > own.json
+        deepspeed pretrain_gpt.py {SIZES}--fp16 --deepspeed --deepspeed_config own.json
+    """
+    holds(job(script, "run.sh"), parallel__sharding="ddp")
+    holds(job(script.replace("ZERO_STAGE/0", "ZERO_STAGE/1"), "run.sh"), parallel__sharding="zero1")

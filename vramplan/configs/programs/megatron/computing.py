@@ -10,6 +10,7 @@ from vramplan.configs.programs.megatron import experts
 from vramplan.configs.programs.megatron.asked import MegatronMeaning
 from vramplan.configs.programs.megatron.kinds import Kind
 
+CORE = "core_attn"  # what is recomputed where nothing says which modules are
 OPTIMIZERS = {"adam": "adam", "adamw": "adam", "sgd": "sgd-momentum", "muon": "muon", "dist_muon": "muon"}
 
 
@@ -55,7 +56,12 @@ def checkpointing(asked: MegatronMeaning) -> None:
     for key in ("activations_checkpoint_num_layers", "checkpoint_num_layers"):
         each = asked.count(key) or each
     if sheet.flag("recompute_activations") or granularity == "selective":
-        meaning.say("activation_checkpointing", "selective", "recompute_granularity", "recompute_activations")
+        modules = sheet.texts("recompute_modules") or [CORE]
+        word = "selective" if CORE in modules else "none"
+        meaning.say("activation_checkpointing", word, "recompute_granularity", "recompute_activations")
+        more = [name for name in modules if name != CORE]
+        if more:
+            meaning.lack("recompute_modules", f"{', '.join(more)} recomputed, and counted as kept")
     elif granularity == "full" or old:
         whole = method == "block" or each == 1
         of = "recompute_granularity" if granularity else "checkpoint_activations"

@@ -30,7 +30,7 @@ UNDERSTOOD = names(
     data_parallel_sharding_strategy use_torch_fsdp2 qk_layernorm use_rotary_position_embeddings
     account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split sgd_momentum
     accumulate_allreduce_grads_in_fp32 grad_reduce_in_bf16 main_grads_dtype glu_activation no_position_embedding
-    add_qkv_bias squared_relu moe_layer_freq expert_interval mlp_type disable_moe_token_dropping
+    recompute_modules add_qkv_bias squared_relu moe_layer_freq expert_interval mlp_type disable_moe_token_dropping
     moe_train_capacity_factor
     """
 )
@@ -102,7 +102,6 @@ UNMODELLED = {
     "gradient_accumulation_fusion": "gradients of weights are added up inside the product",
     "no_persist_layer_norm": "the LayerNorm kernel of Apex is not used",
     "no_async_tensor_model_parallel_allreduce": "gradients of inputs are reduced before the product",
-    "recompute_modules": "which parts of a block are recomputed",
     "distribute_saved_activations": "checkpoints are shared between tensor-parallel devices",
     "mhc_*": "hyper-connections",
     "tp_comm_*": "communication overlaps with products, with buffers of its own",
