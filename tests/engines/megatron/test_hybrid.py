@@ -85,7 +85,6 @@ def test_the_kernel_keeps_what_goes_in_and_what_comes_out() -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"parallel": {"context": 2}}, "parallel.context: 2 is not modelled for nemotron_h"),
         ({"parallel": {"tensor": 8}}, "8 does not divide the 4 groups of heads of a state space"),
     ],
 )

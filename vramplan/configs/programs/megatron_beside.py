@@ -40,7 +40,7 @@ WITHOUT_EFFECT = names(
     pad_token_id hf_assign_unused_tokens language_model_checkpoint mock_dataset_size bert_load modelopt_enabled
     finetune_hf_dataset finetune_data_files finetune_data_split output_path output_dir steps osl ground_truth_path
     prompts_path num_samples refit_method decode_only_cuda_graphs no_rl_use_sequence_packing model_temperature
-    temperature top_k top_p return_log_probs num_tokens_to_generate no_use_layer_wise_param_layout mup_* use_mup
+    temperature top_k top_p return_log_probs num_tokens_to_generate no_use_layer_wise_param_layout mup mup_* use_mup
     no_yarn_correction_range_round_to_int prompts use_layer_wise_param_layout embedding_init_method_std
     retriever_report_topk_accuracies retriever_score_scaling offset_sampling_seed_by_dp_rank
     use_same_sampling_seed_across_dp_ranks filter_warnings fully_parallel_* flight_recorder_* start_eval_at_iter

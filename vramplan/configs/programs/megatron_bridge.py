@@ -46,6 +46,10 @@ DEGREES = {
     "parallel.context": "model.context_parallel_size",
     "parallel.expert": "model.expert_model_parallel_size",
 }
+DIFFUSION = ("Flux", "Wan")
+"""How classes of models that draw images begin, and those of their data."""
+
+DRAWN = (f"dataset.{CLASS}", f"model.{CLASS}")
 NUMBER = "recipe.num_gpus"
 """The key of settings for the number of GPUs in the name of a recipe."""
 
@@ -102,6 +106,10 @@ def recognise(given: Mapping[str, Any]) -> int:
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of a recipe."""
     meaning.say("runtime", "megatron", CLASS)
+    draws = next((key for key in DRAWN if (sheet.text(key) or "").rpartition(".")[2].startswith(DIFFUSION)), None)
+    if draws is not None:
+        sheet.refuse(draws, "a job has no word for a model of images alone", "give a recipe that trains on texts")
+        return
     model_of(sheet, meaning)
     length = sheet.count("dataset.seq_length") or sheet.count("dataset.sequence_length")
     length = length or sheet.count("model.seq_length")
@@ -135,11 +143,13 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
     if chunks and chunks > 1 and degrees["parallel.pipeline"] > 1:
         meaning.say("parallel.schedule", f"interleaved:{chunks}", "model.virtual_pipeline_model_parallel_size")
     each = degrees["parallel.tensor"] * degrees["parallel.pipeline"] * degrees["parallel.context"]
-    least = each * max(1, degrees["parallel.expert"] // degrees["parallel.context"])
+    whole = sheet.count("model.expert_tensor_parallel_size") == 1
+    sharing = degrees["parallel.context"] * (degrees["parallel.tensor"] if whole else 1)
+    least = each * max(1, degrees["parallel.expert"] // sharing)
     world = sheet.devices or sheet.count(NUMBER) or 0
     sheet.count(NUMBER)
     data = world // each if world and world % each == 0 else 0
-    shares = data * degrees["parallel.context"]
+    shares = data * sharing
     if data and shares % degrees["parallel.expert"] == 0:
         meaning.say("parallel.data", data, NUMBER)
     else:

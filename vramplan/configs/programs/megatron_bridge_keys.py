@@ -65,7 +65,7 @@ UNDERSTOOD = names(
     model.num_attention_heads model.ffn_hidden_size model.num_query_groups model.kv_channels model.num_moe_experts
     model.moe_router_topk model.vocab_size model.gated_linear_unit model.share_embeddings_and_output_weights
     model.hybrid_layer_pattern model.hybrid_override_pattern model.0
-    model.mamba_num_heads model.mamba_head_dim model.mamba_state_dim model.mamba_num_groups
+    model.expert_tensor_parallel_size model.mamba_num_heads model.mamba_head_dim model.mamba_state_dim model.mamba_num_groups
     model.moe_ffn_hidden_size model.moe_shared_expert_intermediate_size model.moe_latent_size
     model.account_for_embedding_in_pipeline_split model.account_for_loss_in_pipeline_split
     """
@@ -82,7 +82,7 @@ WITHOUT_EFFECT = names(
     model.hf_model_id model.hf_model_revision model.make_vocab_size_divisible_by model.should_pad_vocab
     model.rotary_* model.yarn_* model.use_te_rng_tracker model.moe_aux_loss_coeff model.moe_z_loss_coeff
     model.moe_router_load_balancing_type model.moe_router_force_load_balancing model.mtp_loss_scaling_factor
-    model.calculate_per_token_loss model.variable_seq_lengths model.expert_tensor_parallel_size
+    model.calculate_per_token_loss model.variable_seq_lengths
     model.microbatch_group_size_per_vp_stage model.cuda_graph_warmup_steps
     model.perform_initialization model.autocast_dtype model.fp16 model.bf16 mixed_precision.params_dtype
     mixed_precision.pipeline_dtype mixed_precision.autocast_enabled peft.lora_A_init_method peft.lora_B_init_method

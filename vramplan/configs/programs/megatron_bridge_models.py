@@ -16,6 +16,19 @@ from vramplan.configs.sheet import Meaning, Sheet
 PROVIDERS = {"OlMoEModelProvider": "olmoe-1b-7b"}
 """Classes with the sizes of one model."""
 
+LANGUAGE_MODELS = {
+    "glm-4.5v": "glm-4.5-air",
+    "kimi-k2.5": "kimi-k2",
+    "nemotron-3-nano-omni-30b-a3b": "nemotron-3-nano-30b-a3b",
+    "nvidia-nemotron-nano-12b-v2-vl": "nemotron-nano-12b-v2",
+    "qwen3-omni-30b-a3b": "qwen3-30b-a3b",
+}
+"""Models that take images or sound, by how their names begin, with the one of text that each is built on.
+
+Source: NVIDIA-NeMo/Megatron-Bridge 0.7.0 (067f987d), docs/models/{glm/glm-45v,kimi/kimi-k25-vl,qwen/qwen3-omni}.md,
+docs/models/nemotron/{nemotron-3-omni,nemotron-nano-v2-vl}.md.
+"""
+
 FAMILIES = {"Gemma3": "gemma3", "Gemma2": "gemma2", "Gemma": "gemma", "Llama": "llama", "Mistral": "llama"}
 """What stands at the beginning of a class that is given sizes, and whose blocks it has."""
 
@@ -45,12 +58,27 @@ def model_of(sheet: Sheet, meaning: Meaning) -> None:
     elif all(sheet.count(SIZES[part]) for part in ("layers", "hidden_size", "attention_heads")):
         _own(sheet, meaning)
     else:
+        _by_tokenizer(sheet, meaning)
+
+
+def _by_tokenizer(sheet: Sheet, meaning: Meaning) -> None:
+    """The model whose tokenizer a recipe takes, where the recipe makes its model of what another file has."""
+    name = sheet.text("tokenizer.tokenizer_model") or ""
+    if "/" not in name or sheet.shape_of(name) is None:
         meaning.ask("model", "the recipe's model is made in another file (--model NAME)")
+        return
+    key = "tokenizer.tokenizer_model"
+    meaning.say("model", _language_model(sheet, meaning, name), key)
+    meaning.lack(key, f"the model is made in another file, and that of its tokenizer is counted: {name}")
 
 
 def _language_model(sheet: Sheet, meaning: Meaning, name: str) -> str:
     """The model of text with the sizes of one that takes images, whose encoder Megatron's models here do not have."""
-    shape = sheet.shape_of(name)
+    shape, last = sheet.shape_of(name), name.rpartition("/")[2].lower()
+    built_on = next((text for start, text in LANGUAGE_MODELS.items() if last.startswith(start)), None)
+    if shape is None and built_on is not None:
+        meaning.lack(f"model.{OWNER}.0", f"images or sound beside the text: {built_on} is counted, without encoders")
+        return built_on
     if shape is None or not shape.takes_images:
         return name
     sizes = {part: getattr(shape, part) for part in (*SIZES, "vocabulary_size")}

@@ -33,7 +33,7 @@ UNDERSTOOD = names(
     optim._class optim.clip_grad optim.config.clip_grad optim.config.use_distributed_optimizer peft._class peft.dim
     peft.alpha peft.dropout peft.target_modules trainer.strategy.account_for_embedding_in_pipeline_split
     trainer.strategy.account_for_loss_in_pipeline_split trainer.account_for_embedding_in_pipeline_split
-    trainer.account_for_loss_in_pipeline_split
+    trainer.account_for_loss_in_pipeline_split trainer.strategy.expert_tensor_parallel_size
     """
 )
 WITHOUT_EFFECT = names(
@@ -45,7 +45,7 @@ WITHOUT_EFFECT = names(
     trainer.strategy.ddp.grad_reduce_in_fp32
     trainer.plugins.params_dtype trainer.plugins.pipeline_dtype trainer.plugins.autocast_enabled data._class data.*
     log.* resume.* resume optim.* tokenizer tokenizer.* log
-    trainer.strategy.expert_tensor_parallel_size trainer.strategy.gradient_as_bucket_view
+    trainer.strategy.gradient_as_bucket_view
     model.config.init_method_std model.config.apply_rope_fusion callbacks
     """
 )
@@ -333,14 +333,16 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
     nodes, of_node = sheet.count("trainer.num_nodes"), sheet.count("trainer.devices")
     world = sheet.devices or (nodes or 1) * (of_node or 0)
     data = world // each if world and world % each == 0 else 0
-    if data and data * degrees["parallel.context"] % degrees["parallel.expert"] == 0:
+    whole = sheet.count("trainer.strategy.expert_tensor_parallel_size") == 1
+    sharing = degrees["parallel.context"] * (degrees["parallel.tensor"] if whole else 1)
+    if data and data * sharing % degrees["parallel.expert"] == 0:
         meaning.say("parallel.data", data, "trainer.devices", "trainer.num_nodes")
     else:
-        least = each * max(1, degrees["parallel.expert"] // degrees["parallel.context"])
+        least = each * max(1, degrees["parallel.expert"] // sharing)
         meaning.ask("parallel.data", f"the recipe starts {world or 'all'} GPUs, and groups of {least} (--gpus N)")
         if world:
             meaning.note(f"trainer.devices x trainer.num_nodes is {world}, and {least} GPUs are needed")
-        data = max(1, degrees["parallel.expert"] // degrees["parallel.context"])  # the fewest that experts need
+        data = max(1, degrees["parallel.expert"] // sharing)  # the fewest that experts need
     micro, total = sheet.count("data.micro_batch_size"), sheet.count("data.global_batch_size")
     if micro:
         meaning.say("micro_batch_size", micro, "data.micro_batch_size")

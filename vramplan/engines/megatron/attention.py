@@ -132,7 +132,7 @@ class Attention:
         part = self.recipe.slice
         core = ring_attention if part.ring else gathered_attention
         context = core(contiguous(query), contiguous(key), contiguous(value), part.context)
-        return view(context, (*context.shape[:2], self.heads * self.recipe.shape.head_size))
+        return view(context, (*context.shape[:2], self.heads * query.shape[-1]))
 
     def for_each_head(self, x: Tensor) -> Tensor:
         """`repeat_interleave` over the heads of each group."""

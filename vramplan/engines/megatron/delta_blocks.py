@@ -49,7 +49,10 @@ class DeltaNetLayer(Attention):
 
     def __call__(self, hidden: Tensor, mask: Tensor | None, angles: Tensor | None, scratch: Tensor | None) -> Projected:
         one = self.linear
-        mixed = transpose(self.in_proj(hidden), 0, 1)
+        mixed = self.in_proj(hidden)
+        if self.recipe.slice.context > 1:  # all of a sequence for some heads: as many elements, by an all-to-all
+            mixed = clone(mixed)
+        mixed = transpose(mixed, 0, 1)
         qkv, gate, beta, alpha = split_with_sizes(mixed, (one.channels, one.values, one.value_heads, one.value_heads))
         del mixed
         qkv = short_conv(qkv, self.conv1d)
@@ -64,7 +67,7 @@ class DeltaNetLayer(Attention):
         out = gated(self.out_norm(view(out, rows)), view(gate, rows))
         del gate
         out = contiguous(transpose(view(out, (batch, length, one.values)), 0, 1))
-        return self.out_proj(out)
+        return self.out_proj(clone(out) if self.recipe.slice.context > 1 else out)
 
     def of_heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """_prepare_input_for_gated_delta_rule: queries and keys are normed, and repeated for the heads of values."""
@@ -121,8 +124,6 @@ class DeltaModel(Mixtures):
     """GPTModel of Qwen3-Next and Qwen3.5."""
 
     block = GatedBlock
-    splits = ("tensor", "sequence_parallel", "pipeline", "expert")
-
     @staticmethod
     def stands_for(shape: ModelShape) -> bool:
         """With experts or without."""

@@ -20,7 +20,7 @@ from vramplan.replay.models.state_space import space_of
 from vramplan.replay.operators.contrastive import exp
 from vramplan.replay.operators.elementwise import neg
 from vramplan.replay.operators.mamba_kernels import Weights, split_conv1d_scan
-from vramplan.replay.operators.views import contiguous, to, transpose, view
+from vramplan.replay.operators.views import clone, contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, Tensor
 from vramplan.values.model import ModelShape
@@ -33,7 +33,7 @@ class MambaMixer:
         whole, devices, dtype = space_of(recipe), recipe.slice.tensor, recipe.weight_dtype
         space = whole._replace(heads=whole.heads // devices, groups=whole.groups // devices)
         hidden, width = recipe.shape.hidden_size, whole.values + whole.channels + whole.heads
-        self.space = space
+        self.space, self.devices = space, recipe.slice.context
         self.in_proj = ColumnParallelLinear(tape, recipe, "in_proj", hidden, width, bias=False)
         self.conv1d = tape.parameter("conv1d.weight", (space.channels, 1, space.kernel), dtype)
         self.conv1d_bias = tape.parameter("conv1d.bias", (space.channels,), dtype)
@@ -44,13 +44,20 @@ class MambaMixer:
         self.out_proj = RowParallelLinear(tape, recipe, "out_proj", whole.values, hidden, bias=False)
 
     def __call__(self, hidden: Tensor) -> Projected:
-        projected = contiguous(transpose(self.in_proj(hidden), 0, 1))
+        projected = contiguous(transpose(self.shared(self.in_proj(hidden)), 0, 1))
         decay = neg(exp(to(self.decay_log, FP32)))
         conv = view(self.conv1d, (self.space.channels, self.space.kernel))
         own = Weights(conv, self.conv1d_bias, self.dt_bias, decay, self.skip, None, None, None)
-        out = contiguous(transpose(split_conv1d_scan(projected, own, self.space), 0, 1))
+        out = self.shared(contiguous(transpose(split_conv1d_scan(projected, own, self.space), 0, 1)))
         del projected
         return self.out_proj(self.norm(out))  # ExtendedRMSNorm, of all groups; the gate was the kernel's
+
+    def shared(self, x: Tensor) -> Tensor:
+        """Where devices share a sequence each scans all of it for some heads: as many elements, by an all-to-all.
+
+        Source: core/ssm/mamba_context_parallel.py, MambaContextParallel.
+        """
+        return clone(x) if self.devices > 1 else x
 
 
 class HybridBlock(Block):
@@ -94,8 +101,6 @@ class Hybrid(Megatron):
 
     untraced = True
     equal_blocks = False
-    splits = ("tensor", "sequence_parallel", "pipeline", "expert")
-
     @staticmethod
     def stands_for(shape: ModelShape) -> bool:
         """All of the family."""

@@ -21,8 +21,9 @@ from vramplan.engines.megatron.model import Block, Megatron
 from vramplan.engines.megatron.moe import experts_of
 from vramplan.engines.megatron.tensor_parallel import core_checkpoint, gather_sequence
 from vramplan.replay.models.modules import Recipe
+from vramplan.replay.operators.delta_rule import pad
 from vramplan.replay.operators.indexing import split_with_sizes, unsqueeze
-from vramplan.replay.operators.views import cat, contiguous, expand, view
+from vramplan.replay.operators.views import cat, contiguous, expand, narrow, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
 from vramplan.values.model import LatentAttention, ModelShape
@@ -92,6 +93,14 @@ class LatentSelfAttention(Attention):
         turning = expand(turning, (length, batch, heads, latent.rotary_size))
         key = cat([k_plain, turning], -1)
         return query, key, contiguous(value)
+
+    def over_devices(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Where devices share a sequence, values are made as wide as keys, and the result is cut."""
+        missing = query.shape[-1] - value.shape[-1]
+        context = super().over_devices(query, key, pad(value, -1, missing) if missing else value)
+        length, batch, _ = context.shape
+        context = narrow(view(context, (length, batch, self.heads, query.shape[-1])), -1, self.value_size)
+        return view(contiguous(context), (length, batch, self.heads * self.value_size))
 
 
 class LatentBlock(Block):
@@ -168,7 +177,6 @@ class LatentMixtures(Mixtures):
     """GPTModel of DeepSeek-V2 and V3, Kimi K2 and Moonlight."""
 
     block = LatentBlock
-    splits = ("tensor", "sequence_parallel", "pipeline", "expert")
 
     @property
     def rotary_size(self) -> int:

@@ -82,6 +82,11 @@ def attention(asked: MegatronMeaning, kind: Kind) -> None:
         meaning.say("attention", "eager", "attention_backend")
     elif "flash" in backend or any(legacy):
         meaning.say("attention", "flash", "attention_backend", "use_flash_attn")
+        if "precision" in meaning.job and meaning.job["precision"].value == "fp32":
+            meaning.say("attention", "eager", "attention_backend", "use_flash_attn")
+            meaning.note("FlashAttention has no fp32 kernels, and Transformer Engine takes its own core")
+    elif sheet.flag("deepspeed"):  # whose Megatron has kernels of FlashAttention where they are asked for
+        meaning.say("attention", "eager", "deepspeed")
     given = sheet.given("hidden_dropout") or sheet.given("attention_dropout")
     hidden, inside = sheet.number("hidden_dropout"), sheet.number("attention_dropout")
     if (given if kind.drops_out else bool(hidden)):  # what is not said is what the catalogue's models have

@@ -80,17 +80,18 @@ def data_parallel(asked: MegatronMeaning) -> int:
     if stages > 1 and parts is not None and "embedding" in parts:
         meaning.say("parallel.pipeline_split", "embedding-and-head", "pp_partition_method")
     each, world = tensor * stages * context, world_of(asked)
+    sharing = context * (tensor if asked.count("expert_tensor_parallel_size") == 1 else 1)
     if world is not None and world % each == 0 and world // each >= 1:
         data = world // each
-        if data * context % expert == 0:
+        if data * sharing % expert == 0:
             meaning.say("parallel.data", data, "launcher.nproc_per_node", "launcher.nnodes")
             return data
     if world is not None:
-        meaning.note(f"the script starts {world} GPUs, and {each * max(1, expert // context)} are needed")
-    least = each * max(1, expert // context)
+        meaning.note(f"the script starts {world} GPUs, and {each * max(1, expert // sharing)} are needed")
+    least = each * max(1, expert // sharing)
     many = f", and groups of {least} share a model" if least > 1 else ""
     meaning.ask("parallel.data", f"the launcher says how many GPUs there are{many} (--gpus N)")
-    return max(1, expert // context)
+    return max(1, expert // sharing)
 
 
 def world_of(asked: MegatronMeaning) -> int | None:

@@ -30,7 +30,7 @@ UNDERSTOOD = names(
     data_parallel_sharding_strategy use_torch_fsdp2 qk_layernorm use_rotary_position_embeddings
     account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split sgd_momentum
     accumulate_allreduce_grads_in_fp32 grad_reduce_in_bf16 main_grads_dtype glu_activation no_position_embedding
-    recompute_modules add_qkv_bias squared_relu moe_layer_freq expert_interval mlp_type disable_moe_token_dropping
+    expert_tensor_parallel_size recompute_modules add_qkv_bias squared_relu moe_layer_freq expert_interval mlp_type disable_moe_token_dropping
     moe_train_capacity_factor
     """
 )
@@ -90,7 +90,6 @@ UNMODELLED = {
     "moe_use_legacy_grouped_gemm": "the experts are one grouped product",
     "moe_token_dispatcher_type": "how tokens reach the experts",
     "moe_*": "details of the experts",
-    "expert_tensor_parallel_size": "tensor parallelism of the experts",
     "no_masked_softmax_fusion": "the softmax of attention is not fused",
     "no_bias_gelu_fusion": "bias and GELU are not fused",
     "no_bias_swiglu_fusion": "bias and SwiGLU are not fused",

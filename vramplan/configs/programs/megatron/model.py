@@ -132,6 +132,9 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
         left_out = ("vocabulary_size",) if kind.own_vocabulary else ()
         exact = {**sizes, "head_size": head_size or width // heads} if kind.counts_heads else sizes
         known = sheet.shape_named({name: value for name, value in exact.items() if name not in left_out})
+    if known and vocabulary is None and kind.biases_queries:  # sizes alone, which models of other biases have too
+        found = sheet.shape_of(known)
+        known = None if found is not None and found.qkv_bias != bool(sheet.flag("add_qkv_bias")) else known
     if kind.other_experts and not known:
         latent = sheet.given("multi_latent_attention")  # whose heads have sizes of their own
         others = {name: value for name, value in sizes.items() if not (latent and name.startswith("head_"))}
