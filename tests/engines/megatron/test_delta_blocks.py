@@ -89,8 +89,9 @@ def test_nobody_traced_delta_nets() -> None:
     assert DeltaModel.untraced
 
 
+OF_DELTA = ("linear_attention", "partial_rotary_factor", "transformers_model_type")
 LLAMA: dict[str, Any] = {
-    **{key: value for key, value in DELTA.items() if key not in ("linear_attention", "partial_rotary_factor", "transformers_model_type")},
+    **{key: value for key, value in DELTA.items() if key not in OF_DELTA},
     "family": "llama",
     "attention_heads": 8,
     "head_size": 8,
@@ -114,7 +115,8 @@ def test_more_devices_than_heads_of_keys_are_told() -> None:
 
 
 @pytest.mark.closed_form
-@pytest.mark.parametrize(("gated", "positions"), [(False, "learned"), (True, "learned"), (False, "none"), (True, "rope")])
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("positions", ["learned", "none", "rope"])
 def test_any_gpt_has_the_weights_of_its_gates_positions_and_experts(gated: bool, positions: str) -> None:
     """Norms with biases but beside a gate and rotary positions, a table of learned ones, and no other biases here."""
     keys = ("layers", "hidden_size", "attention_heads", "vocabulary_size", "max_positions", "tied_embeddings", "name")

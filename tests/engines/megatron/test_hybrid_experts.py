@@ -11,7 +11,6 @@ from vramplan.engines.megatron.hybrid import Hybrid
 from vramplan.job import build_job
 from vramplan.planner.judge import Judge
 from vramplan.replay.pipeline.stages import contenders, stages_of
-from vramplan.replay.record import Record
 from vramplan.values.parallel import Split
 
 EXPERTS = {
@@ -26,8 +25,6 @@ EXPERTS = {
 }
 MIXED: dict[str, Any] = {**MODEL, "experts": EXPERTS}
 """A state space, experts, a state space, attention."""
-
-
 
 
 @pytest.mark.closed_form
@@ -88,9 +85,13 @@ def test_a_stage_has_the_blocks_of_its_place() -> None:
     judge = Judge(job)
     spaces, dense = (judge.record("none", False, False, number).parameters for number in (1, 2))
     assert dense == 2 * (64 + 2 * 64 * 128)
-    assert spaces == record_of(model={**MODEL, "layers": 3}).parameters - record_of(
-        model={**MODEL, "layers": 1, "state_space": {**SPACE, "layers": [], "feedforward_layers": [0]}}
-    ).parameters
+    assert (
+        spaces
+        == record_of(model={**MODEL, "layers": 3}).parameters
+        - record_of(
+            model={**MODEL, "layers": 1, "state_space": {**SPACE, "layers": [], "feedforward_layers": [0]}}
+        ).parameters
+    )
 
 
 def test_interleaved_parts_begin_where_they_stand() -> None:

@@ -65,7 +65,8 @@ UNDERSTOOD = names(
     model.num_attention_heads model.ffn_hidden_size model.num_query_groups model.kv_channels model.num_moe_experts
     model.moe_router_topk model.vocab_size model.gated_linear_unit model.share_embeddings_and_output_weights
     model.hybrid_layer_pattern model.hybrid_override_pattern model.0
-    model.expert_tensor_parallel_size model.mamba_num_heads model.mamba_head_dim model.mamba_state_dim model.mamba_num_groups
+    model.expert_tensor_parallel_size model.mamba_num_heads model.mamba_head_dim model.mamba_state_dim
+    model.mamba_num_groups
     model.moe_ffn_hidden_size model.moe_shared_expert_intermediate_size model.moe_latent_size
     model.account_for_embedding_in_pipeline_split model.account_for_loss_in_pipeline_split
     """
@@ -104,9 +105,7 @@ UNMODELLED = {
     "model.cross_entropy_*": "which kernel computes the loss",
     "model.attention_backend": "which kernel computes attention",
     **dict.fromkeys(("model.pipeline_model_parallel_layout", "model._pipeline_model_parallel_layout_builder"), _STAGES),
-    **dict.fromkeys(
-        ("model.num_layers_in_first_pipeline_stage", "model.num_layers_in_last_pipeline_stage"), _STAGES
-    ),
+    **dict.fromkeys(("model.num_layers_in_first_pipeline_stage", "model.num_layers_in_last_pipeline_stage"), _STAGES),
     "model.mtp_num_layers": "blocks that predict further tokens",
     "model.vision_*": "the vision encoder",
     "model.freeze_language_model": "the language model is frozen, and all of it is counted as trained",

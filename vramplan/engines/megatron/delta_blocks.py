@@ -124,6 +124,7 @@ class DeltaModel(Mixtures):
     """GPTModel of Qwen3-Next and Qwen3.5."""
 
     block = GatedBlock
+
     @staticmethod
     def stands_for(shape: ModelShape) -> bool:
         """With experts or without."""

@@ -101,6 +101,7 @@ class Hybrid(Megatron):
 
     untraced = True
     equal_blocks = False
+
     @staticmethod
     def stands_for(shape: ModelShape) -> bool:
         """All of the family."""

@@ -18,7 +18,6 @@ from vramplan.engines.megatron.layers import (
     norm_of,
 )
 from vramplan.engines.megatron.model import Block, Megatron
-from vramplan.engines.megatron.moe import experts_of
 from vramplan.engines.megatron.tensor_parallel import core_checkpoint, gather_sequence
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.operators.delta_rule import pad

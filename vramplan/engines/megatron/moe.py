@@ -35,6 +35,7 @@ from vramplan.engines.megatron.token_dispatcher import (
     weighted_swiglu,
 )
 from vramplan.replay.models.modules import Recipe
+from vramplan.replay.observers import Trained
 from vramplan.replay.operators.elementwise import add, gelu
 from vramplan.replay.operators.experts import top_k
 from vramplan.replay.operators.normalised import softmax
@@ -100,18 +101,26 @@ def rows_of_each(recipe: Recipe) -> int:
 
 
 class Expert:
-    """MLP of one expert: both of its matrices may be split over the tensor-parallel devices."""
+    """MLP of one expert: both of its matrices may be split over the tensor-parallel devices.
 
-    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+    `groups`: it stands for so many experts, whose matrices lie in one.
+    """
+
+    def __init__(self, tape: Tape, recipe: Recipe, groups: int = 1) -> None:
+        self.groups = groups
         mixture, self.gated = experts_of(recipe), recipe.shape.gated_mlp
-        hidden, inner = mixture.latent_size or recipe.shape.hidden_size, mixture.intermediate_size // recipe.slice.tensor
-        self.fc1 = self.matrix(tape, recipe, "linear_fc1.weight", (inner * (2 if self.gated else 1), hidden))
-        self.fc2 = self.matrix(tape, recipe, "linear_fc2.weight", (hidden, inner))
+        hidden, inner = (
+            mixture.latent_size or recipe.shape.hidden_size,
+            mixture.intermediate_size // recipe.slice.tensor,
+        )
+        width = inner * (2 if self.gated else 1)
+        self.fc1 = self.matrix(tape, recipe, "linear_fc1.weight", (width * groups, hidden))
+        self.fc2 = self.matrix(tape, recipe, "linear_fc2.weight", (hidden * groups, inner))
         self.biases: tuple[Parameter | None, Parameter | None] = (None, None)
         if recipe.shape.mlp_bias:
             with tape.building(EXPERTS):
                 first = tape.parameter("linear_fc1.bias", self.fc1.shape[:1], recipe.weight_dtype)
-                self.biases = first, tape.parameter("linear_fc2.bias", (hidden,), recipe.weight_dtype)
+                self.biases = first, tape.parameter("linear_fc2.bias", (hidden * groups,), recipe.weight_dtype)
         self.product = fp8_linear if recipe.float8 else parallel_linear
         self.adapters: tuple[Beside | None, Beside | None] = (None, None)
 
@@ -134,12 +143,20 @@ class Expert:
 
     def __call__(self, tokens: Tensor, weights: Tensor) -> Tensor:
         of_fc1, of_fc2 = self.adapters
-        _inner = self.product(tokens, self.fc1, self.biases[0])
+        _inner = self.product(tokens, self.fc1, self.biases[0], groups=self.groups)
         if of_fc1 is not None:
             _inner = of_fc1(_inner, tokens)
         _activated = (weighted_swiglu if self.gated else weighted_squared_relu)(_inner, weights)
-        out = self.product(_activated, self.fc2, self.biases[1])
+        out = self.product(_activated, self.fc2, self.biases[1], groups=self.groups)
         return out if of_fc2 is None else of_fc2(out, _activated)
+
+
+PLAYED = 32  # experts of a device that are replayed one by one; of more several stand in one, as grouped products do
+
+
+def groups_of(here: int) -> int:
+    """How many experts of a device stand in one, so that no more than those are replayed."""
+    return next(size for size in range(1, here + 1) if here % size == 0 and here // size <= PLAYED)
 
 
 class SharedExperts:
@@ -171,7 +188,10 @@ class MoELayer:
         self.recipe, self.mixture = recipe, experts_of(recipe)
         shape = (self.mixture.routed, recipe.shape.hidden_size)
         self.router = tape.parameter("router.weight", shape, recipe.weight_dtype)
-        self.experts = [Expert(tape, recipe) for _ in range(self.mixture.routed // recipe.slice.expert)]
+        here = self.mixture.routed // recipe.slice.expert
+        groups = 1 if tape.role(Trained).adapter is not None else groups_of(here)
+        self.experts = [Expert(tape, recipe, groups) for _ in range(here // groups)]
+        self.here = here
         self.shared = None if self.mixture.shared_intermediate_size is None else self.sharing(tape, recipe)
         self.latents: tuple[DuplicatedLinear, DuplicatedLinear] | None = None
         narrow, hidden = self.mixture.latent_size, recipe.shape.hidden_size
@@ -186,7 +206,7 @@ class MoELayer:
         part, mixture, shape = self.recipe.slice, self.mixture, hidden.shape
         tokens = shape[0] * shape[1]
         sent = rows_sent(self.recipe) * shape[1]
-        received = rows_of_each(self.recipe) * shape[1] * len(self.experts) // part.tensor
+        received = rows_of_each(self.recipe) * shape[1] * self.here // part.tensor
         _shared = None if self.shared is None else self.shared(hidden)
         rows = view(hidden, (tokens, shape[2]))
         weights, chosen = self.route(rows)
@@ -231,7 +251,7 @@ class MoELayer:
 
     def compute(self, rows: Tensor, weights: Tensor) -> Tensor:
         """MoELayer.routed_experts_compute."""
-        devices, here = self.recipe.slice.tensor, len(self.experts)
+        devices, here = self.recipe.slice.tensor, self.here
         rows, weights = gather_rows(rows, devices), gather_rows(weights, devices)
         if here > 1:
             rows, weights = self.sorted(rows), self.sorted(weights)
@@ -243,7 +263,7 @@ class MoELayer:
         """Rows in the order of the experts, or back in that of the devices."""
         part = self.recipe.slice
         if part.pads:
-            return sorted_rooms(rows, part.expert * part.tensor, len(self.experts))
+            return sorted_rooms(rows, part.expert * part.tensor, self.here)
         return sort_chunks(rows)
 
     def each(self, rows: Tensor, weights: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ def attention(asked: MegatronMeaning, kind: Kind) -> None:
         meaning.say("attention", "eager", "deepspeed")
     given = sheet.given("hidden_dropout") or sheet.given("attention_dropout")
     hidden, inside = sheet.number("hidden_dropout"), sheet.number("attention_dropout")
-    if (given if kind.drops_out else bool(hidden)):  # what is not said is what the catalogue's models have
+    if given if kind.drops_out else bool(hidden):  # what is not said is what the catalogue's models have
         meaning.say("dropout", hidden, "hidden_dropout", "attention_dropout")
         if hidden != inside:
             meaning.lack("attention_dropout", f"{inside}, and --hidden-dropout is taken for both")

@@ -30,8 +30,8 @@ UNDERSTOOD = names(
     data_parallel_sharding_strategy use_torch_fsdp2 qk_layernorm use_rotary_position_embeddings
     account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split sgd_momentum
     accumulate_allreduce_grads_in_fp32 grad_reduce_in_bf16 main_grads_dtype glu_activation no_position_embedding
-    expert_tensor_parallel_size recompute_modules add_qkv_bias squared_relu moe_layer_freq expert_interval mlp_type disable_moe_token_dropping
-    moe_train_capacity_factor
+    expert_tensor_parallel_size recompute_modules add_qkv_bias squared_relu moe_layer_freq
+    expert_interval mlp_type disable_moe_token_dropping moe_train_capacity_factor
     """
 )
 
