@@ -11,6 +11,7 @@ import pytest
 from tests.cli.running import run
 from tests.configs.meant import holds, job, meant
 from tests.configs.test_constructed import BRIDGE
+from vramplan.errors import InputError
 
 SIZES = (
     "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 512 --max-position-embeddings 512 "
@@ -200,3 +201,46 @@ def test_the_stage_that_a_script_writes_into_its_template_counts() -> None:
     """
     holds(job(script, "run.sh"), parallel__sharding="ddp")
     holds(job(script.replace("ZERO_STAGE/0", "ZERO_STAGE/1"), "run.sh"), parallel__sharding="zero1")
+
+
+@pytest.mark.parametrize(
+    ("path", "counted"),
+    [
+        ("zai-org/GLM-4.5V", "glm-4.5-air"),
+        ("nvidia/Nemotron-3-Nano-Omni-30B-A3B-Reasoning-BF16", "nemotron-3-nano-30b-a3b"),
+        ("zai-org/GLM-5.2", "glm-5"),
+    ],
+)
+def test_models_beyond_the_catalogue_are_those_that_they_are_built_on(path: str, counted: str) -> None:
+    found = meant(BRIDGE.replace("meta-llama/Meta-Llama-3-8B", path), "recipe.py")
+    assert found.job["model"] == counted
+
+
+def test_a_recipe_whose_model_is_made_elsewhere_trains_that_of_its_tokenizer() -> None:
+    own = "cfg.model = provider_of_my_own()\n        cfg.tokenizer.tokenizer_model = PATH"
+    found = meant(
+        BRIDGE.replace("cfg.model = AutoBridge.from_hf_pretrained(PATH).get_model_config()", own), "recipe.py"
+    )
+    assert found.job["model"] == "llama-3-8b"
+    assert "that of its tokenizer is counted" in found.unmodelled["tokenizer.tokenizer_model"]
+
+
+def test_a_recipe_that_draws_images_says_so() -> None:
+    own = "cfg.model = WanModelProvider(num_layers=2, hidden_size=64, num_attention_heads=2)"
+    with pytest.raises(InputError, match="images alone"):
+        meant(BRIDGE.replace("cfg.model = AutoBridge.from_hf_pretrained(PATH).get_model_config()", own), "recipe.py")
+
+
+def test_whole_experts_on_tensor_parallel_devices_need_fewer_gpus() -> None:
+    """Eight GPUs of two for each tensor have experts over all of them, where each has whole ones."""
+    split = f"--nproc_per_node 8 pretrain_gpt.py {SIZES}--bf16 --tensor-model-parallel-size 2 --sequence-parallel "
+    script = f"torchrun {split}--num-experts 8 --expert-model-parallel-size 8 --expert-tensor-parallel-size"
+    holds(job(f"{script} 1\n", "run.sh"), parallel__data=4, parallel__expert=8)
+    assert "parallel.data" in meant(f"{script} 2\n", "run.sh").open
+
+
+def test_deepspeeds_megatron_has_no_flash_attention_unless_it_is_asked_for() -> None:
+    words = f"{SIZES}--fp16 --deepspeed --zero-stage 1 "
+    holds(job(f"{words}\n", "-"), attention="eager")
+    holds(job(f"{words}--use-flash-attn-v2\n", "-"), attention="flash")
+    holds(job(f"{SIZES}--use-flash-attn\n", "-"), attention="eager", precision="fp32")  # it has no such kernels

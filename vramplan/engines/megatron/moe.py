@@ -35,7 +35,6 @@ from vramplan.engines.megatron.token_dispatcher import (
     weighted_swiglu,
 )
 from vramplan.replay.models.modules import Recipe
-from vramplan.replay.observers import Trained
 from vramplan.replay.operators.elementwise import add, gelu
 from vramplan.replay.operators.experts import top_k
 from vramplan.replay.operators.normalised import softmax
@@ -130,8 +129,8 @@ class Expert:
         Source: Megatron-Bridge, src/megatron/bridge/peft/lora.py, share_expert_adapters.
         """
         with tape.building(EXPERTS):
-            of_fc1 = beside(tape, self.fc1, "linear_fc1", recipe, Form())
-            return of_fc1, beside(tape, self.fc2, "linear_fc2", recipe, Form(row=True))
+            of_fc1 = beside(tape, self.fc1, "linear_fc1", recipe, Form(groups=self.groups))
+            return of_fc1, beside(tape, self.fc2, "linear_fc2", recipe, Form(row=True, groups=self.groups))
 
     @staticmethod
     def matrix(tape: Tape, recipe: Recipe, name: str, shape: tuple[int, int]) -> Parameter:
@@ -151,7 +150,7 @@ class Expert:
         return out if of_fc2 is None else of_fc2(out, _activated)
 
 
-PLAYED = 32  # experts of a device that are replayed one by one; of more several stand in one, as grouped products do
+PLAYED = 16  # experts of a device that are replayed one by one; of more several stand in one, as grouped products do
 
 
 def groups_of(here: int) -> int:
@@ -189,7 +188,7 @@ class MoELayer:
         shape = (self.mixture.routed, recipe.shape.hidden_size)
         self.router = tape.parameter("router.weight", shape, recipe.weight_dtype)
         here = self.mixture.routed // recipe.slice.expert
-        groups = 1 if tape.role(Trained).adapter is not None else groups_of(here)
+        groups = groups_of(here)
         self.experts = [Expert(tape, recipe, groups) for _ in range(here // groups)]
         self.here = here
         self.shared = None if self.mixture.shared_intermediate_size is None else self.sharing(tape, recipe)
