@@ -163,7 +163,7 @@ def test_a_decoder_without_a_gate_and_one_with_other_blocks(tmp_path: Path) -> N
     ran = run("fit", str(path), "--gpu", "h100")
     assert "tokens are counted: the tokenizer" in ran.err
     assert ran.code == 0
-    assert "model" in meant(words.replace("--bf16", "--bf16 --hybrid-layer-pattern M*"), "-").open
+    assert "model" in meant(words.replace("--bf16", "--bf16 --hybrid-layer-pattern MG*"), "-").open
 
 
 def test_the_yaml_of_the_functional_tests() -> None:

@@ -216,11 +216,12 @@ def test_models_beyond_the_catalogue_are_those_that_they_are_built_on(path: str,
     assert found.job["model"] == counted
 
 
+MADE = "cfg.model = AutoBridge.from_hf_pretrained(PATH).get_model_config()"
+
+
 def test_a_recipe_whose_model_is_made_elsewhere_trains_that_of_its_tokenizer() -> None:
     own = "cfg.model = provider_of_my_own()\n        cfg.tokenizer.tokenizer_model = PATH"
-    found = meant(
-        BRIDGE.replace("cfg.model = AutoBridge.from_hf_pretrained(PATH).get_model_config()", own), "recipe.py"
-    )
+    found = meant(BRIDGE.replace(MADE, own), "recipe.py")
     assert found.job["model"] == "llama-3-8b"
     assert "that of its tokenizer is counted" in found.unmodelled["tokenizer.tokenizer_model"]
 
@@ -228,7 +229,7 @@ def test_a_recipe_whose_model_is_made_elsewhere_trains_that_of_its_tokenizer() -
 def test_a_recipe_that_draws_images_says_so() -> None:
     own = "cfg.model = WanModelProvider(num_layers=2, hidden_size=64, num_attention_heads=2)"
     with pytest.raises(InputError, match="images alone"):
-        meant(BRIDGE.replace("cfg.model = AutoBridge.from_hf_pretrained(PATH).get_model_config()", own), "recipe.py")
+        meant(BRIDGE.replace(MADE, own), "recipe.py")
 
 
 def test_whole_experts_on_tensor_parallel_devices_need_fewer_gpus() -> None:

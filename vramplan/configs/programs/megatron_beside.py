@@ -161,11 +161,16 @@ def sharding(sheet: Sheet, meaning: Meaning) -> bool:
     is_split = "parallel.tensor" in meaning.job or "parallel.pipeline" in meaning.job
     if not is_split and (stage > 1 or "offload" in meaning.job):
         _by_the_engine(meaning, stage)
-    elif stage == 1 and ("parallel.context" in meaning.job or sheet.given("num_experts")):
+    elif stage == 1 and ("parallel.context" in meaning.job or _has_experts(meaning)):
         beside = "parts of sequences" if "parallel.context" in meaning.job else "experts"
         meaning.say("parallel.sharding", "distributed-optimizer", "zero_stage")
         meaning.lack("zero_stage", f"stage 1 beside {beside} is counted as Megatron's distributed optimizer")
     return True
+
+
+def _has_experts(meaning: Meaning) -> bool:
+    told = meaning.job.get("model")
+    return told is not None and isinstance(told.value, dict) and "experts" in told.value
 
 
 _WRITTEN_STAGE = re.compile(r"s/ZERO_STAGE/(\d)/")

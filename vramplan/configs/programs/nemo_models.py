@@ -109,7 +109,8 @@ def _kinds(sheet: Sheet, meaning: Meaning) -> tuple[Kind, ...]:
     scaled, biased = sheet.flag("model.apply_embedding_scaling"), sheet.flag("model.qkv_bias")
     if "model.bert_binary_head" in sheet or sheet.flag("model.mcore_bert"):
         return (BERT,)
-    gated, rotary = "glu" in activation.lower(), sheet.text("model.position_embedding_type") == "rope"
+    gated, rotary = "glu" in activation.lower(), sheet.text("model.position_embedding_type", "rope") == "rope"
+    rotary = rotary if gated else sheet.text("model.position_embedding_type") == "rope"
     if (sheet.count("model.num_moe_experts") or 1) > 1:
         return (MIXTRAL,) if gated and rotary else (ANY,)
     if gated and not ("rms" in norm.lower() and rotary):
@@ -147,7 +148,7 @@ def _own(
     if sheet.flag("model.qkv_bias") and kind.biases_queries:
         shape["qkv_bias"] = True
     if kind is ANY:
-        rotary = sheet.text("model.position_embedding_type") == "rope"
+        rotary = sheet.text("model.position_embedding_type", "rope") == "rope"
         shape["positions"] = "rope" if rotary else "learned"
         shape["gated_mlp"] = "glu" in (sheet.text("model.activation") or "").lower()
     if kind.has_experts and experts and experts > 1:

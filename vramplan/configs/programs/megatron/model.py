@@ -49,14 +49,14 @@ def kind_of(asked: MegatronMeaning, program: str) -> Kind:
     mixed = (experts.count_of(asked) or 0) > 1
     if not (gated or mixed) and sheet.text("position_embedding_type") == "alibi":
         return BLOOM
-    usual = gated and roots and rotary
+    usual = gated and roots and (rotary or not sheet.given("position_embedding_type"))
     if mixed:
         kind = MIXTRAL if usual and not experts.are_deepspeeds(asked) else ANY
     elif gated:
         kind = LLAMA if usual else ANY
     else:
         kind = ANY if normed or positions_of(sheet) == "none" else STARCODER if rotary else GPT
-    if roots != (gated and rotary):
+    if roots != (gated and rotary) and not usual:
         counted = "RMSNorm" if gated and rotary else "LayerNorm"
         asked.meaning.lack("normalization", f"{sheet.text('normalization')}, and {counted} is counted")
     return kind
@@ -187,8 +187,10 @@ def _hybrid(asked: MegatronMeaning, pattern: str, width: int | None, heads: int 
         meaning.lack(hybrid.MIXTURE["count"], "no experts that every token passes, and one as wide as each is counted")
     if hybrid.BEHIND in text:
         meaning.lack(pattern, "blocks behind the model that predict further tokens, which are not counted")
+    if blocks is not None and hybrid.EXPERTS in blocks and not mixture["count"]:
+        blocks = None
     if blocks is None and "model" not in meaning.open:
-        what = "has blocks that are not modelled there"
+        what = "has experts" if hybrid.EXPERTS in text else "has blocks that are not modelled there"
         what = f"is {shell.shown(text)}, which only the caller gives" if shell.unknowns(text) else what
         meaning.ask("model", f"--{pattern.replace('_', '-')} {what} (--model NAME)")
     if "model" in meaning.open or blocks is None:
