@@ -16,6 +16,7 @@ from vramplan.configs import constructed
 from vramplan.configs.constructed import CLASS, Constructed
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.programs import megatron_bridge_keys as keys
+from vramplan.configs.programs.megatron.computing import said
 from vramplan.configs.programs.megatron.devices import ends_of
 from vramplan.configs.programs.megatron_bridge_models import model_of
 from vramplan.configs.programs.nemo_recipes import TARGETS
@@ -83,7 +84,7 @@ def from_python(
 def _shorter(made: Constructed) -> Constructed:
     """`default_peft_config("lora", dim=8)` is `LoRA(dim=8)`, and precisions by their names are what they name."""
     short = made.name.rpartition(".")[2]
-    if short == "default_peft_config" and made.positional and isinstance(made.positional[0], str | Constructed):
+    if short == keys.OF_A_SCHEME and made.positional and isinstance(made.positional[0], str | Constructed):
         scheme = made.positional[0]
         if isinstance(scheme, Constructed):
             return scheme
@@ -194,7 +195,7 @@ def _precision(sheet: Sheet, meaning: Meaning) -> None:
 def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
     name = sheet.text("optimizer.optimizer") or sheet.text(f"optimizer.{CLASS}") or "adam"
     word = next((ours for part, ours in OPTIMIZERS.items() if part == name or f"_{part}_" in name), "adam")
-    meaning.say("optimizer", word, "optimizer.optimizer")
+    said(meaning, word, "optimizer.optimizer")
     shares = bool(sheet.flag("optimizer.use_distributed_optimizer", word != "muon"))
     shares = bool(sheet.flag("ddp.use_distributed_optimizer")) or shares  # one of the two turns the other on
     strategy = sheet.text("ddp.data_parallel_sharding_strategy") or "no_shard"
@@ -231,7 +232,7 @@ def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
 
 def _adapter(sheet: Sheet, meaning: Meaning) -> None:
     kind = (sheet.text(f"peft.{CLASS}") or sheet.text("peft") or "").rpartition(".")[2]
-    if not kind:
+    if not kind or (kind == keys.OF_A_SCHEME and not sheet.given("peft.0")):
         return
     if kind not in keys.SCHEMES.values():
         sheet.problem(f"peft.{CLASS}", f"{kind!r} is not understood", ", ".join(keys.SCHEMES.values()))

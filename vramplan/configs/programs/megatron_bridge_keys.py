@@ -35,8 +35,11 @@ BASES: dict[str, dict[str, Any]] = {
 PRECISION = "bf16_mixed"
 """What all of them have."""
 
+OF_A_SCHEME = "default_peft_config"
+"""What makes an adapter of its scheme, which may be none."""
+
 KEPT = (
-    "default_peft_config",
+    OF_A_SCHEME,
     "default_squad_config",
     "default_tulu3_config",
     "default_openmathinstruct2_config",

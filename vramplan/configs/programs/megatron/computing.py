@@ -9,6 +9,7 @@ from vramplan.configs.programs import megatron_beside as beside
 from vramplan.configs.programs.megatron import experts
 from vramplan.configs.programs.megatron.asked import MegatronMeaning
 from vramplan.configs.programs.megatron.kinds import Kind
+from vramplan.configs.sheet import Meaning
 
 CORE = "core_attn"  # what is recomputed where nothing says which modules are
 OPTIMIZERS = {"adam": "adam", "adamw": "adam", "sgd": "sgd-momentum", "muon": "muon", "dist_muon": "muon"}
@@ -26,11 +27,22 @@ def numbers_of(asked: MegatronMeaning) -> None:
     _gradients(asked, half)
     word = sheet.word("optimizer", OPTIMIZERS)
     if word:
-        meaning.say("optimizer", word, "optimizer")
+        said(meaning, word, "optimizer")
     else:
         meaning.note(f"optimizer: a job has no word for {sheet.text('optimizer')}")
     sheet.number("sgd_momentum")
     meaning.say("max_gradient_norm", sheet.number("clip_grad") or None, "clip_grad")
+
+
+def said(meaning: Meaning, word: str, key: str) -> None:
+    """Say the optimizer; Muon's states are those of a momentum.
+
+    Source: NVIDIA/Megatron-LM core 0.20.0 (d98e8a64), core/optimizer/muon.py: a momentum in fp32 for each matrix.
+    """
+    if word == "muon":
+        word = "sgd-momentum"
+        meaning.lack(key, "Muon: its momentum is counted for all weights, and what it orthogonalizes with is not")
+    meaning.say("optimizer", word, key)
 
 
 def _gradients(asked: MegatronMeaning, half: str | None) -> None:
