@@ -226,6 +226,12 @@ def test_programs_beside_training_are_refused(program: str) -> None:
         meant(text, "run.sh")
 
 
+def test_a_model_with_a_retriever_is_refused() -> None:
+    text = "python pretrain_retro.py --num-layers 2 --hidden-size 64 --num-attention-heads 2 --retro-add-retriever"
+    with pytest.raises(InputError, match="retrieved texts"):
+        meant(text, "run.sh")
+
+
 def test_experts_without_groups_have_keys_of_every_head() -> None:
     text = """
         torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 12 --hidden-size 768 --num-attention-heads 12 --fp16 \\
