@@ -110,7 +110,7 @@ class GatedMoELayer(MoELayer):
 class GatedBlock(Block):
     """TransformerLayer with gated attention."""
 
-    attention = GatedSelfAttention
+    attention: type[Attention] = GatedSelfAttention
     mixture = GatedMoELayer
 
 
