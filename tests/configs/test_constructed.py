@@ -384,3 +384,10 @@ def test_of_a_model_with_images_the_language_model_is_counted(path: str, counted
     found = meant(BRIDGE.replace("meta-llama/Meta-Llama-3-8B", path), file)
     assert found.job["model"] == counted
     assert "without the encoder" in found.unmodelled["model._of.0"]
+
+
+def test_a_variable_of_the_environment_is_what_is_taken_without_it() -> None:
+    file = "recipe.py:llama3_8b_pretrain_16gpu_h100_bf16_config"
+    text = BRIDGE.replace('"meta-llama/Meta-Llama-3-8B"', 'os.environ.get("MODEL", "Qwen/Qwen3-8B")')
+    assert text != BRIDGE
+    assert meant(text, file).job["model"] == "qwen3-8b"

@@ -259,6 +259,8 @@ class Module:
                 made.fields[keyword.arg] = (self._value(keyword.value, names, depth), keyword.value.lineno)
         if name.rpartition(".")[2] in ("cast", "deepcopy") and made.positional:
             return made.positional[-1]
+        if name in ("os.environ.get", "os.getenv", "environ.get", "getenv") and len(made.positional) == 2:
+            return made.positional[1]  # what is taken where the caller sets nothing
         if (
             name in ("replace", "dataclasses.replace")
             and made.positional
