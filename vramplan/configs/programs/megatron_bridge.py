@@ -234,6 +234,8 @@ def _adapter(sheet: Sheet, meaning: Meaning) -> None:
     kind = (sheet.text(f"peft.{CLASS}") or sheet.text("peft") or "").rpartition(".")[2]
     if not kind or (kind == keys.OF_A_SCHEME and not sheet.given("peft.0")):
         return
+    if kind == keys.OF_PARTS and sheet.flag("peft.freeze_language_model") is not False:
+        kind = "LoRA"
     if kind not in keys.SCHEMES.values():
         sheet.problem(f"peft.{CLASS}", f"{kind!r} is not understood", ", ".join(keys.SCHEMES.values()))
         return

@@ -51,6 +51,9 @@ KEPT = (
     "bf16_mixed",
     "bf16_with_mxfp8_mixed",
 )
+OF_PARTS = "VLMLoRA"
+"""LoRA that may leave a part of the model trained, peft/lora.py: the language model is frozen unless it says else."""
+
 SCHEMES = {"lora": "LoRA", "dora": "DoRA", "canonical_lora": "CanonicalLoRA"}
 
 UNDERSTOOD = names(
