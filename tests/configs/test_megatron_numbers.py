@@ -245,3 +245,28 @@ def test_deepspeeds_megatron_has_no_flash_attention_unless_it_is_asked_for() -> 
     holds(job(f"{words}\n", "-"), attention="eager")
     holds(job(f"{words}--use-flash-attn-v2\n", "-"), attention="flash")
     holds(job(f"{SIZES}--use-flash-attn\n", "-"), attention="eager", precision="fp32")  # it has no such kernels
+
+
+@pytest.mark.parametrize(
+    ("name", "spaces", "ffn"), [("BaseMambaConfig2_7B", 64, 0), ("NVIDIAMambaHybridConfig8B", 24, 28)]
+)
+def test_models_of_state_spaces_of_nemo_are_made_of_their_blocks(name: str, spaces: int, ffn: int) -> None:
+    text = f"""
+        import nemo_run as run
+        from nemo.collections import llm
+
+        def model() -> run.Config:
+            return run.Config(llm.MambaModel, config=run.Config(llm.{name}))
+
+        def pretrain_recipe() -> run.Partial:
+            return run.Partial(
+                llm.pretrain,
+                model=model(),
+                trainer=run.Config(nl.Trainer, strategy=run.Config(nl.MegatronStrategy, tensor_model_parallel_size=1)),
+                data=run.Config(MockDataModule, seq_length=4096, global_batch_size=8, micro_batch_size=1),
+            )
+    """
+    shape = meant(text, "mamba2.py:pretrain_recipe").job["model"]
+    assert len(shape["state_space"]["layers"]) == spaces
+    assert len(shape["state_space"]["feedforward_layers"]) == ffn
+    assert shape["tied_embeddings"] is False

@@ -15,6 +15,7 @@ from typing import Any
 from vramplan.configs import constructed
 from vramplan.configs.constructed import CLASS, Constructed
 from vramplan.configs.forms import NotConstant
+from vramplan.configs.programs.megatron import hybrid
 from vramplan.configs.programs.megatron.devices import ends_of
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.table import names
@@ -283,6 +284,26 @@ def _precision(sheet: Sheet, meaning: Meaning) -> None:
         meaning.ask("precision", f"{word} is made in another file (--precision NAME)")
 
 
+MAMBA: dict[str, tuple[str, dict[str, int], int]] = {
+    "BaseMambaConfig130M": ("M" * 24, {"hidden_size": 768, "vocabulary_size": 50277}, 1),
+    "BaseMambaConfig370M": ("M" * 48, {"hidden_size": 1024, "vocabulary_size": 50277}, 1),
+    "BaseMambaConfig780M": ("M" * 48, {"hidden_size": 1536, "vocabulary_size": 50277}, 1),
+    "BaseMambaConfig1_3B": ("M" * 48, {"hidden_size": 2048, "vocabulary_size": 50277}, 1),
+    "BaseMambaConfig2_7B": ("M" * 64, {"hidden_size": 2560, "vocabulary_size": 50277}, 1),
+    "NVIDIAMambaConfig8B": ("M" * 56, {"hidden_size": 4096, "vocabulary_size": 256000, "attention_heads": 32}, 8),
+    "NVIDIAMambaHybridConfig8B": (
+        "M-M-M--M-M*-M-M-M-M--M*-M-M-M-M-M*--M-M-M-M-M*-M--M-M-M-",
+        {"hidden_size": 4096, "vocabulary_size": 256000, "intermediate_size": 16384, "attention_heads": 32}
+        | {"key_value_heads": 8},
+        8,
+    ),
+}
+"""Blocks, sizes and groups of state spaces, by nemo/collections/llm/gpt/model/ssm.py; embeddings are not tied.
+
+The smaller ones have the tokens of EleutherAI/gpt-neox-20b, those of 8B the 256000 of nvidia/mamba2-8b-3t-4k.
+"""
+
+
 def _model(sheet: Sheet, meaning: Meaning) -> None:
     of = next((key for key in ("model.config._class", "model.version") if sheet.text(key)), "model._class")
     module, _, name = (sheet.text(of) or "").rpartition(".")
@@ -294,10 +315,24 @@ def _model(sheet: Sheet, meaning: Meaning) -> None:
         shape = {"name": f"gpt3-{sized[1].lower()}", "family": "gpt2", "layers": layers, "hidden_size": width}
         shape |= {"attention_heads": heads, "intermediate_size": 4 * width, "vocabulary_size": 50257}
         meaning.say("model", {**shape, "max_positions": 2048}, of)
+    elif name in MAMBA:
+        _mamba(meaning, name, of)
     elif name:
         meaning.say("model", named(name), of)
     else:
         meaning.ask("model", "the recipe's model is made in another file (--model NAME)")
+
+
+def _mamba(meaning: Meaning, name: str, of: str) -> None:
+    """A model of state spaces, which may have no attention; its feed-forward layers are computed with GELU."""
+    blocks, given, groups = MAMBA[name]
+    sizes = {"intermediate_size": given["hidden_size"], "attention_heads": 1, **given}
+    sizes.setdefault("key_value_heads", sizes["attention_heads"])
+    sizes["head_size"] = sizes["hidden_size"] // sizes["attention_heads"]
+    shape = hybrid.shape_of(blocks, {**sizes, "tied_embeddings": False}, {"groups": groups}, {})
+    if hybrid.FEEDFORWARD in blocks:
+        meaning.lack(of, "the activation is GELU, and a squared ReLU is counted")
+    meaning.say("model", shape, of)
 
 
 def named(name: str) -> str:

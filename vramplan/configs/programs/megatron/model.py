@@ -56,6 +56,9 @@ def kind_of(asked: MegatronMeaning, program: str) -> Kind:
         kind = LLAMA if usual else ANY
     else:
         kind = ANY if normed or positions_of(sheet) == "none" else STARCODER if rotary else GPT
+    if any(sheet.given(key) for key in PATTERNS):
+        rotary = gated = True  # RMSNorm, as all blocks of a pattern have it
+        usual = roots
     if roots != (gated and rotary) and not usual:
         counted = "RMSNorm" if gated and rotary else "LayerNorm"
         asked.meaning.lack("normalization", f"{sheet.text('normalization')}, and {counted} is counted")
