@@ -270,3 +270,16 @@ def test_models_of_state_spaces_of_nemo_are_made_of_their_blocks(name: str, spac
     assert len(shape["state_space"]["layers"]) == spaces
     assert len(shape["state_space"]["feedforward_layers"]) == ffn
     assert shape["tied_embeddings"] is False
+
+
+@pytest.mark.parametrize(("width", "model"), [(2048, "qwen3-next-80b-a3b"), (1024, None)])
+def test_a_pattern_of_pais_qwen3_next_has_delta_nets_and_experts(width: int, model: str | None) -> None:
+    text = f"""
+        torchrun --nproc_per_node 8 pretrain_qwen3_next.py --num-layers 96 --hidden-size {width} --seq-length 2048 \\
+            --num-attention-heads 16 --num-experts 512 --hybrid-override-pattern {"M-M-M-*-" * 12} --bf16 --swiglu \\
+            --padded-vocab-size 151936 --micro-batch-size 1 --global-batch-size 16 --normalization RMSNorm
+    """
+    found = meant(text, "run.sh")
+    assert found.job.get("model") == model
+    assert ("model" in found.open) is (model is None)
+    assert "normalization" not in found.unmodelled

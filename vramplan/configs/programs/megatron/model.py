@@ -27,6 +27,8 @@ ROTARY = ("rope", "mrope", "rotary")
 """Words of `--position-embedding-type`; the last is that of BigScience's fork."""
 
 PATTERNS = ("hybrid_layer_pattern", "hybrid_override_pattern")
+DELTA_PROGRAM = "pretrain_qwen3_next.py"
+"""Pai-Megatron-Patch's, in whose pattern M is a gated delta net and - are experts."""
 
 
 def kind_of(asked: MegatronMeaning, program: str) -> Kind:
@@ -88,6 +90,9 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
     gated = is_gated(sheet)
     inner = asked.count("ffn_hidden_size") or asked.count("intermediate_size")
     pattern = next((word for word in PATTERNS if sheet.given(word)), None)
+    if pattern is not None and (sheet.text("program") or "").endswith(DELTA_PROGRAM):
+        _delta(asked, layers, width, heads)
+        return
     if pattern is not None:
         _hybrid(asked, pattern, width, heads, inner)
         return
@@ -174,6 +179,29 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
         shape.setdefault("key_value_heads", heads)
         shape["experts"] = mixture if kind is ANY else {"count": count, "active": mixture["active"]}
     meaning.say("model", shape, key, "hidden_size", "num_attention_heads")
+
+
+def _delta(asked: MegatronMeaning, layers: int | None, width: int | None, heads: int | None) -> None:
+    """The Qwen3-Next of these sizes: half of the pattern are mixers, delta nets and attention, and half are experts."""
+    sheet, meaning = asked.sheet, asked.meaning
+    for key in (*PATTERNS, *hybrid.KEYS.values(), *hybrid.MIXTURE.values(), "num_query_groups", "kv_channels"):
+        sheet.get(key)
+    for key in ("group_query_attention", "untie_embeddings_and_output_weights", "disable_bias_linear", "qk_layernorm"):
+        sheet.flag(key)
+    vocabulary = vocabulary_of(asked, LLAMA)
+    if "model" in meaning.open:
+        return
+    sizes = {
+        "layers": (layers or 0) // 2,
+        "hidden_size": width,
+        "attention_heads": heads,
+        "vocabulary_size": vocabulary,
+    }
+    known = sheet.shape_named({"family": "qwen3_next", **sizes})
+    if known is None:
+        meaning.ask("model", "no Qwen3-Next of the catalogue has the sizes (--model NAME)")
+    else:
+        meaning.say("model", known, "num_layers", "hidden_size", "num_attention_heads")
 
 
 def _hybrid(asked: MegatronMeaning, pattern: str, width: int | None, heads: int | None, inner: int | None) -> None:
