@@ -247,10 +247,11 @@ def convert(
             files = _converted_files(given, folders, asked, emission, without, judged=judged)
         except InputError as error:
             named = {one.key for one in error.problems} | {*(error.nearest if isinstance(error, Unsaid) else ())}
-            more = sorted((named & defaulted(given, folders, asked)) - {*without})
+            known = sorted(defaulted(given, folders, asked))
+            more = tuple(key for key in known if key in named and key not in without)
             if not more:
                 raise
-            without += tuple(more)
+            without += more
             asked = asked._replace(quiet=True)  # it is said already
             continue
         out(files, emission)
