@@ -39,21 +39,23 @@ class Storage:
 
 
 class Unseen:
-    """What a caching allocator sees and no storage shows.
+    """What no storage shows, most of it seen by a caching allocator alone.
 
     `unjoined` are storages that take no freed block, where none before them was as large. `summed` has the two
     gradients that met of each sum. `turned` has, of what a convolution makes, the bytes of the
     copies in another layout that its kernel takes meanwhile: fixed ones, and those for each sample. `rows` has the
-    bytes of what one row of all samples has, at a micro-batch, before they are rounded.
+    bytes of what one row of all samples has, at a micro-batch, before they are rounded. `handed_on` are storages of a
+    unit's copies each of which lets go of that of the one before.
     """
 
-    __slots__ = ("rows", "summed", "turned", "unjoined")
+    __slots__ = ("handed_on", "rows", "summed", "turned", "unjoined")
 
     def __init__(self) -> None:
         self.unjoined: set[int] = set()
         self.summed: dict[int, tuple[int | None, int | None]] = {}
         self.turned: dict[int, tuple[int, int]] = {}
         self.rows: dict[int, Callable[[int], int]] = {}
+        self.handed_on: set[int] = set()
 
 
 class Ledger:
@@ -82,7 +84,6 @@ class Ledger:
         self.sized: dict[int, Callable[[int], int]] = {}  # the rare sizes that are functions of the batch, not affine
         self.not_affine: set[int] = set()  # those of them that no line approximates
         self.elsewhere: set[int] = set()  # allocated on another stream than the model runs on
-        self.handed_on: set[int] = set()  # of a unit's copies, each of which lets go of that of the one before
         self.unseen = Unseen()
         self.relabelled: set[int] = set()  # born by changing their component, not by allocation
         self.category = "activations"  # of storages that are born now

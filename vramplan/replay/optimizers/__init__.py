@@ -291,7 +291,7 @@ def one_by_one(tape: Tape, parameters: Sequence[Parameter]) -> Iterator[Paramete
         first = len(tape.fixed)
         yield parameter
     if not outer:
-        tape.handed_on.update(range(first, len(tape.fixed)))
+        tape.unseen.handed_on.update(range(first, len(tape.fixed)))
     tape.enter(outer)
 
 
