@@ -15,14 +15,13 @@ from tests.engine.hosted import what_is_saved_leaves_the_device
 from tests.engine.trained_draws import adapters
 from tests.engine.unrolled import same_requests
 from vramplan.replay.models.modules import Segment
-from vramplan.replay.models.parts import has_no_biases
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.sharding.replicated import BUCKET_BYTES, FIRST_BUCKET_BYTES, bucket_sizes
 from vramplan.replay.sharding.units import shard_shape
 from vramplan.replay.step import replay
 from vramplan.replay.techniques.evidence import UNITS, adaptable, is_traced_with
-from vramplan.replay.techniques.trained import names_of
+from vramplan.replay.techniques.trained import has_no_biases, names_of
 from vramplan.replay.tensors import FP32, Parameter
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded
 
