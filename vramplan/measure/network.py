@@ -28,7 +28,9 @@ _UNCOMPARED = (
     *("name", "declared_parameters", "published_family", "engine", "unknown_type"),
     *("recipe_global_batch_size", "dtype"),  # of the published training and of its checkpoint
 )
-_DROPOUTS = ("embedding_dropout", "attention_dropout", "hidden_dropout", "activation_dropout")
+_DROPOUTS = ("embedding_dropout", "attention_dropout", "hidden_dropout", "activation_dropout") + (
+    "vision_attention_dropout",
+)
 
 
 def configuration(job: ResolvedJob) -> Any:
@@ -36,17 +38,16 @@ def configuration(job: ResolvedJob) -> Any:
     import transformers
 
     shape = job.model
+    dropped = shape if job.dropout is None else shape._replace(**dict.fromkeys(_DROPOUTS, job.dropout))
     kind = MODEL_TYPES[shape.transformers_model_type]
     given: dict[str, Any] = {}
     for key, (field, _) in kind.keys.items():
-        value = field_of(shape, field)
-        if field in _DROPOUTS and job.dropout is not None:
-            value = job.dropout
+        value = field_of(dropped, field)
         if value is not None or key in _NULL_SAYS:
             given[key] = list(value) if isinstance(value, tuple) else value
     if shape.transformers_model_type.startswith("qwen"):
         given["use_sliding_window"] = shape.sliding_window is not None
-    given |= more_keys(shape)
+    given |= more_keys(dropped)  # those of a configuration inside too
     if shape.task in ("cls", "image"):
         given["num_labels"] = shape.classes
     if shape.depths is not None:
