@@ -44,6 +44,7 @@ def job(**keys: Any) -> ResolvedJob:
         {"adapter": LORA, "quantization": "nf4-double", "weight_dtype": "bf16"},
         {"parallel": FSDP1, "max_gradient_norm": 1},
         {"parallel": FSDP1, "frozen": ["layers.0-3"]},
+        {"parallel": FSDP1, "frozen": ["encoder.layers.0-3"], "model": "t5-base", "precision": "amp-bf16"},
         {"parallel": FSDP1, "optimizer": "lars", "precision": "fsdp-fp16"},
         {"parallel": FSDP1, "optimizer": "adafactor"},
         {"parallel": {"data": 16, "sharding": "hsdp:8", "reduce_dtype": "bf16", "fsdp_units": "embedding-and-head"}},
@@ -103,6 +104,10 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
         (
             {"adapter": LORA, "quantization": "nf4", "parallel": FSDP1, "weight_dtype": "fp32"},
             "quantization: nf4 beside fp32 weights is not modelled with parallel.sharding fsdp and fsdp_version 1",
+        ),
+        (
+            {"frozen": ["layers.0"], "model": "t5-base", "parallel": FSDP1},
+            "frozen: layers.0 is not modelled with parallel.sharding fsdp and fsdp_version 1",
         ),
         (
             {"frozen": ["embeddings", "layers.0"], "parallel": FSDP1},

@@ -6,6 +6,7 @@ from vramplan.engines import engine_of
 from vramplan.options.words import BITSANDBYTES_OPTIMIZERS
 from vramplan.replay.models import prefetches_after, shares_by_itself
 from vramplan.replay.models.capable import classifies_itself
+from vramplan.replay.models.part_names import ENCODER
 from vramplan.replay.models.parts import compiles_blocks, shards_by_blocks, shards_every_selective
 from vramplan.replay.sharding import way_of
 from vramplan.replay.techniques.adapters import CLASSIFIERS
@@ -95,11 +96,20 @@ def _of_flat_parameters(job: ResolvedJob) -> dict[str, str]:
     """
     found = {
         "adapter": _of_leaves(job),
-        "frozen": "" if are_whole_blocks(job.frozen) else ", ".join(job.frozen),
+        "frozen": _of_frozen(job),
         "activation_checkpointing": _of_checkpoints(job),
         "offload": "states on the host" if job.offload and _is_wrapped_otherwise(job) else "",
     }
     return {key: word for key, word in found.items() if word}
+
+
+def _of_frozen(job: ResolvedJob) -> str:
+    """Whole blocks are units that are not trained. Those that look at an encoder stay gathered until its gradient came.
+
+    Source: torch/distributed/fsdp/_runtime_utils.py, _register_post_backward_reshard_only_hook, of all inputs.
+    """
+    own = [word for word in job.frozen if job.model.decoder_layers is None or word.startswith(f"{ENCODER}.")]
+    return "" if are_whole_blocks(job.frozen) and len(own) == len(job.frozen) else ", ".join(job.frozen)
 
 
 def _of_leaves(job: ResolvedJob) -> str:

@@ -31,8 +31,8 @@ class Frozen(Trained):
 
 
 def are_whole_blocks(words: Sequence[str]) -> bool:
-    """Whether the words name whole blocks, and nothing else."""
-    return all(_of_layers(word) == word for word in words)
+    """Whether the words name whole blocks, and nothing else: `layers.0-3`, `encoder.layers.0`."""
+    return all(word.endswith(_of_layers(word)) for word in words)
 
 
 class BlocksAlone(Frozen):
