@@ -144,20 +144,35 @@ def test_what_has_no_word_is_told() -> None:
     kernels = "liger_rms_norm: true\nliger_layer_norm: true\nliger_rope: true\n"
     found = meant(FULL + kernels + "liger_fused_linear_cross_entropy: true\ntiled_mlp: false\n", "a.yml")
     assert (found.job["loss"], found.job["liger_kernels"]) == ("fused", ["rms-norm", "rope"])
+    assert not found.unmodelled  # a Llama has no LayerNorm
+    found = meant(FULL.replace("meta-llama/Llama-3.1-8B", "google/gemma-3-4b-it") + "liger_layer_norm: true\n", "a.yml")
     assert set(found.unmodelled) == {"liger_layer_norm"}
     found = meant(FULL + "attn_implementation: flex_attention\noptimizer: stable_adamw\n", "a.yml")
     assert "SDPA's is counted" in found.unmodelled["attn_implementation"]
     assert set(found.unmodelled) == {"attn_implementation", "optimizer"}
 
 
-def test_the_kernels_that_axolotl_turns_on_for_lora_are_told() -> None:
-    lora = FULL + "adapter: lora\n"
-    assert set(meant(lora + "trust_remote_code: false\n", "a.yml").unmodelled) == {"lora_mlp_kernel"}
+def kernels(text: str) -> list[str] | None:
+    found: list[str] | None = meant(f"{FULL}{text}\n", "a.yml").job["adapter"].get("kernels")
+    return found
+
+
+def test_the_kernels_that_axolotl_turns_on_for_lora_are_read() -> None:
+    every, lora = ["mlp", "qkv", "o"], "adapter: lora\n"
+    assert kernels(lora + "trust_remote_code: false") == every
+    assert kernels("adapter: qlora\nload_in_4bit: true") == every
+    assert kernels(lora + "fsdp_version: 2\nfsdp_config:\n  state_dict_type: FULL_STATE_DICT") == every
     others = ("load_in_8bit: true", "lora_qkv_kernel: false", "rl: dpo", "trust_remote_code: true")
     for other in (*others, "fsdp_version: 1\nfsdp_config:\n  state_dict_type: FULL_STATE_DICT"):
-        assert not meant(f"{lora}{other}\n", "a.yml").unmodelled
-    fsdp2 = "fsdp_version: 2\nfsdp_config:\n  state_dict_type: FULL_STATE_DICT\n"
-    assert set(meant(lora + fsdp2, "a.yml").unmodelled) == {"lora_mlp_kernel"}
+        assert kernels(lora + other) is None
+    assert kernels(lora + "lora_mlp_kernel: true\nlora_o_kernel: false") == ["mlp"]
+
+
+def test_where_axolotl_would_stop_by_itself_is_told() -> None:
+    text = FULL.replace("meta-llama/Llama-3.1-8B", "allenai/OLMo-2-1124-7B")
+    found = meant(text + "adapter: lora\n", "a.yml")
+    assert "kernels" not in found.job["adapter"]
+    assert "stops at the attention of olmo2" in found.unmodelled["lora_qkv_kernel"]
 
 
 @pytest.mark.parametrize("method", ["grpo", "gdpo", "ebft"])

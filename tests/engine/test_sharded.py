@@ -23,6 +23,8 @@ from vramplan.replay.step import replay
 from vramplan.replay.techniques.evidence import UNITS, adaptable, is_traced_with
 from vramplan.replay.techniques.trained import has_no_biases, names_of
 from vramplan.replay.tensors import FP32, Parameter
+from vramplan.values.job import Adapter
+from vramplan.values.model import StateSpace
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded
 
 pytestmark = pytest.mark.closed_form
@@ -134,6 +136,26 @@ def with_leaves(draw: st.DrawFn) -> Setup:
 @pytest.mark.sweep(2)
 @DRAWS
 @given(with_leaves(), st.sampled_from([1, 2, 3]))
+@example(  # the last weights that are trained are of a block that repeats
+    setup(
+        model(
+            "nemotron_h",
+            layers=9,
+            hidden_size=96,
+            key_value_heads=1,
+            head_size=8,
+            tied_embeddings=True,
+            state_space=StateSpace(
+                heads=1, head_size=4, state_size=3, groups=1, kernel=1, chunk=1, layers=(0, 2, 4, 6, 8), conv_bias=False
+            ),
+        ),
+        sequence_length=1,
+        optimizer_implementation="for-loop",
+        adapter=Adapter(kind="lora", rank=1, targets=("q_proj",)),
+        sharding=Sharded(kind="fsdp", shards=2, version=1),
+    ),
+    1,
+)
 def test_units_of_thin_layers_are_the_same_in_the_quick_replay(setup: Setup, batch: int) -> None:
     short, literal = replay(setup, batch=min(batch, 2)), replay(setup, batch=batch, direct=True)
     assert short.peaks(batch) == literal.peaks(batch)

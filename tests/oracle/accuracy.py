@@ -92,6 +92,7 @@ stablelm, nemotron, helium |
 | `adapters.json` | frozen parts, adapters of peft 0.21.2, quantized weights of bitsandbytes 0.50.2 |
 | `frozen.json` | frozen parts of the model types that are not in `adapters.json` |
 | `adapted.json`, `adapters_more.json` | their adapters |
+| `fused_lora.json`, `fused_lora_shared.json` | Axolotl's fused LoRA; the same under DDP, FSDP2 and ZeRO |
 | `lora_parts.json` | one matrix of LoRA alone, and parts of a model by the words `attention` and `mlp` |
 | `pairs.json` | two or three at once of what the files above have one by one |
 | `quantized.json` | GPTQ layers, further quantized weights under LoRA, DoRA and IA3, fused losses of frozen heads |

@@ -21,7 +21,7 @@ def offloaded(file: str) -> list[ResolvedJob]:
 
 
 DEVICE_ALONE = {
-    *("images", "tiles", "more_families", "liger", "linear", "decoders", "tiled", "block_kinds", "met"),
+    *("images", "tiles", "more_families", "liger", "fused_lora", "linear", "decoders", "tiled", "block_kinds", "met"),
     *("sharded_spaces", "state_spaces", "short_convolutions"),
 }
 """Files whose traces did not look at the memory of the host."""

@@ -62,6 +62,8 @@ UNDECLARED = {
     "hosted",
     "masks",
     "liger",
+    "fused_lora",
+    "fused_lora_shared",
     "turns",
     "tiled",
 }

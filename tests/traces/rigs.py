@@ -22,6 +22,7 @@ class Rig(NamedTuple):
     files: tuple[str, ...]  # of rows
     covers: str
     source: tuple[str, str] | None = None  # of a program that is no package: its repository and the commit
+    alone: tuple[str, ...] = ()  # packages without what they need, of which the rows run a part
 
     @property
     def requirements(self) -> Path:
@@ -72,6 +73,12 @@ ZERO = Rig(
     ("zero", "zero_offload", "zero_adapters", "host_activations"),
     "DeepSpeed's engine with the stages of ZeRO, and what the first rig has",
 )
+AXOLOTL = Rig(
+    "axolotl",
+    ("fused_lora", "fused_lora_shared"),
+    "Axolotl's fused LoRA in the models of the first rig",
+    alone=("axolotl==0.19.0",),
+)
 TORCHAO = Rig("torchao", ("fp8", "fp8_more"), "torchao's Float8Linear in the models of the first rig")
 TORCHTUNE = Rig(
     "torchtune", ("torchtune", "torchtune_units"), "torchtune's builders, adapters and losses, and its shards"
@@ -90,7 +97,7 @@ NANOGPT = Rig(
 )
 RIGS = {
     one.name: one
-    for one in (TRANSFORMERS, FSDP2, REPLICATED, FSDP1, ZERO, TORCHAO, TORCHTUNE, LITGPT, TORCHTITAN, NANOGPT)
+    for one in (TRANSFORMERS, AXOLOTL, FSDP2, REPLICATED, FSDP1, ZERO, TORCHAO, TORCHTUNE, LITGPT, TORCHTITAN, NANOGPT)
 }
 
 WITHOUT = {
@@ -121,6 +128,7 @@ def source_of(file: str) -> str:
     if rig is None:
         return f"traced by {elsewhere}"
     lines = rig.requirements.read_text("utf-8").splitlines()
+    lines += rig.alone
     versions = ", ".join(line.replace("==", " ") for line in lines if line[:1].isalpha())
     made = f"rig {rig.name}: {versions}; python -m tests.traces check {rig.name} --files {file}"
     return f"{made}; the others by {elsewhere}" if rest else made
@@ -163,6 +171,7 @@ def set_up(rig: Rig, source: str | None = None) -> int:
     words: list[list[Any]] = [
         [sys.executable, "-m", "venv", folder],
         [folder / "bin" / "python", "-m", "pip", "install", "-r", rig.requirements],
+        *([folder / "bin" / "python", "-m", "pip", "install", "--no-deps", one] for one in rig.alone),
         [folder / "bin" / "python", "-m", "pip", "install", "-e", HERE.parents[1]],
     ]
     if rig.source is not None:

@@ -16,7 +16,7 @@ from vramplan.values.model import Experts, LinearAttention, ModelShape, ShortCon
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded, Split
 from vramplan.values.textbook import AnyJob, TextbookJob, TextbookModel
 
-LISTED = ("targets", "feedforward_targets", "modules_to_save")
+LISTED = ("targets", "feedforward_targets", "modules_to_save", "kernels")
 
 
 def job_to_dict(job: AnyJob) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def _textbook_model_to_dict(model: TextbookModel) -> dict[str, Any]:
 def adapter_to_dict(adapter: Adapter) -> dict[str, Any]:
     """An adapter with every key that its kind has."""
     values = {**adapter._asdict(), **{key: list(getattr(adapter, key)) for key in LISTED}}
-    without = ("rank", "alpha", "dropout") if adapter.kind == "ia3" else ("feedforward_targets",)
+    without = ("rank", "alpha", "dropout", "kernels") if adapter.kind == "ia3" else ("feedforward_targets",)
     return {name: values[name] for name in table.inside("adapter") if name not in without}
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from vramplan.job.length import length_of as length_of
     from vramplan.job.liger import liger_of as liger_of
     from vramplan.job.linear_attention import tell_linear as tell_linear
+    from vramplan.job.lora_kernels import with_kernels as with_kernels
     from vramplan.job.losses import check_beside as check_beside
     from vramplan.job.losses import check_chunks as check_chunks
     from vramplan.job.losses import check_padding as check_padding
@@ -103,6 +104,7 @@ MODULES = {
     "vramplan.job.kernels": ("call_by_call", "flash_alone", "only_kernel", "with_large_heads", "with_windows"),
     "vramplan.job.length": ("length_of",),
     "vramplan.job.liger": ("liger_of",),
+    "vramplan.job.lora_kernels": ("with_kernels",),
     "vramplan.job.machines": ("in_its_machine",),
     "vramplan.job.master": ("no_master_copy",),
     "vramplan.job.matrix": ("MOST_JOBS", "expanded"),

@@ -79,6 +79,8 @@ class _ReplayResolver(Resolver):
         if model is not None and model.task == "cls":
             on_demand.check_classifier(self, model)
         imbalance = self._experts(model, runtime)
+        if raw.adapter_kernels and model is not None and adapter is not None:
+            adapter = on_demand.with_kernels(self, model, adapter, cells, reference)
         liger = on_demand.liger_of(self, model, reference) if raw.liger_kernels and model is not None else ()
         if raw.compile:
             self.assumptions += on_demand.check_compile(self.fields, raw, model, in_backward, adapter)

@@ -19,7 +19,7 @@ CORE, PRODUCTS, SOME_LAYERS = "selective", "selective-op", "selective-layer"
 SELECTIVE = (CORE, PRODUCTS, SOME_LAYERS)
 
 LOSSES = ("standard", "chunked", "fused", "tiled")
-LIGER = "liger_kernel"
+LIGER, AXOLOTL = "liger_kernel", "axolotl"
 LOSS_PACKAGES = {"fused": LIGER, "tiled": "trl"}
 
 QUANTIZED = ("nf4", "nf4-double", "int8")
@@ -58,6 +58,7 @@ def check_installed(job: ResolvedJob) -> None:
         ("optimizer", job.optimizer, stepped_by),
         ("loss", job.loss, LOSS_PACKAGES.get(job.loss)),
         ("liger_kernels", ", ".join(job.liger_kernels), LIGER),
+        ("adapter.kernels", adapter is not None and ", ".join(adapter.kernels), AXOLOTL),
         ("quantization", job.quantization in QUANTIZED and job.quantization, "bitsandbytes"),
     )
     for key, what, package in needed:

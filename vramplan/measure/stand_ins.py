@@ -19,7 +19,7 @@ import torch
 from torch.nn.utils import clip_grad
 from transformers import masking_utils
 
-from vramplan.measure import kernels, known, liger
+from vramplan.measure import kernels, known, liger, lora_kernels
 from vramplan.measure.runnable import APOLLO, BITSANDBYTES, GALORE_8BIT
 from vramplan.options import words
 from vramplan.values.job import ResolvedJob
@@ -170,6 +170,7 @@ def without_kernels(job: ResolvedJob, truth: Truth) -> Iterator[None]:
             for name in ("liger_cross_entropy_kernel", "element_mul_kernel"):
                 stack.enter_context(patch.object(module, name, _Kernel()))
         liger.without_kernels(job, stack, _Kernel())
+        lora_kernels.without_kernels(job, stack, _nothing)
         word = job.optimizer.partition(":")[0]
         if (word in (*BITSANDBYTES, GALORE_8BIT) or job.fp32_states) and not words.over_master_copy(job.precision):
             _without_bitsandbytes(stack)

@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import swa_utils
 
-from vramplan.measure import liger
+from vramplan.measure import liger, lora_kernels
 from vramplan.measure.adapters import adapted
 from vramplan.measure.batches import batch_of
 from vramplan.measure.checkpoints import checkpoint, cores
@@ -66,7 +66,7 @@ def prepare(job: ResolvedJob, device: str) -> Loop:
         if job.quantization is not None:
             model = replaced(job, model, dtype_of(job))
             quantize_on_gpu(job, model, dtype_of(job))
-        model = adapted(job, model)
+        model = lora_kernels.fused(job, adapted(job, model))
     return _loop(job, model, device, MICRO_STEPS)
 
 
@@ -74,7 +74,8 @@ def skeleton(job: ResolvedJob) -> Any:
     """The model without storages; to be made before tensors have no data, which a cast could not put in its place."""
     config = configuration(job)
     with torch.device("meta"), by_value(job):
-        return adapted(job, replaced(job, liger.replaced(job, _cast(job, build(job, config))), dtype_of(job)))
+        made = adapted(job, replaced(job, liger.replaced(job, _cast(job, build(job, config))), dtype_of(job)))
+        return lora_kernels.fused(job, made)
 
 
 def prepare_without_data(job: ResolvedJob, model: Any, copy: Any = None) -> Loop:
@@ -280,6 +281,7 @@ def without_data(job: ResolvedJob) -> dict[str, Any]:
     counted = Storages("cuda", scratch_rules(), stand_ins(truth), library)
     with contextlib.ExitStack() as stack:
         stack.enter_context(liger.for_one_job())
+        stack.enter_context(lora_kernels.for_one_job())
         model, copy = skeleton(job), skeleton(job) if job.ema else None
         stack.enter_context(without_kernels(job, truth))
         stack.enter_context(by_value(job))

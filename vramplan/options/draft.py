@@ -48,6 +48,7 @@ class Values:
     adapter_dropout: float | None
     adapter_modules_to_save: tuple[str, ...] | None
     adapter_dtype: str | None
+    adapter_kernels: tuple[str, ...]
     quantization: str | None
     quantized_experts: bool | None
     bitsandbytes: str | None

@@ -82,6 +82,7 @@ class Ledger:
         self.sized: dict[int, Callable[[int], int]] = {}  # the rare sizes that are functions of the batch, not affine
         self.not_affine: set[int] = set()  # those of them that no line approximates
         self.elsewhere: set[int] = set()  # allocated on another stream than the model runs on
+        self.handed_on: set[int] = set()  # of a unit's copies, each of which lets go of that of the one before
         self.unseen = Unseen()
         self.relabelled: set[int] = set()  # born by changing their component, not by allocation
         self.category = "activations"  # of storages that are born now

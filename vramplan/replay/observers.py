@@ -184,6 +184,14 @@ class Trained(Observer):
         """The same for a convolution."""
         return None
 
+    def at_once(self, layers: Sequence[Any]) -> Callable[[Tensor], list[Tensor]] | None:
+        """The function that runs in place of queries, keys and values, of their input; None: each layer runs."""
+        return None
+
+    def gated_at_once(self, layers: Sequence[Any]) -> Callable[[Tensor], Tensor] | None:
+        """The same in place of a gated MLP of three layers."""
+        return None
+
     def tensors(self, tape: Tape, weights: dict[str, Parameter]) -> Callable[..., Any] | None:
         """The function that runs in place of a new module of bare weights, given by name; None: the module runs."""
         return None
@@ -262,6 +270,10 @@ class Sharding(Observer):
     def held_whole(self, weight: Parameter) -> Tensor | None:
         """What lives on after the weight was let go of, if a function's context still looks at it; None: nothing."""
         return None
+
+    def leaves_whole(self, weight: Parameter) -> bool:
+        """Whether a weight that a function asks for outside of its module is gathered then, and let go of by nobody."""
+        return False
 
     def takes_own(self, weight: Parameter) -> None:
         """A layer has run that looks at data of its own in the place of what was gathered of its weight."""

@@ -110,7 +110,7 @@ class Record:
         packed = [(count, p.quantized[0] * (count // p.elements)) for p, count in counts if p.quantized]
         # parameters of weights that are quantized, and the bytes that they are packed in, without what belongs to them
         self.packed = sum(count for count, _ in packed), sum(size for _, size in packed)
-        self.nesting = Nesting(self.events, self.marks)
+        self.nesting = Nesting(self.events, self.marks, tape.handed_on)
         self.trees = self.nesting.trees(self.phases)
         self._count_states()
         self._forget()

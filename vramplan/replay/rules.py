@@ -39,6 +39,7 @@ OWN = (
     "vramplan.replay.operators.one_row",
     "vramplan.replay.operators.fused_loss",
     "vramplan.replay.operators.liger",
+    "vramplan.replay.operators.lora_kernels",
     "vramplan.replay.operators.experts",
     "vramplan.replay.operators.repeats",
     "vramplan.replay.operators.latent",

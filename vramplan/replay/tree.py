@@ -7,7 +7,7 @@ that saw the birth counts for as many copies as are alive there.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate
 from typing import TypeVar
 
@@ -45,9 +45,9 @@ Item = EventRun | Events | Repeat
 class Nesting:
     """The events of an iteration as a tree, made of the marks of its repeated units."""
 
-    def __init__(self, events: list[int], marks: list[tuple[int, Path]]) -> None:
+    def __init__(self, events: list[int], marks: list[tuple[int, Path]], handed_on: Collection[int] = ()) -> None:
         self.events, self.marks = events, marks
-        self._weights = copies_of_deaths(events, marks)
+        self._weights = copies_of_deaths(events, marks, handed_on)
         self._weighted = list(self._weights)  # in the order of events
 
     def trees(self, phases: Sequence[tuple[int, str]]) -> list[tuple[str, list[Item]]]:
@@ -110,8 +110,13 @@ def both_signs(sizes: list[int]) -> list[int]:
     return sizes + [-size for size in reversed(sizes)]
 
 
-def copies_of_deaths(events: list[int], marks: list[tuple[int, Path]]) -> dict[int, int]:
-    """For deaths that count more than once: how many copies of the dying storage are alive there."""
+def copies_of_deaths(
+    events: list[int], marks: list[tuple[int, Path]], handed_on: Collection[int] = ()
+) -> dict[int, int]:
+    """For deaths that count more than once: how many copies of the dying storage are alive there.
+
+    Of storages that are `handed_on` it is one, wherever it dies.
+    """
     born: dict[int, Path] = {}
     weights: dict[int, int] = {}
     memo: dict[tuple[Path, Path], int] = {}
@@ -122,7 +127,7 @@ def copies_of_deaths(events: list[int], marks: list[tuple[int, Path]]) -> dict[i
         elsewhere = [
             (position, birth)
             for position, index in enumerate(inside, start)
-            if index < 0 and (birth := born[~index]) is not path
+            if index < 0 and (birth := born[~index]) is not path and ~index not in handed_on
         ]
         for position, birth in elsewhere:
             key = (birth, path)

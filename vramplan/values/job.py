@@ -39,6 +39,7 @@ class Adapter(NamedTuple):
     alpha: float | None = None  # a factor, which costs nothing, or over experts little
     dropout: float = 0.0
     dtype: str = "fp32"  # element type of the adapter's weights: fp32, or that of the model's
+    kernels: tuple[str, ...] = ()  # layers that run with their adapters as one function: mlp, qkv, o
 
 
 class ResolvedJob(NamedTuple):

@@ -14,6 +14,7 @@ from vramplan.configs.page import Page
 from vramplan.configs.programs.axolotl import OPTIMIZERS, computing
 from vramplan.configs.writers import words
 from vramplan.configs.writers.arguments import FSDP_WORDS
+from vramplan.replay.models.lora_kernels import EVERY
 
 LIGER = "axolotl.integrations.liger.LigerPlugin"
 
@@ -154,6 +155,8 @@ def _adapter(page: Page, asked: Asked) -> None:
         page.put("lora_target_modules", found, "adapter.targets")
     if asked["adapter.modules_to_save"]:
         page.put("lora_modules_to_save", list(asked["adapter.modules_to_save"]), "adapter.modules_to_save")
+    for word in EVERY:  # Axolotl turns them on where a file says nothing
+        page.put(f"lora_{word}_kernel", word in (asked["adapter.kernels"] or ()), "adapter.kernels")
     if asked["adapter.kind"] == "dora":
         page.put("peft_use_dora", True, "adapter.kind")
 

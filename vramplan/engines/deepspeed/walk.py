@@ -165,6 +165,13 @@ def members_of(inputs: Sequence[Any]) -> tuple[Parameter, ...]:
     return tuple(found)
 
 
+def is_addmm(inputs: Sequence[Any], members: Sequence[int]) -> bool:
+    """Whether an operator is that of a linear layer with a bias: it comes first, then the input and the weight."""
+    if len(members) != len(("bias", "weight")) or inputs[0] is None or inputs[0].storage is not None:
+        return False
+    return inputs[1] is not None and inputs[1].storage is not None
+
+
 class Used:
     """The backward of an operator: it says that its module is come to, and whether that was said already."""
 

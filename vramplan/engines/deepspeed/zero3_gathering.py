@@ -27,7 +27,7 @@ from typing import Any
 
 from vramplan.engines.deepspeed.modules import Around, ModuleRun, OuterEntry
 from vramplan.engines.deepspeed.order import Order
-from vramplan.engines.deepspeed.walk import Used, members_of
+from vramplan.engines.deepspeed.walk import Used, is_addmm, members_of
 from vramplan.engines.deepspeed.zero import COMMUNICATION
 from vramplan.engines.deepspeed.zero3_policy import Zero3Policy
 from vramplan.replay.observers import Observer
@@ -36,7 +36,6 @@ from vramplan.replay.tensors import Parameter, Tensor
 
 GATHERED = "gathered"  # component of the answer
 
-LINEAR = 2  # parameters of a linear layer with a bias
 
 MAX_REUSE_DISTANCE = 1_000_000_000  # elements (deepspeed/runtime/zero/config.py, stage3_max_reuse_distance)
 
@@ -105,6 +104,10 @@ class Gathering(Observer):
         Source: partition_parameters.py, free_param.
         """
         return self.whole.get(self._number(weight))
+
+    def leaves_whole(self, weight: Parameter) -> bool:
+        """Only the end of a module lets its parameters go (parameter_offload.py, ZeROOrderedDict.__getitem__)."""
+        return not self.stays[self._number(weight)]
 
     def takes_own(self, weight: Parameter) -> None:
         """What was gathered goes at once: a layer of 8 bits has the whole weight by itself.
@@ -176,7 +179,7 @@ class Gathering(Observer):
         members = tuple([self._number(one) for one in found]) if found else ()
         self._reach(members)
         sums: Tensor | None = None
-        if len(members) == LINEAR and not self.policy.bias_first and inputs[1] is not None and inputs[1].storage:
+        if not self.policy.bias_first and is_addmm(inputs, members):
             bias, weight = members  # an addmm
             sums = inputs[0] if self.order.trained[bias] else None
             if (bias, weight) in self.pairs:

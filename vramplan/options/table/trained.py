@@ -99,6 +99,16 @@ TRAINED_ROWS = (
         also=("--lora-dtype",),
         spellings=spellings.FLOATS,
     ),
+    _adapter(
+        "kernels",
+        TEXTS,
+        "Layers that run with their adapters as one function, as Axolotl's fused LoRA has them.",
+        words=words.LORA_KERNELS,
+        default=(),
+        absent=(),
+        flags=("--lora-kernels",),
+        note="Of `lora`; [which models](adapters.md#fused-lora).",
+    ),
     Option(
         "quantization",
         WORD,

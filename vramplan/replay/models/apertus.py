@@ -10,6 +10,7 @@ from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Block as LlamaBlock
 from vramplan.replay.models.llama import Llama
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe
+from vramplan.replay.models.projections import three
 from vramplan.replay.operators.contrastive import scale
 from vramplan.replay.operators.delta_rule import softplus
 from vramplan.replay.operators.elementwise import add, add_scalar, mul
@@ -25,9 +26,7 @@ class NormedHeads(LlamaAttention):
 
     def projected(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each with its heads before its positions."""
-        query = self.heads(self.q_proj(hidden))
-        key = self.heads(self.k_proj(hidden))
-        value = self.heads(self.v_proj(hidden))
+        query, key, value = (self.heads(made()) for made in three(self, hidden))
         query = self.q_norm(query)
         key = self.k_norm(key)
         return query, key, value

@@ -17,6 +17,7 @@ from vramplan.replay.models.llama import Block as LlamaBlock
 from vramplan.replay.models.llama import Llama, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES_WITH_BIAS, SELECTIVE, as_is
 from vramplan.replay.models.part_names import NORMS
+from vramplan.replay.models.projections import three
 from vramplan.replay.models.windows import both_masks, has_window
 from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.latent import sub
@@ -67,7 +68,7 @@ class Attention(LlamaAttention):
 
     def projected(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each with its heads before its positions."""
-        query, key, value = (self.parted(one(hidden)) for one in (self.q_proj, self.k_proj, self.v_proj))
+        query, key, value = (self.parted(made()) for made in three(self, hidden))
         query = self.q_norm(query)
         key = self.k_norm(key)
         return transpose(query, 1, 2), transpose(key, 1, 2), transpose(value, 1, 2)

@@ -18,6 +18,7 @@ from vramplan.replay.models.llama import MLP, Rotary, apply_rotary, repeat_kv
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Output, Recipe, output_embedding
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
+from vramplan.replay.models.projections import three
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.windows import masks_of_kinds
 from vramplan.replay.operators.attention import scaled_dot_product
@@ -71,9 +72,10 @@ class Attention:
         batch, length, _ = hidden.shape
         heads = (batch, length, shape.attention_heads, shape.head_size)
         kv_heads = (batch, length, shape.key_value_heads, shape.head_size)
-        query = transpose(view(self.q_proj(hidden), heads), 1, 2)
-        key = transpose(view(self.k_proj(hidden), kv_heads), 1, 2)
-        value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
+        first, second, third = three(self, hidden)
+        query = transpose(view(first(), heads), 1, 2)
+        key = transpose(view(second(), kv_heads), 1, 2)
+        value = transpose(view(third(), kv_heads), 1, 2)
         query, key = apply_rotary(query, key, *rotary)
         output, weights = recomputable(self.recipe, self.core, query, key, value, mask, holds=position_ids)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))

@@ -15,6 +15,7 @@ from vramplan.replay.models.llama import MLP, Rotary, apply_rotary
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Output, Recipe, output_embedding
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
+from vramplan.replay.models.projections import three
 from vramplan.replay.models.windows import are_alike, has_window, masks_of_kinds, window_mask
 from vramplan.replay.operators.elementwise import add
 from vramplan.replay.operators.views import contiguous, transpose, view
@@ -46,9 +47,10 @@ class Attention:
         batch, length, _ = hidden.shape
         heads = (batch, length, shape.attention_heads, shape.head_size)
         kv_heads = (batch, length, shape.key_value_heads, shape.head_size)
-        query = transpose(view(self.q_proj(hidden), heads), 1, 2)
-        key = transpose(view(self.k_proj(hidden), kv_heads), 1, 2)
-        value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
+        first, second, third = three(self, hidden)
+        query = transpose(view(first(), heads), 1, 2)
+        key = transpose(view(second(), kv_heads), 1, 2)
+        value = transpose(view(third(), kv_heads), 1, 2)
         query = self.q_norm(query)
         key = self.k_norm(key)
         query, key = apply_rotary(query, key, *rotary)

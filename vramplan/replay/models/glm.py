@@ -25,6 +25,7 @@ from vramplan.replay.models.modules import (
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.phi3 import MLP
 from vramplan.replay.models.positions import Positions
+from vramplan.replay.models.projections import three
 from vramplan.replay.operators.elementwise import add, mul, neg
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.indexing import every_second, stack_last
@@ -76,9 +77,10 @@ class Attention:
         batch, length, _ = hidden.shape
         heads = (batch, length, shape.attention_heads, shape.head_size)
         kv_heads = (batch, length, shape.key_value_heads, shape.head_size)
-        query = transpose(view(self.q_proj(hidden), heads), 1, 2)
-        key = transpose(view(self.k_proj(hidden), kv_heads), 1, 2)
-        value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
+        first, second, third = three(self, hidden)
+        query = transpose(view(first(), heads), 1, 2)
+        key = transpose(view(second(), kv_heads), 1, 2)
+        value = transpose(view(third(), kv_heads), 1, 2)
         query, key = apply_rotary(query, key, *rotary)
         output, weights = attend(recipe, query, key, value, mask, position_ids)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))

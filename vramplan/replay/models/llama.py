@@ -28,9 +28,10 @@ from vramplan.replay.models.modules import (
     rotary_kernel,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
+from vramplan.replay.models.projections import three
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.windows import are_alike, equal_windows, has_window, masks_of
-from vramplan.replay.observers import Sharding
+from vramplan.replay.observers import Sharding, Trained
 from vramplan.replay.operators.attention import LARGEST_FLASH_HEAD, scaled_dot_product
 from vramplan.replay.operators.elementwise import add, dropout, mul, mul_scalar, neg
 from vramplan.replay.operators.ends import embedding
@@ -172,9 +173,10 @@ class Attention:
         batch, length, _ = hidden.shape
         heads = (batch, length, shape.attention_heads, shape.head_size)
         kv_heads = (batch, length, shape.key_value_heads, shape.head_size)
-        query = transpose(self.q_norm(view(self.q_proj(hidden), heads)), 1, 2)
-        key = transpose(self.k_norm(view(self.k_proj(hidden), kv_heads)), 1, 2)
-        value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
+        first, second, third = three(self, hidden)
+        query = transpose(self.q_norm(view(first(), heads)), 1, 2)
+        key = transpose(self.k_norm(view(second(), kv_heads)), 1, 2)
+        value = transpose(view(third(), kv_heads), 1, 2)
         return query, key, value
 
     def heads(self, x: Tensor) -> Tensor:
@@ -230,6 +232,9 @@ class MLP:
         self.kernel = gated_kernel(tape)
 
     def __call__(self, x: Tensor) -> Tensor:
+        fused = x.tape.role(Trained).gated_at_once((self.gate_proj, self.up_proj, self.down_proj))
+        if fused is not None:
+            return fused(x)
         if self.kernel is not None:
             return self.down_proj(self.kernel(self.gate_proj(x), self.up_proj(x)))
         return self.down_proj(mul(self.act(self.gate_proj(x)), self.up_proj(x)))

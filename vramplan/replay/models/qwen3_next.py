@@ -17,6 +17,7 @@ from vramplan.replay.models.llama import MLP, Llama, Rotary, apply_rotary
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Linear, Output, Recipe, output_embedding
 from vramplan.replay.models.part_names import GATED_EXPERTS
+from vramplan.replay.models.projections import three
 from vramplan.replay.models.qwen_moe import SparseMoeBlock as QwenMoeBlock
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.recurrent import recurrent_mask
@@ -67,11 +68,12 @@ class Attention(LlamaAttention):
         width = shape.attention_heads * shape.head_size
         heads = (batch, length, shape.attention_heads, 2 * shape.head_size)
         kv_heads = (batch, length, shape.key_value_heads, shape.head_size)
-        query, gate = split(view(self.q_proj(hidden), heads), shape.head_size)
+        first, second, third = three(self, hidden)
+        query, gate = split(view(first(), heads), shape.head_size)
         gate = view(gate, (batch, length, width))
         query = transpose(self.q_norm(query), 1, 2)
-        key = transpose(self.k_norm(view(self.k_proj(hidden), kv_heads)), 1, 2)
-        value = transpose(view(self.v_proj(hidden), kv_heads), 1, 2)
+        key = transpose(self.k_norm(view(second(), kv_heads)), 1, 2)
+        value = transpose(view(third(), kv_heads), 1, 2)
         assert rotary is not None
         query, key = apply_partial_rotary(query, key, *rotary)
         output, weights = recomputable(recipe, self.core, query, key, value, mask, holds=position_ids)

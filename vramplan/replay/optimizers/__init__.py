@@ -280,13 +280,18 @@ def one_by_one(tape: Tape, parameters: Sequence[Parameter]) -> Iterator[Paramete
     """Each parameter inside the repeated units that it was made in: one that stands for several is stepped as often.
 
     A step in backward stays in the unit whose backward made the gradient. Under a reentrant checkpoint that is the unit
-    of the recomputation, not the one that the parameter was made in.
+    of the recomputation, not the one that the parameter was made in. What the loop keeps of a parameter until the next
+    one comes is handed on from copy to copy.
     """
     outer = tape.path
+    first = len(tape.fixed)
     for parameter in parameters:
         if not outer:
             tape.enter(parameter.path)
+        first = len(tape.fixed)
         yield parameter
+    if not outer:
+        tape.handed_on.update(range(first, len(tape.fixed)))
     tape.enter(outer)
 
 

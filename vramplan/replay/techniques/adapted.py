@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from vramplan.replay.models.lora_kernels import MLP, OUTPUT, OUTPUT_LAYER, QKV
 from vramplan.replay.models.modules import Linear
 from vramplan.replay.observers import Trained
+from vramplan.replay.operators.quantized import FourBits
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.adapters import (
     ALL_LINEAR,
@@ -29,7 +31,8 @@ from vramplan.replay.techniques.adapters import (
 from vramplan.replay.techniques.convolution_adapters import LoraConvolution
 from vramplan.replay.techniques.expert_adapters import LoraTensors, tensors_of
 from vramplan.replay.techniques.frozen import path_of
-from vramplan.replay.techniques.quantized import quantize, shared_bytes
+from vramplan.replay.techniques.lora_kernels import FusedLoRA, all_at_once, gated_at_once
+from vramplan.replay.techniques.quantized import four_bits, quantize, shared_bytes
 from vramplan.replay.techniques.quantized_adapters import quantized_adapter
 from vramplan.replay.techniques.quantized_experts import QuantizedTensors
 from vramplan.replay.tensors import DType, Parameter, Shape, Tensor
@@ -71,6 +74,7 @@ class Adapted(Trained):
         self.experts = experts  # whether the stacked weights of experts are quantized too
         self.compute = autocast or weights
         self.former = former or {}  # names of layers that stand for tensors of experts
+        self.bits = self._four_bits()
         self.targets = tuple(word for word in adapter.targets if leaf(word) not in self.former)
 
     def making(self, tape: Tape, name: str, shape: Shape, dtype: DType, trainable: bool) -> bool:
@@ -115,12 +119,32 @@ class Adapted(Trained):
         if leaf(name) in self.former or not is_target(name, self.targets):
             return quantized
         with tape.building(OWN):
+            if name == OUTPUT_LAYER and OUTPUT in self.adapter.kernels:
+                bits = None if quantized is None else self.bits
+                return FusedLoRA(tape, name, *widths(module), self.adapter, DTYPES[self.adapter.dtype], bits)
             if quantized is None or self.quantization is None:
                 return adapting(tape, module, name, self.adapter)
             if self.quantization == GPTQ:
                 return LoRA(tape, name, *widths(module), self.adapter, DTYPES[self.adapter.dtype], quantized)
 
             return quantized_adapter(tape, module, name, self.adapter, quantized, self.quantization, self.compute)
+
+    def at_once(self, layers: Sequence[Linear]) -> Callable[[Tensor], list[Tensor]] | None:
+        """Queries, keys and values by one function."""
+        return all_at_once(layers, self.bits) if QKV in self.adapter.kernels else None
+
+    def gated_at_once(self, layers: Sequence[Linear]) -> Callable[[Tensor], Tensor] | None:
+        """A gated MLP by one function."""
+        return gated_at_once(layers, self.bits) if MLP in self.adapter.kernels else None
+
+    def _four_bits(self) -> FourBits | None:
+        """How the weights of fused layers are stored; None where they are not in 4 bits."""
+        if self.quantization not in ("nf4", "nf4-double"):
+            return None
+        nested = self.quantization == "nf4-double"
+        return four_bits(
+            self.compute, nested=nested, bitsandbytes=self.bitsandbytes, quantized_from=self.quantized_from
+        )
 
     def quantized(self, tape: Tape, module: Linear, name: str) -> Adapting | None:
         """What runs in place of a layer whose weight is stored in few bits."""

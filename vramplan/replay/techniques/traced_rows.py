@@ -6,28 +6,29 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5436 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5486 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
-  foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads, host_activations,
-  hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, master, met, moe,
-  more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
-  replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, tiles, titan,
-  titan_replicas, titan_units, torchtune, torchtune_units, turns, vision, zero, zero_adapters, zero_offload | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt,
-  llama under torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama,
-  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
-  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: selective | 328 | block_kinds, decoders, fully_shard_more, linear, losses, met,
+  foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
+  halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses,
+  losses_more, masks, master, met, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
+  preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing,
+  state_spaces, suite, tiled, tiles, titan, titan_replicas, titan_units, torchtune, torchtune_units, turns, vision,
+  zero, zero_adapters, zero_offload | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4_text,
+  llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under
+  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava,
+  ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: selective | 329 | block_kinds, decoders, fully_shard_more, fused_lora, linear, losses, met,
   more_families, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
   short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2, deepseek_v2,
   deepseek_v3, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
@@ -37,11 +38,11 @@ activation_checkpointing: selective | 328 | block_kinds, decoders, fully_shard_m
   exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mllama, nemotron, neox, olmo, opt, phi, phi3, qwen3_next,
   qwen_moe, roberta, seed_oss, stablelm, t5, vit
-activation_checkpointing: selective-layer | 140 | fully_shard_more, liger, losses, more_families, replicated,
-  selective, seq2seq, short_convolutions, state_spaces, tiled, titan, titan_replicas, titan_units, zero | bamba, bert,
-  falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under torchtitan, mistral, nemotron_h, phi3, qwen2, qwen3,
-  roberta, smollm3 | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under torchtitan, nemotron_h,
-  phi3, roberta
+activation_checkpointing: selective-layer | 141 | fully_shard_more, fused_lora, liger, losses, more_families,
+  replicated, selective, seq2seq, short_convolutions, state_spaces, tiled, titan, titan_replicas, titan_units, zero |
+  bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under torchtitan, mistral, nemotron_h, phi3,
+  qwen2, qwen3, roberta, smollm3 | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under
+  torchtitan, nemotron_h, phi3, roberta
 activation_checkpointing: selective-op | 566 | block_kinds, decoders, fully_shard_more, images, liger, linear,
   losses, masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas, titan_units, turns, zero |
@@ -55,6 +56,11 @@ activation_checkpointing: selective-op | 566 | block_kinds, decoders, fully_shar
   hunyuan_v1_dense, lfm2, llama, llama under torchtitan, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox,
   olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5,
   vit
+adapter.kernels | 124 | fused_lora, fused_lora_shared | apertus, arcee, cohere2, ernie4_5, exaone4, gemma, gemma2,
+  gemma3, gemma3_text, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, mixtral,
+  nemotron, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next, smollm3, starcoder2 | apertus, arcee, cohere, ernie4_5,
+  exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
+  ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
 adapter: dora | 214 | adapted, adapters, adapters_more, block_kinds, decoders, fully_shard_more, images, liger,
   linear, met, more_families, pairs, pairs_beside, quantized, sharded_units, short_convolutions, state_spaces, tiled,
   tiles, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
@@ -78,44 +84,44 @@ adapter: ia3 | 204 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mllama, mpt,
   nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
   starcoder2, t5, vit
-adapter: lora | 1503 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
-  fully_shard_more, images, liger, linear, litgpt, lora_parts, met, more_families, pairs, pairs_beside, quantized,
-  replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, state_spaces, tiled, tiles, torchtune, torchtune_units, zero, zero_adapters |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama
-  under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt,
-  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava,
-  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit
-adapter: modules_to_save | 139 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more, pairs,
-  pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma, gemma2,
-  gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe,
-  resnet, roberta, vit, xlm-roberta | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
-  mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
+adapter: lora | 1628 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
+  fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met, more_families,
+  pairs, pairs_beside, quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
+  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, torchtune,
+  torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral,
+  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under
+  litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+adapter: modules_to_save | 140 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more, fused_lora,
+  pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma,
+  gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_moe, resnet, roberta, vit, xlm-roberta | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2,
+  llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 413 | block_kinds, checkpoints, decoders, fully_shard_more, images, liger, linear,
-  more_families, pairs, replicated, sharded_spaces, short_convolutions, state_spaces, tiled, turns, zero | apertus,
-  arcee, bamba, bert, cohere, cohere2, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text,
-  glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3,
-  mistral, mistral3, mixtral, nemotron, nemotron_h, olmo, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3,
-  stablelm, vit | apertus, arcee, bamba, bert, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  ministral3, mistral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
+checkpoint_reentrant: true | 416 | block_kinds, checkpoints, decoders, fully_shard_more, fused_lora,
+  fused_lora_shared, images, liger, linear, more_families, pairs, replicated, sharded_spaces, short_convolutions,
+  state_spaces, tiled, turns, zero | apertus, arcee, bamba, bert, cohere, cohere2, ernie4_5, exaone4, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, ministral3, mistral, mistral3, mixtral, nemotron, nemotron_h, olmo, olmo3, opt, phi,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm, vit | apertus, arcee, bamba, bert, cohere, ernie4_5, exaone4,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
-ema: true | 124 | galore, liger, master, met, optimizers, precisions, sharded_spaces, short_convolutions,
+ema: true | 125 | fused_lora, galore, liger, master, met, optimizers, precisions, sharded_spaces, short_convolutions,
   state_spaces, tiled | bamba, bert, deepseek_v3, falcon_h1, gemma2, gemma3_text, glm4, gpt2, gpt_neox,
   granitemoehybrid, lfm2, llama, mistral, mixtral, nemotron_h, olmo2, opt, phi3, qwen2, qwen3, qwen3_moe, smollm3 |
   bamba, bert, deepseek, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, llama, mixtral, nemotron_h,
@@ -124,14 +130,14 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 793 | adapters, block_kinds, decoders, frozen, fully_shard_more, hosted, images, liger, linear,
-  lora_parts, masks, met, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, state_spaces, tiled, tiles, turns, zero, zero_adapters | apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral,
-  mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+frozen: parts | 794 | adapters, block_kinds, decoders, frozen, fully_shard_more, fused_lora, hosted, images, liger,
+  linear, lora_parts, masks, met, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces,
+  sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, turns, zero, zero_adapters | apertus,
+  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4_text, llava, ministral3, mistral,
+  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
   qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
   bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
   gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
@@ -146,24 +152,24 @@ grad_scaler: true | 86 | galore, liger, precisions, sharded_spaces, short_convol
   mistral, mixtral, nemotron_h, qwen2, qwen3_moe, smollm3 | bamba, bert, deepseek, falcon_h1, gemma, gemma2, gemma3,
   glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, mixtral, nemotron_h, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 430 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, images, liger, linear,
-  losses_more, more_families, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces | apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, opt, phi,
-  phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss,
-  stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
-  opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
-liger_kernels | 114 | liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text, glm4,
-  gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe,
-  qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4, mixtral, olmo2,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-loss: chunked | 639 | block_kinds, decoders, heads, images, liger, linear, litgpt, litgpt_flat, losses, losses_more,
-  met, more_families, sharded_more, short_convolutions, state_spaces, torchtune, torchtune_units, turns | apertus,
-  arcee, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+label_smoothing | 431 | block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, fused_lora, images,
+  liger, linear, losses_more, more_families, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h,
+  olmo, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, mpt, nemotron, nemotron_h,
+  neox, olmo, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+liger_kernels | 116 | fused_lora, liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3, gemma3_text,
+  glm4, gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3,
+  qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4,
+  mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+loss: chunked | 640 | block_kinds, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat, losses,
+  losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, torchtune, torchtune_units, turns |
+  apertus, arcee, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, ministral3,
   mistral, mixtral, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3,
   qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
@@ -178,14 +184,14 @@ loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, fal
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 loss: fp32-logits | 51 | losses, returned, titan, titan_replicas, titan_units | bert, llama, llama under torchtitan |
   bert, llama, llama under torchtitan
-loss: fused | 252 | block_kinds, decoders, fully_shard_more, heads, images, liger, linear, losses, losses_more,
-  more_families, quantized, state_spaces | apertus, arcee, bamba, bloom, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
-  falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, helium, hunyuan_v1_dense,
-  llama, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3,
-  stablelm | apertus, arcee, bamba, bloom, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, glm4_moe, gpt2, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
-  opt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+loss: fused | 253 | block_kinds, decoders, fully_shard_more, fused_lora, heads, images, liger, linear, losses,
+  losses_more, more_families, quantized, state_spaces | apertus, arcee, bamba, bloom, deepseek_v2, deepseek_v3,
+  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neox, helium,
+  hunyuan_v1_dense, llama, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, opt, phi3, qwen2, qwen2_moe,
+  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe,
+  seed_oss, smollm3, stablelm | apertus, arcee, bamba, bloom, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2,
+  gemma3, gemma4, glm, glm4, glm4_moe, gpt2, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron,
+  nemotron_h, neox, olmo, opt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: half-logits | 56 | half_logits | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mpt, opt,
   phi, phi3, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, neox, opt, phi, phi3
 loss: orpo | 1 | preference | llama | llama
@@ -194,28 +200,29 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 512 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, galore, images,
-  liger, linear, master, met, more_families, optimizers, precisions, replicated, sharded_bits, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas,
-  titan_units, turns, zero | bamba, bert, bloom, deepseek_v3, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama, llama under
-  torchtitan, ministral3, mistral, mistral3, mllama, nemotron_h, olmo2, olmo3, opt, phi, qwen2, qwen3,
+max_gradient_norm | 514 | block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more, fused_lora,
+  galore, images, liger, linear, master, met, more_families, optimizers, precisions, replicated, sharded_bits,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan,
+  titan_replicas, titan_units, turns, zero | bamba, bert, bloom, deepseek_v3, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama, llama
+  under torchtitan, ministral3, mistral, mistral3, mllama, nemotron_h, olmo2, olmo3, opt, phi, qwen2, qwen3,
   qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, smollm3, vit | bamba, bert, bloom,
   deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
   granitemoehybrid, lfm2, llama, llama under torchtitan, ministral3, mistral3, mllama, nemotron_h, neox, olmo2, opt,
   phi, qwen3_next, qwen3_vl, qwen_moe, vit
-offload: activations | 602 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, host_activations, hosted,
-  images, liger, linear, met, more_families, pairs, selective_more, sharded_activations, sharded_spaces,
-  short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, bloom, cohere, cohere2, deepseek_v2,
-  deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama4_text, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo3, olmoe, opt,
-  phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bert,
-  bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4,
-  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
+offload: activations | 604 | block_kinds, checkpoints, decoders, flat_adapters, flat_host, fused_lora,
+  host_activations, hosted, images, liger, linear, met, more_families, pairs, selective_more, sharded_activations,
+  sharded_spaces, short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, bloom, cohere,
+  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama4_text, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron,
+  nemotron_h, olmo, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, t5, vit,
+  xlm-roberta | apertus, arcee, bamba, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h,
+  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, t5, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -282,16 +289,16 @@ optimizer: rmsprop | 281 | adapted, adapters_more, checkpoints, families, frozen
   bert, bloom, clip, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss,
   granitemoehybrid, lfm2, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 453 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more, halves,
-  hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
-  resnet, seq2seq, short_convolutions, state_spaces, suite, tiled, tiles, vision | bart, bert, bloom, chatglm, clip,
-  deepseek_v2, deepseek_v3, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama, llama4_text, llava, mistral, mistral3, mixtral, mllama, mpt,
-  nemotron_h, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granitemoehybrid, lfm2, llama, llama4, llava, mistral3, mixtral, mllama, mpt, nemotron_h, neox, olmo2, olmoe, opt,
-  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+optimizer: sgd | 454 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more,
+  fused_lora, halves, hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions, quantized,
+  random, replicated, resnet, seq2seq, short_convolutions, state_spaces, suite, tiled, tiles, vision | bart, bert,
+  bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, llama, llama4_text, llava, mistral, mistral3,
+  mixtral, mllama, mpt, nemotron_h, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bart, bert,
+  bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama, llama4, llava, mistral3, mixtral, mllama, mpt, nemotron_h, neox,
+  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum | 522 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchtune,
@@ -304,22 +311,22 @@ optimizer: sgd-momentum | 522 | adapted, adapters, adapters_more, checkpoints, f
   granitemoehybrid, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox
   under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
   roberta, starcoder2, t5, vit
-optimizer_in_backward: true | 164 | block_kinds, checkpoints, galore, liger, linear, optimizers, precisions,
-  sharded_spaces, short_convolutions, state_spaces, steps, tiled | bamba, bert, falcon_h1, gemma2, gemma3_text,
-  gemma4_text, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, ministral3, mistral, nemotron_h, olmo2, qwen2, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bamba, bert, falcon_h1, gemma2, gemma3, gemma4, gpt2, gpt_oss,
-  granitemoehybrid, lfm2, llama, ministral3, nemotron_h, olmo2, qwen3_next
+optimizer_in_backward: true | 165 | block_kinds, checkpoints, fused_lora, galore, liger, linear, optimizers,
+  precisions, sharded_spaces, short_convolutions, state_spaces, steps, tiled | bamba, bert, falcon_h1, gemma2,
+  gemma3_text, gemma4_text, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, ministral3, mistral, nemotron_h, olmo2,
+  qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bamba, bert, falcon_h1, gemma2, gemma3, gemma4,
+  gpt2, gpt_oss, granitemoehybrid, lfm2, llama, ministral3, nemotron_h, olmo2, qwen3_next
 optimizer_state_dtype: fp32 | 28 | precisions | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-packing: true | 166 | block_kinds, decoders, liger, linear, losses_more, masks, sharded_spaces, short_convolutions,
-  state_spaces | apertus, arcee, bamba, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon_h1,
-  gemma2, gemma3_text, gemma4_text, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama4_text, ministral3, mistral, mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, qwen2, qwen3,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee,
-  bamba, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma3, gemma4, gpt2, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, olmoe,
-  qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
-padding: right | 467 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more, masks, met,
-  more_families, padding, pairs, pairs_beside, preference, replicated, sharded_spaces, sharded_tiles,
+packing: true | 167 | block_kinds, decoders, fused_lora, liger, linear, losses_more, masks, sharded_spaces,
+  short_convolutions, state_spaces | apertus, arcee, bamba, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
+  exaone4, falcon_h1, gemma2, gemma3_text, gemma4_text, gpt2, gpt_neox, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama4_text, ministral3, mistral, mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3,
+  olmoe, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm, starcoder2
+  | apertus, arcee, bamba, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma3, gemma4, gpt2, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mixtral, nemotron, nemotron_h, neox,
+  olmo, olmo2, olmoe, qwen3_next, qwen_moe, seed_oss, stablelm, starcoder2
+padding: right | 468 | block_kinds, decoders, fully_shard_more, fused_lora, images, liger, linear, losses_more,
+  masks, met, more_families, padding, pairs, pairs_beside, preference, replicated, sharded_spaces, sharded_tiles,
   short_convolutions, state_spaces, tiles, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2,
   deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
@@ -340,106 +347,109 @@ parallel.fsdp_version: 1 | 208 | flat_adapters, flat_host, flat_parameter, found
 parallel.replicas | 53 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
   sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under torchtitan,
   mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
-parallel.sharding: ddp | 88 | modded, modded_compiled, replicated, sharded_activations, sharded_bits | bert, gemma,
-  gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3,
-  qwen2, qwen3, qwen3_vl | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under
-  modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 828 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
-  host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units, torchtune, torchtune_units |
-  apertus, arcee, bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral, mistral3,
-  mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm, vit |
-  apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mllama, mpt under
-  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp-grad-op | 241 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
-  host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units | bamba,
-  bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, gpt2, gpt_neox, granitemoehybrid,
-  lfm2, llama, mistral, mixtral, nemotron_h, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
-  qwen3_vl, roberta, vit | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, gpt2,
-  granitemoehybrid, lfm2, llama, mixtral, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  roberta, vit
-parallel.sharding: zero1 | 51 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma2, gemma3_text,
-  gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mixtral, opt, phi, phi3, qwen2, qwen2_moe,
-  qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo,
-  llama, mixtral, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, vit
-parallel.sharding: zero2 | 57 | host_activations, zero, zero_adapters | bert, bloom, gemma, gemma3_text, gemma4_text,
-  glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mistral3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, t5, vit | bert, bloom, gemma, gemma3, gemma4, glm, glm4_moe, gpt2,
-  gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, t5, vit
-parallel.sharding: zero3 | 130 | host_activations, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3,
+parallel.sharding: ddp | 91 | fused_lora_shared, modded, modded_compiled, replicated, sharded_activations,
+  sharded_bits | bert, gemma, gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3, modded_nanogpt under
+  modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3,
+  modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
+parallel.sharding: fsdp | 839 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+  fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units,
+  torchtune, torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under
+  torchtune, mistral, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo,
+  opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta,
+  seed_oss, stablelm, vit | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3,
+  mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+parallel.sharding: fsdp-grad-op | 248 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+  fused_lora_shared, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_spaces,
+  sharded_units | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, gpt2, gpt_neox,
+  granitemoehybrid, lfm2, llama, mistral, mixtral, nemotron_h, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_moe, qwen3_vl, roberta, vit | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, gpt2, granitemoehybrid, lfm2, llama, mixtral, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, roberta, vit
+parallel.sharding: zero1 | 54 | fused_lora_shared, host_activations, zero, zero_adapters | bert, bloom, gemma,
+  gemma2, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mixtral, opt, phi, phi3,
+  qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, gemma, gemma2, gemma3, gemma4, glm,
+  glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, vit
+parallel.sharding: zero2 | 60 | fused_lora_shared, host_activations, zero, zero_adapters | bert, bloom, gemma,
   gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mistral3, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
-  glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, t5, vit | bert, bloom, gemma, gemma3, gemma4,
+  glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta, t5, vit
+parallel.sharding: zero3 | 135 | fused_lora_shared, host_activations, zero, zero_adapters, zero_offload | bert,
+  bloom, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mistral3,
+  opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3718 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3767 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
-  fully_shard, fully_shard_more, galore, generation, generation_more, half_logits, halves, heads, host_activations,
-  hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, met, moe, more_families, nanogpt,
-  optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet,
-  returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, tiles,
-  turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral,
-  mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi,
-  phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
-  starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation, generation_more, half_logits,
+  halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, met,
+  moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random,
+  replicas, replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing,
+  state_spaces, suite, tiled, tiles, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4_text, llava, ministral3,
+  mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo,
+  olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama,
+  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 441 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
-  host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | apertus, arcee, bamba, bert,
-  bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama,
-  llama under litgpt, llama under torchtitan, mistral, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron,
-  nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5,
-  exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3,
-  mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-precision: mixed | 1641 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
-  evaluation_more, families, frozen, generation, generation_more, heads, host_activations, hosted, images, liger,
-  linear, losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random,
-  replicated, resnet, selective, selective_more, seq2seq, smoothing, suite, tiles, vision, zero, zero_adapters,
-  zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
-  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral, mistral3,
-  mixtral, mllama, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart, bert, bloom, chatglm,
-  clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
-  mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3175 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: fsdp | 453 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+  fused_lora_shared, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | apertus, arcee,
+  bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral, mistral3, mixtral, mllama, mpt under
+  llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm | apertus, arcee, bamba, bert, bloom,
+  cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
+  glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
+  torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
+  opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+precision: mixed | 1652 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
+  evaluation_more, families, frozen, fused_lora_shared, generation, generation_more, heads, host_activations, hosted,
+  images, liger, linear, losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference,
+  random, replicated, resnet, selective, selective_more, seq2seq, smoothing, suite, tiles, vision, zero,
+  zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral,
+  mistral3, mixtral, mllama, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
+  qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bart,
+  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
+  ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+precision: pure | 3179 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
-  frozen, fully_shard, fully_shard_more, galore, generation_more, half_logits, heads, host_activations, hosted,
-  images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, modded, modded_compiled,
-  moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
-  replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing,
-  state_spaces, suite, tiled, tiles, torchtune, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune,
-  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt
-  under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation_more, half_logits, heads,
+  host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met,
+  modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
+  quantized, random, replicas, replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
+  smoothing, state_spaces, suite, tiled, tiles, torchtune, torchtune_units, turns, vision | apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under
+  torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt,
+  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
   qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
   xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
   falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
@@ -457,41 +467,48 @@ quantization: int8 | 121 | adapters, block_kinds, images, liger, linear, met, pa
   xlm-roberta | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss,
   granitemoehybrid, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_next,
   qwen3_vl, roberta, t5
-quantization: nf4 | 238 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt, met, pairs,
-  pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles, zero | apertus,
-  arcee, bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  llama, llama under litgpt, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox
-  under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+quantization: nf4 | 240 | adapters, block_kinds, decoders, flat_adapters, fused_lora, images, linear, litgpt, met,
+  pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles, zero |
+  apertus, arcee, bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  lfm2, llama, llama under litgpt, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h,
+  neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
   qwen3_5_text, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta | apertus, arcee,
   bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
   glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llava, ministral3,
   mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt,
   phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-quantization: nf4-double | 134 | adapters, flat_adapters, images, liger, linear, litgpt, met, more_families, pairs,
-  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | bamba, bart, bloom, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, granitemoehybrid, lfm2,
-  llama, llama under litgpt, mistral, mixtral, mpt, neox under litgpt, olmo3, opt, phi, phi3, qwen2, qwen3,
-  qwen3_5_moe_text, qwen3_vl, qwen3_vl_moe, roberta, t5 | bamba, bart, bloom, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, glm, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, llama under litgpt, mixtral, mpt, neox,
-  neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+quantization: nf4-double | 165 | adapters, flat_adapters, fused_lora, fused_lora_shared, images, liger, linear,
+  litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled,
+  zero | apertus, arcee, bamba, bart, bloom, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, ministral3, mistral, mixtral, mpt, nemotron, neox under litgpt,
+  olmo3, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe,
+  roberta, smollm3, starcoder2, t5 | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, ministral3, mixtral, mpt, nemotron,
+  neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
 trained_blocks: badam | 24 | short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma, gpt_neox,
   granitemoehybrid, lfm2, mistral, nemotron_h, opt, phi, phi3, qwen2, qwen3 | bamba, falcon_h1, gemma,
   granitemoehybrid, lfm2, llama, nemotron_h, neox, opt, phi, phi3
 trained_blocks: lisa | 24 | short_convolutions, state_spaces, turns | gemma, gpt_neox, lfm2, llama, mistral, mixtral,
   nemotron_h, olmo2, phi, phi3, qwen2, qwen3 | gemma, lfm2, llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
-weight_dtype: 16 bits | 830 | adapters, adapters_more, block_kinds, decoders, flat_adapters, fully_shard_more,
-  galore, halves, hosted, liger, linear, losses_more, met, more_families, pairs, pairs_beside, precisions, quantized,
-  sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, turns | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt,
-  nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
-  vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+weight_dtype: 16 bits | 879 | adapters, adapters_more, block_kinds, decoders, flat_adapters, fully_shard_more,
+  fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more, met, more_families, pairs,
+  pairs_beside, precisions, quantized, sharded_bits, sharded_more, sharded_spaces, sharded_units, short_convolutions,
+  state_spaces, tiled, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2,
+  gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4_text, llava, ministral3,
+  mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3,
+  stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: full + adapter.kernels | 50 | fused_lora, fused_lora_shared | apertus, arcee, cohere,
+  ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense,
+  llama, ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
 activation_checkpointing: full + adapter: dora | 101 | adapted, adapters, adapters_more, block_kinds,
   fully_shard_more, images, linear, more_families, pairs, pairs_beside, quantized, tiles | bart, bert, bloom, chatglm,
   clip, deepseek, falcon, gemma, gemma2, gemma3, gemma4, glm, gpt2, gpt_neo, gpt_oss, llama, llava, ministral3,
@@ -501,25 +518,26 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 910 | adapted, adapters, adapters_more, block_kinds, decoders,
-  flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, met, more_families, pairs, pairs_beside,
-  quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles,
-  sharded_units, short_convolutions, state_spaces, tiles, torchtune, torchtune_units, zero, zero_adapters | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3,
-  mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: full + adapter: lora | 960 | adapted, adapters, adapters_more, block_kinds, decoders,
+  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
+  more_families, pairs, pairs_beside, quantized, replicated, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles, torchtune, torchtune_units,
+  zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
+  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llama4, llava,
+  ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 80 | adapted, adapters, adapters_more, flat_adapters,
   fully_shard_more, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma,
   gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 355 | block_kinds, checkpoints, decoders,
-  fully_shard_more, images, liger, linear, more_families, pairs, replicated, short_convolutions, zero | apertus,
-  arcee, bert, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4_moe, gpt2, granite,
-  helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
+activation_checkpointing: full + checkpoint_reentrant: true | 358 | block_kinds, checkpoints, decoders,
+  fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, more_families, pairs, replicated,
+  short_convolutions, zero | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, nemotron, neox, olmo,
+  olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
 activation_checkpointing: full + ema: true | 34 | galore, liger, master, met, optimizers, precisions, sharded_spaces,
@@ -541,8 +559,8 @@ activation_checkpointing: full + label_smoothing | 200 | evaluation, evaluation_
   more_families, pairs, short_convolutions, smoothing, state_spaces | bart, bert, bloom, chatglm, deepseek, falcon,
   falcon_h1, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, llama, mixtral, mpt, nemotron_h, neox, opt,
   phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
-activation_checkpointing: full + liger_kernels | 22 | liger | gemma3_images, glm4, gpt_oss, olmo2, qwen2_5_vl,
-  qwen2_vl, qwen3_vl, qwen_moe
+activation_checkpointing: full + liger_kernels | 23 | fused_lora, liger | gemma3_images, glm4, gpt_oss, llama, olmo2,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: chunked | 318 | heads, images, litgpt, litgpt_flat, losses, losses_more,
   more_families, sharded_more, short_convolutions, torchtune, torchtune_units | bloom, deepseek, falcon, falcon under
   litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under litgpt, llama under
@@ -552,9 +570,9 @@ activation_checkpointing: full + loss: dpo | 181 | losses_more, pairs, preferenc
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 activation_checkpointing: full + loss: fp32-logits | 27 | losses, returned, titan, titan_units | bert, llama, llama
   under torchtitan
-activation_checkpointing: full + loss: fused | 126 | heads, images, losses, losses_more, more_families, quantized |
-  bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral, mpt, neox, opt, phi3,
-  qwen3_vl, qwen_moe
+activation_checkpointing: full + loss: fused | 127 | fused_lora, heads, images, losses, losses_more, more_families,
+  quantized | bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral, mpt, neox,
+  opt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: half-logits | 26 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, mpt, neox, opt, phi, phi3
 activation_checkpointing: full + loss: orpo | 1 | preference | llama
@@ -563,11 +581,11 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 238 | flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, galore, images, liger, master, more_families, optimizers, precisions, replicated, sharded_bits,
-  sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas,
-  titan_units, turns, zero | bamba, bert, bloom, gemma, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo,
-  granitemoehybrid, lfm2, llama, llama under torchtitan, mistral3, mllama, neox, olmo2, phi, qwen3_vl, vit
+activation_checkpointing: full + max_gradient_norm | 239 | flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, fused_lora, galore, images, liger, master, more_families, optimizers, precisions, replicated,
+  sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan,
+  titan_replicas, titan_units, turns, zero | bamba, bert, bloom, gemma, gemma2, gemma3_images, glm4_moe, gpt2,
+  gpt_neo, granitemoehybrid, lfm2, llama, llama under torchtitan, mistral3, mllama, neox, olmo2, phi, qwen3_vl, vit
 activation_checkpointing: full + offload: activations | 275 | block_kinds, checkpoints, flat_adapters, flat_host,
   host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations, sharded_spaces,
   state_spaces, tiles | bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
@@ -636,57 +654,59 @@ activation_checkpointing: full + parallel.fsdp_version: 1 | 134 | flat_adapters,
 activation_checkpointing: full + parallel.replicas | 33 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   replicas, sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama
   under torchtitan, opt
-activation_checkpointing: full + parallel.sharding: ddp | 29 | replicated, sharded_activations, sharded_bits | bert,
-  gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 461 | flat_adapters, flat_host, flat_parameter, foundry,
-  fully_shard, fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units,
-  torchtune, torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mllama, mpt under
-  llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
-activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 110 | flat_adapters, flat_host, flat_parameter,
-  fully_shard, fully_shard_more, host_activations, replicas, sharded_activations, sharded_bits, sharded_more,
-  sharded_spaces, sharded_units | bert, gemma, gemma2, glm, gpt2, lfm2, llama, neox, opt, phi, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, roberta, vit
-activation_checkpointing: full + parallel.sharding: zero1 | 33 | host_activations, zero, zero_adapters | bert, gemma,
-  gemma2, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, opt, phi3, qwen3_vl, qwen_moe, roberta, vit
-activation_checkpointing: full + parallel.sharding: zero2 | 35 | host_activations, zero, zero_adapters | bert, bloom,
-  gemma3, gemma4, glm4_moe, gpt2, llama, mistral3, neox, opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5
-activation_checkpointing: full + parallel.sharding: zero3 | 72 | host_activations, zero, zero_adapters, zero_offload
-  | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt,
-  qwen2_vl, qwen3_vl, roberta, t5
+activation_checkpointing: full + parallel.sharding: ddp | 30 | fused_lora_shared, replicated, sharded_activations,
+  sharded_bits | bert, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3, qwen3_vl
+activation_checkpointing: full + parallel.sharding: fsdp | 468 | flat_adapters, flat_host, flat_parameter, foundry,
+  fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  titan, titan_replicas, titan_units, torchtune, torchtune_units | apertus, arcee, bamba, bert, bloom, cohere,
+  ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under
+  torchtune, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 113 | flat_adapters, flat_host, flat_parameter,
+  fully_shard, fully_shard_more, fused_lora_shared, host_activations, replicas, sharded_activations, sharded_bits,
+  sharded_more, sharded_spaces, sharded_units | bert, gemma, gemma2, glm, gpt2, lfm2, llama, neox, opt, phi,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
+activation_checkpointing: full + parallel.sharding: zero1 | 34 | fused_lora_shared, host_activations, zero,
+  zero_adapters | bert, gemma, gemma2, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, opt, phi3, qwen3_vl, qwen_moe,
+  roberta, vit
+activation_checkpointing: full + parallel.sharding: zero2 | 36 | fused_lora_shared, host_activations, zero,
+  zero_adapters | bert, bloom, gemma3, gemma4, glm4_moe, gpt2, llama, mistral3, neox, opt, phi, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, t5
+activation_checkpointing: full + parallel.sharding: zero3 | 75 | fused_lora_shared, host_activations, zero,
+  zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
+  llama, mistral3, neox, opt, qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1921 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 1955 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
-  flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, halves, heads,
-  host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, met, moe, more_families,
-  optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned,
-  seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions,
-  smoothing, state_spaces, suite, tiles, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under
-  litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
+  halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, met, moe,
+  more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
+  replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units,
+  short_convolutions, smoothing, state_spaces, suite, tiles, turns, vision | apertus, arcee, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt
+  under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 242 | flat_adapters, flat_host, flat_parameter, foundry,
-  fully_shard, fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | apertus, arcee,
-  bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2,
-  gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral,
-  mllama, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-activation_checkpointing: full + precision: mixed | 868 | adapters, attention, block_kinds, checkpoints, compile,
-  decoders, evaluation, evaluation_more, families, frozen, heads, host_activations, hosted, images, liger, linear,
-  losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random, replicated,
-  seq2seq, smoothing, suite, tiles, vision, zero, zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mistral3,
-  mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: full + precision: fsdp | 250 | flat_adapters, flat_host, flat_parameter, foundry,
+  fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units |
+  apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm,
+  glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan,
+  mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+activation_checkpointing: full + precision: mixed | 873 | adapters, attention, block_kinds, checkpoints, compile,
+  decoders, evaluation, evaluation_more, families, frozen, fused_lora_shared, heads, host_activations, hosted, images,
+  liger, linear, losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random,
+  replicated, seq2seq, smoothing, suite, tiles, vision, zero, zero_adapters, zero_offload | apertus, arcee, bart,
+  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
+  ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + precision: pure | 1562 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
@@ -710,21 +730,24 @@ activation_checkpointing: full + quantization: nf4 | 150 | adapters, block_kinds
   apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
   granite, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox
   under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-activation_checkpointing: full + quantization: nf4-double | 72 | adapters, flat_adapters, images, liger, linear,
-  litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, state_spaces, zero | bamba, bart, bloom,
-  gemma, glm, glm4, gpt2, gpt_neo, llama, llama under litgpt, mixtral, mpt, neox, opt, phi, phi3, qwen3_next,
-  qwen3_vl, roberta
+activation_checkpointing: full + quantization: nf4-double | 99 | adapters, flat_adapters, fused_lora, images, liger,
+  linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, state_spaces, zero | apertus,
+  arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2,
+  gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, ministral3, mixtral, mpt, nemotron,
+  neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
 activation_checkpointing: full + trained_blocks: lisa | 5 | short_convolutions, state_spaces, turns | gemma, lfm2,
   llama, nemotron_h, phi
-activation_checkpointing: full + weight_dtype: 16 bits | 498 | adapters, adapters_more, block_kinds, decoders,
-  flat_adapters, fully_shard_more, galore, halves, hosted, linear, losses_more, more_families, pairs, pairs_beside,
-  precisions, quantized, sharded_bits, sharded_more, sharded_units, short_convolutions, state_spaces | apertus, arcee,
-  bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit
-activation_checkpointing: selective + adapter: lora | 3 | short_convolutions, state_spaces | falcon_h1, lfm2
+activation_checkpointing: full + weight_dtype: 16 bits | 532 | adapters, adapters_more, block_kinds, decoders,
+  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, linear, losses_more,
+  more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more, sharded_units,
+  short_convolutions, state_spaces | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
+  exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium,
+  hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: selective + adapter.kernels | 1 | fused_lora | llama
+activation_checkpointing: selective + adapter: lora | 4 | fused_lora, short_convolutions, state_spaces | falcon_h1,
+  lfm2, llama
 activation_checkpointing: selective + ema: true | 2 | state_spaces | bamba, granitemoehybrid
 activation_checkpointing: selective + frozen: parts | 1 | sharded_spaces | falcon_h1
 activation_checkpointing: selective + grad_scaler: true | 1 | state_spaces | falcon_h1
@@ -765,8 +788,10 @@ activation_checkpointing: selective + precision: pure | 105 | block_kinds, decod
   qwen_moe, roberta, seed_oss, stablelm, t5, vit
 activation_checkpointing: selective + quantization: nf4 | 2 | state_spaces | falcon_h1
 activation_checkpointing: selective + quantization: nf4-double | 1 | short_convolutions | lfm2
+activation_checkpointing: selective-layer + adapter.kernels | 1 | fused_lora | llama
 activation_checkpointing: selective-layer + adapter: dora | 1 | short_convolutions | lfm2
-activation_checkpointing: selective-layer + adapter: lora | 3 | liger, state_spaces | bamba, llama, nemotron_h
+activation_checkpointing: selective-layer + adapter: lora | 4 | fused_lora, liger, state_spaces | bamba, llama,
+  nemotron_h
 activation_checkpointing: selective-layer + ema: true | 1 | state_spaces | falcon_h1
 activation_checkpointing: selective-layer + frozen: parts | 2 | short_convolutions, tiled | lfm2, phi3
 activation_checkpointing: selective-layer + label_smoothing | 1 | state_spaces | bamba
@@ -884,6 +909,42 @@ activation_checkpointing: selective-op + trained_blocks: badam | 3 | short_convo
 activation_checkpointing: selective-op + trained_blocks: lisa | 1 | turns | mixtral
 activation_checkpointing: selective-op + weight_dtype: 16 bits | 6 | liger, sharded_spaces, short_convolutions,
   state_spaces | bamba, falcon_h1, lfm2, llama
+adapter.kernels + adapter: lora | 124 | fused_lora, fused_lora_shared | apertus, arcee, cohere, ernie4_5, exaone4,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3,
+  mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
+adapter.kernels + adapter: modules_to_save | 1 | fused_lora | llama
+adapter.kernels + checkpoint_reentrant: true | 3 | fused_lora, fused_lora_shared | llama
+adapter.kernels + ema: true | 1 | fused_lora | llama
+adapter.kernels + frozen: parts | 1 | fused_lora | llama
+adapter.kernels + label_smoothing | 1 | fused_lora | llama
+adapter.kernels + liger_kernels | 2 | fused_lora | llama
+adapter.kernels + loss: chunked | 1 | fused_lora | llama
+adapter.kernels + loss: fused | 1 | fused_lora | llama
+adapter.kernels + max_gradient_norm | 2 | fused_lora | llama
+adapter.kernels + offload: activations | 2 | fused_lora | llama
+adapter.kernels + optimizer: sgd | 1 | fused_lora | llama
+adapter.kernels + optimizer_in_backward: true | 1 | fused_lora | llama
+adapter.kernels + packing: true | 1 | fused_lora | llama
+adapter.kernels + padding: right | 1 | fused_lora | llama
+adapter.kernels + parallel.sharding: ddp | 3 | fused_lora_shared | llama
+adapter.kernels + parallel.sharding: fsdp | 11 | fused_lora_shared | gemma2, gemma3, llama, mixtral
+adapter.kernels + parallel.sharding: fsdp-grad-op | 7 | fused_lora_shared | llama
+adapter.kernels + parallel.sharding: zero1 | 3 | fused_lora_shared | llama
+adapter.kernels + parallel.sharding: zero2 | 3 | fused_lora_shared | llama
+adapter.kernels + parallel.sharding: zero3 | 5 | fused_lora_shared | llama
+adapter.kernels + precision: amp | 49 | fused_lora, fused_lora_shared | apertus, arcee, cohere, ernie4_5, exaone4,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3,
+  mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
+adapter.kernels + precision: fsdp | 12 | fused_lora_shared | gemma2, gemma3, llama, mixtral
+adapter.kernels + precision: mixed | 11 | fused_lora_shared | llama
+adapter.kernels + precision: pure | 4 | fused_lora, fused_lora_shared | llama
+adapter.kernels + quantization: nf4 | 2 | fused_lora | llama
+adapter.kernels + quantization: nf4-double | 31 | fused_lora, fused_lora_shared | apertus, arcee, cohere, ernie4_5,
+  exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
+  ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
+adapter.kernels + weight_dtype: 16 bits | 49 | fused_lora, fused_lora_shared | apertus, arcee, cohere, ernie4_5,
+  exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
+  ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
 adapter: dora + adapter: modules_to_save | 13 | adapted, adapters, adapters_more, pairs | bert, chatglm, deepseek,
   falcon, qwen_moe, vit
 adapter: dora + checkpoint_reentrant: true | 16 | fully_shard_more, liger, pairs, short_convolutions, state_spaces,
@@ -982,38 +1043,39 @@ adapter: ia3 + quantization: nf4 | 5 | quantized | bert, gemma3, neox, opt, phi3
 adapter: ia3 + quantization: nf4-double | 2 | quantized | gpt2, phi
 adapter: ia3 + weight_dtype: 16 bits | 17 | adapters, more_families, pairs, quantized | bert, bloom, gemma2, gpt2,
   llama, llama4, mpt, olmoe, phi, phi3, starcoder2
-adapter: lora + adapter: modules_to_save | 108 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more,
-  pairs, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, gpt2, llama,
-  mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
+adapter: lora + adapter: modules_to_save | 109 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more,
+  fused_lora, pairs, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3,
+  gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families |
   deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 91 | fully_shard_more, images, liger, more_families, pairs, replicated,
-  sharded_spaces, state_spaces, zero | bert, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, llama, mistral3,
-  nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
+adapter: lora + checkpoint_reentrant: true | 94 | fully_shard_more, fused_lora, fused_lora_shared, images, liger,
+  more_families, pairs, replicated, sharded_spaces, state_spaces, zero | bert, falcon_h1, gemma, gemma2, gemma3, glm4,
+  glm4_moe, gpt2, llama, mistral3, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
-adapter: lora + ema: true | 11 | met, short_convolutions, state_spaces | bamba, falcon_h1, gpt2, lfm2, llama,
-  nemotron_h, neox, opt, phi3
+adapter: lora + ema: true | 12 | fused_lora, met, short_convolutions, state_spaces | bamba, falcon_h1, gpt2, lfm2,
+  llama, nemotron_h, neox, opt, phi3
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
-adapter: lora + frozen: parts | 12 | lora_parts | gpt2, llama
+adapter: lora + frozen: parts | 13 | fused_lora, lora_parts | gpt2, llama
 adapter: lora + generation_batch_size | 12 | pairs_beside | gpt2, llama
 adapter: lora + grad_scaler: true | 5 | liger, short_convolutions, state_spaces | falcon_h1, gemma2, gpt_oss, lfm2
-adapter: lora + label_smoothing | 13 | pairs, sharded_spaces, short_convolutions, state_spaces | bamba, bert,
-  falcon_h1, gpt2, lfm2, nemotron_h
-adapter: lora + liger_kernels | 24 | liger, tiled | deepseek, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama,
-  olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl
-adapter: lora + loss: chunked | 216 | liger, litgpt, met, short_convolutions, state_spaces, torchtune,
+adapter: lora + label_smoothing | 14 | fused_lora, pairs, sharded_spaces, short_convolutions, state_spaces | bamba,
+  bert, falcon_h1, gpt2, lfm2, llama, nemotron_h
+adapter: lora + liger_kernels | 26 | fused_lora, liger, tiled | deepseek, gemma2, gemma3, gemma3_images, glm4,
+  gpt_oss, llama, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl
+adapter: lora + loss: chunked | 217 | fused_lora, liger, litgpt, met, short_convolutions, state_spaces, torchtune,
   torchtune_units | falcon under litgpt, falcon_h1, gpt_oss, granitemoehybrid, lfm2, llama, llama under litgpt, llama
   under torchtune, neox under litgpt, phi under litgpt
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
-adapter: lora + loss: fused | 21 | liger, quantized | glm4, gpt2, llama
+adapter: lora + loss: fused | 22 | fused_lora, liger, quantized | glm4, gpt2, llama
 adapter: lora + loss: tiled | 2 | tiled | llama, phi
-adapter: lora + max_gradient_norm | 101 | flat_adapters, fully_shard_more, images, liger, met, replicated,
-  sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles, zero | bamba, deepseek, gemma,
-  gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama, mistral3, mllama, olmo2, opt, phi, qwen3_vl
-adapter: lora + offload: activations | 50 | flat_adapters, images, liger, met, pairs, sharded_activations,
-  short_convolutions, state_spaces | bert, bloom, falcon_h1, gemma2, gemma3_images, glm4, gpt2, granitemoehybrid,
-  lfm2, llama, mpt, neox, olmo2, phi, phi3, qwen2_5_vl, qwen2_vl
+adapter: lora + max_gradient_norm | 103 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
+  replicated, sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles, zero | bamba,
+  deepseek, gemma, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, llama, mistral3, mllama, olmo2,
+  opt, phi, qwen3_vl
+adapter: lora + offload: activations | 52 | flat_adapters, fused_lora, images, liger, met, pairs,
+  sharded_activations, short_convolutions, state_spaces | bert, bloom, falcon_h1, gemma2, gemma3_images, glm4, gpt2,
+  granitemoehybrid, lfm2, llama, mpt, neox, olmo2, phi, phi3, qwen2_5_vl, qwen2_vl
 adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
   t5
 adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
@@ -1031,81 +1093,84 @@ adapter: lora + optimizer: lars | 1 | short_convolutions | lfm2
 adapter: lora + optimizer: lion | 1 | state_spaces | falcon_h1
 adapter: lora + optimizer: rmsprop | 39 | adapted, adapters_more, fully_shard_more, more_families, quantized | bart,
   clip, deepseek, glm4_moe, gpt_neo, llava, mixtral, qwen_moe, resnet, roberta, starcoder2, t5, vit
-adapter: lora + optimizer: sgd | 50 | adapted, adapters_more, images, quantized | bart, chatglm, clip, deepseek,
-  falcon, glm, glm4, llava, mixtral, qwen3_vl, qwen_moe, resnet, roberta, vit
+adapter: lora + optimizer: sgd | 51 | adapted, adapters_more, fused_lora, images, quantized | bart, chatglm, clip,
+  deepseek, falcon, glm, glm4, llama, llava, mixtral, qwen3_vl, qwen_moe, resnet, roberta, vit
 adapter: lora + optimizer: sgd-momentum | 153 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
   litgpt, more_families, quantized, state_spaces, torchtune, torchtune_units | bart, bert, bloom, clip, deepseek,
   falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, llama, llama under litgpt,
   llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmoe, opt, phi, phi under litgpt, phi3,
   qwen3_vl, qwen_moe, resnet, roberta, t5
-adapter: lora + optimizer_in_backward: true | 10 | sharded_spaces, short_convolutions, state_spaces | bamba,
-  falcon_h1, granitemoehybrid, lfm2, nemotron_h
-adapter: lora + packing: true | 8 | liger, short_convolutions, state_spaces | bamba, falcon_h1, gemma3, lfm2, llama
-adapter: lora + padding: right | 35 | liger, met, pairs, short_convolutions | bert, bloom, gpt2, gpt_oss, lfm2,
-  llama, olmo2
+adapter: lora + optimizer_in_backward: true | 11 | fused_lora, sharded_spaces, short_convolutions, state_spaces |
+  bamba, falcon_h1, granitemoehybrid, lfm2, llama, nemotron_h
+adapter: lora + packing: true | 9 | fused_lora, liger, short_convolutions, state_spaces | bamba, falcon_h1, gemma3,
+  lfm2, llama
+adapter: lora + padding: right | 36 | fused_lora, liger, met, pairs, short_convolutions | bert, bloom, gpt2, gpt_oss,
+  lfm2, llama, olmo2
 adapter: lora + parallel.fsdp_units: ends | 24 | sharded_units, torchtune_units | llama, llama under torchtune
 adapter: lora + parallel.fsdp_version: 1 | 64 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
-adapter: lora + parallel.sharding: ddp | 11 | replicated, sharded_bits | gemma, glm4_moe, gpt2, gpt_neo, llama,
-  mistral3, opt, phi3
-adapter: lora + parallel.sharding: fsdp | 214 | flat_adapters, fully_shard_more, litgpt, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, torchtune,
-  torchtune_units | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2,
-  gemma3, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under
-  litgpt, llama under torchtune, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
-adapter: lora + parallel.sharding: fsdp-grad-op | 47 | flat_adapters, fully_shard_more, sharded_bits, sharded_spaces,
-  sharded_units | bamba, gemma, gemma2, gpt2, llama, qwen2_5_vl, qwen3_vl
-adapter: lora + parallel.sharding: zero1 | 4 | zero_adapters | bert, gpt2, llama
-adapter: lora + parallel.sharding: zero2 | 10 | zero, zero_adapters | bert, glm4_moe, gpt2, gpt_neo, llama, opt,
-  qwen2_5_vl, qwen3_vl
-adapter: lora + parallel.sharding: zero3 | 31 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama,
-  opt, qwen3_vl, t5
-adapter: lora + precision: amp | 680 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
-  flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, met, more_families, pairs, pairs_beside,
-  quantized, replicated, sharded_activations, sharded_bits, sharded_spaces, sharded_units, short_convolutions,
-  state_spaces, tiled, tiles | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama4,
-  llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora + precision: fsdp | 81 | flat_adapters, fully_shard_more, sharded_bits, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units | bamba, bert, bloom, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, llama,
-  mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
-adapter: lora + precision: mixed | 45 | zero, zero_adapters | bert, gemma2, glm4_moe, gpt2, gpt_neo, llama, opt,
-  qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 541 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
-  flat_adapters, fully_shard_more, images, liger, linear, litgpt, lora_parts, met, more_families, pairs, pairs_beside,
-  quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more, short_convolutions,
-  state_spaces, tiled, tiles, torchtune, torchtune_units | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama
-  under litgpt, llama under torchtune, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under
-  litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit
+adapter: lora + parallel.sharding: ddp | 14 | fused_lora_shared, replicated, sharded_bits | gemma, glm4_moe, gpt2,
+  gpt_neo, llama, mistral3, opt, phi3
+adapter: lora + parallel.sharding: fsdp | 225 | flat_adapters, fully_shard_more, fused_lora_shared, litgpt,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  torchtune, torchtune_units | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma,
+  gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama
+  under litgpt, llama under torchtune, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo,
+  opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
+adapter: lora + parallel.sharding: fsdp-grad-op | 54 | flat_adapters, fully_shard_more, fused_lora_shared,
+  sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama, qwen2_5_vl, qwen3_vl
+adapter: lora + parallel.sharding: zero1 | 7 | fused_lora_shared, zero_adapters | bert, gpt2, llama
+adapter: lora + parallel.sharding: zero2 | 13 | fused_lora_shared, zero, zero_adapters | bert, glm4_moe, gpt2,
+  gpt_neo, llama, opt, qwen2_5_vl, qwen3_vl
+adapter: lora + parallel.sharding: zero3 | 36 | fused_lora_shared, zero, zero_adapters | bert, gemma2, glm4_moe,
+  gpt2, gpt_neo, llama, opt, qwen3_vl, t5
+adapter: lora + precision: amp | 729 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
+  more_families, pairs, pairs_beside, quantized, replicated, sharded_activations, sharded_bits, sharded_spaces,
+  sharded_units, short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox,
+  neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+adapter: lora + precision: fsdp | 93 | flat_adapters, fully_shard_more, fused_lora_shared, sharded_bits,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units | bamba, bert, bloom, gemma, gemma2, gemma3, glm,
+  glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
+adapter: lora + precision: mixed | 56 | fused_lora_shared, zero, zero_adapters | bert, gemma2, glm4_moe, gpt2,
+  gpt_neo, llama, opt, qwen2_5_vl, qwen3_vl, t5
+adapter: lora + precision: pure | 545 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
+  more_families, pairs, pairs_beside, quantized, replicated, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, short_convolutions, state_spaces, tiled, tiles, torchtune, torchtune_units | apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, llava, ministral3, mistral3, mixtral,
+  mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
 adapter: lora + quantization: int8 | 110 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
   quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma4,
   glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, neox, opt,
   phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 220 | adapters, block_kinds, decoders, flat_adapters, images, linear, litgpt,
-  met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, tiles,
-  zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llava,
+adapter: lora + quantization: nf4 | 222 | adapters, block_kinds, decoders, flat_adapters, fused_lora, images, linear,
+  litgpt, met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled,
+  tiles, zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llava,
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt,
   phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-adapter: lora + quantization: nf4-double | 115 | adapters, flat_adapters, images, liger, linear, litgpt, met,
-  more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled, zero | bamba,
-  bart, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, llama,
-  llama under litgpt, mixtral, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + weight_dtype: 16 bits | 254 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
-  fully_shard_more, liger, linear, met, pairs, quantized, sharded_bits, sharded_more, sharded_units,
-  short_convolutions, state_spaces, tiled | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5,
-  exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, llava,
-  ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss,
-  stablelm, t5
+adapter: lora + quantization: nf4-double | 146 | adapters, flat_adapters, fused_lora, fused_lora_shared, images,
+  liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions,
+  state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4, falcon under litgpt,
+  gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, ministral3, mixtral, nemotron, neox, neox under litgpt, olmo2,
+  opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+adapter: lora + weight_dtype: 16 bits | 303 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+  fully_shard_more, fused_lora, fused_lora_shared, liger, linear, met, pairs, quantized, sharded_bits, sharded_more,
+  sharded_units, short_convolutions, state_spaces, tiled | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek,
+  ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium,
+  hunyuan_v1_dense, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi, phi3, qwen3_5,
+  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: modules_to_save + checkpoint_reentrant: true | 4 | pairs | bert
 adapter: modules_to_save + eval_batch_size | 1 | pairs_beside | bert
@@ -1191,9 +1256,11 @@ checkpoint_reentrant: true + padding: right | 35 | fully_shard_more, images, lig
 checkpoint_reentrant: true + parallel.fsdp_units: ends | 2 | fully_shard_more | llama
 checkpoint_reentrant: true + parallel.replicas | 1 | fully_shard_more | llama
 checkpoint_reentrant: true + parallel.sharding: ddp | 1 | replicated | glm4_moe
-checkpoint_reentrant: true + parallel.sharding: fsdp | 30 | fully_shard_more, sharded_spaces | bert, glm4_moe, gpt2,
-  granitemoehybrid, lfm2, llama, mistral3, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, vit
-checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 4 | sharded_spaces | bamba, granitemoehybrid, lfm2
+checkpoint_reentrant: true + parallel.sharding: fsdp | 31 | fully_shard_more, fused_lora_shared, sharded_spaces |
+  bert, glm4_moe, gpt2, granitemoehybrid, lfm2, llama, mistral3, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen_moe, vit
+checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 5 | fused_lora_shared, sharded_spaces | bamba,
+  granitemoehybrid, lfm2, llama
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero3 | 2 | zero | qwen2_vl, qwen3_vl
@@ -1202,8 +1269,8 @@ checkpoint_reentrant: true + precision: amp | 177 | block_kinds, checkpoints, de
   cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
-checkpoint_reentrant: true + precision: fsdp | 16 | fully_shard_more, sharded_spaces | gpt2, granitemoehybrid, llama,
-  neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
+checkpoint_reentrant: true + precision: fsdp | 18 | fully_shard_more, fused_lora_shared, sharded_spaces | gpt2,
+  granitemoehybrid, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 35 | checkpoints, more_families, pairs, zero | bert, gemma, gemma2,
   gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
 checkpoint_reentrant: true + precision: pure | 125 | block_kinds, checkpoints, fully_shard_more, images, liger,
@@ -1437,7 +1504,7 @@ label_smoothing + trained_blocks: badam | 1 | state_spaces | nemotron_h
 label_smoothing + weight_dtype: 16 bits | 27 | liger, losses_more, pairs, sharded_spaces, short_convolutions,
   state_spaces | bamba, bert, deepseek, falcon, glm, glm4, gpt2, lfm2, llama, mixtral, nemotron_h, qwen_moe
 liger_kernels + loss: chunked | 5 | liger | glm4, gpt_oss, llama, olmo2
-liger_kernels + loss: fused | 3 | liger | deepseek, glm4, llama
+liger_kernels + loss: fused | 4 | fused_lora, liger | deepseek, glm4, llama
 liger_kernels + loss: tiled | 2 | tiled | llama, olmo2
 liger_kernels + max_gradient_norm | 21 | liger, tiled | deepseek, gemma2, gemma3, glm4, gpt_oss, llama, olmo2,
   qwen_moe
@@ -1455,15 +1522,15 @@ liger_kernels + optimizer: sgd-momentum | 4 | liger | gemma3_images, qwen2_vl, q
 liger_kernels + optimizer_in_backward: true | 7 | liger | gemma2, gemma3, gpt_oss, llama, olmo2
 liger_kernels + packing: true | 11 | liger | deepseek, gemma2, gemma3, llama, llama4, mixtral, olmo2, qwen_moe
 liger_kernels + padding: right | 9 | liger | gemma3, gpt_oss, llama, mixtral, olmo2
-liger_kernels + precision: amp | 60 | liger, tiled, turns | deepseek, gemma2, gemma3, gemma3_images, glm4, gpt_oss,
-  llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+liger_kernels + precision: amp | 62 | fused_lora, liger, tiled, turns | deepseek, gemma2, gemma3, gemma3_images,
+  glm4, gpt_oss, llama, llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 liger_kernels + precision: mixed | 3 | liger | qwen3_vl
 liger_kernels + precision: pure | 39 | liger | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama,
   llama4, mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
 liger_kernels + quantization: int8 | 5 | liger | gemma2, gemma3, glm4, gpt_oss, llama
 liger_kernels + quantization: nf4-double | 8 | liger, tiled | gemma2, glm4, llama, mixtral, olmo2, qwen3_vl
 liger_kernels + trained_blocks: lisa | 1 | turns | llama
-liger_kernels + weight_dtype: 16 bits | 9 | liger, tiled | gemma3, glm4, llama, olmo2
+liger_kernels + weight_dtype: 16 bits | 11 | fused_lora, liger, tiled | gemma3, glm4, llama, olmo2
 loss: chunked + max_gradient_norm | 2 | liger | gpt_oss, olmo2
 loss: chunked + offload: activations | 7 | liger, met, state_spaces | exaone4, glm4, granitemoehybrid, llama
 loss: chunked + optimizer: adafactor | 1 | state_spaces | nemotron_h
@@ -1534,9 +1601,9 @@ loss: fused + packing: true | 5 | losses_more, state_spaces | bamba, gpt2, llama
 loss: fused + padding: right | 17 | losses_more, state_spaces | bamba, deepseek, falcon, glm, glm4, mixtral, qwen_moe
 loss: fused + parallel.sharding: fsdp | 6 | fully_shard_more | gemma, llama
 loss: fused + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma, llama
-loss: fused + precision: amp | 94 | block_kinds, decoders, fully_shard_more, heads, liger, linear, losses,
-  losses_more, quantized, state_spaces | apertus, arcee, bamba, bloom, deepseek, ernie4_5, exaone4, falcon, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, gpt2, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron,
+loss: fused + precision: amp | 95 | block_kinds, decoders, fully_shard_more, fused_lora, heads, liger, linear,
+  losses, losses_more, quantized, state_spaces | apertus, arcee, bamba, bloom, deepseek, ernie4_5, exaone4, falcon,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, helium, hunyuan_v1_dense, llama, ministral3, mixtral, mpt, nemotron,
   nemotron_h, neox, olmo, opt, phi3, qwen3_next, qwen_moe, seed_oss, stablelm
 loss: fused + precision: fsdp | 2 | fully_shard_more | llama
 loss: fused + precision: mixed | 53 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
@@ -1547,7 +1614,8 @@ loss: fused + precision: pure | 55 | block_kinds, fully_shard_more, heads, image
 loss: fused + quantization: int8 | 4 | liger, quantized | glm4, llama
 loss: fused + quantization: nf4 | 9 | quantized | gpt2, llama
 loss: fused + trained_blocks: badam | 1 | state_spaces | nemotron_h
-loss: fused + weight_dtype: 16 bits | 9 | liger, losses_more | deepseek, falcon, glm, glm4, mixtral, qwen_moe
+loss: fused + weight_dtype: 16 bits | 10 | fused_lora, liger, losses_more | deepseek, falcon, glm, glm4, llama,
+  mixtral, qwen_moe
 loss: half-logits + precision: amp | 28 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt,
   neox, opt, phi, phi3
 loss: half-logits + precision: pure | 28 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt,
@@ -1619,8 +1687,8 @@ max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwe
 max_gradient_norm + parallel.sharding: zero2 | 2 | zero | mistral3
 max_gradient_norm + parallel.sharding: zero3 | 9 | zero | gemma3_images, glm4_moe, gpt_neo, mistral3, qwen3_vl
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 155 | flat_adapters, fully_shard_more, galore, images, liger, met, optimizers,
-  precisions, replicated, sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
+max_gradient_norm + precision: amp | 157 | flat_adapters, fully_shard_more, fused_lora, galore, images, liger, met,
+  optimizers, precisions, replicated, sharded_bits, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
   state_spaces, tiled, tiles, turns | bamba, bert, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
   granitemoehybrid, lfm2, llama, mistral3, mllama, nemotron_h, olmo2, opt, vit
 max_gradient_norm + precision: fsdp | 113 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
@@ -1640,8 +1708,9 @@ max_gradient_norm + quantization: nf4-double | 15 | flat_adapters, liger, met, s
 max_gradient_norm + trained_blocks: badam | 2 | state_spaces, turns | bamba, phi
 max_gradient_norm + trained_blocks: lisa | 4 | short_convolutions, state_spaces, turns | gemma, lfm2, llama,
   nemotron_h
-max_gradient_norm + weight_dtype: 16 bits | 44 | flat_adapters, fully_shard_more, galore, liger, met, precisions,
-  sharded_bits, sharded_units, short_convolutions, state_spaces | bamba, bert, gemma3, gpt2, lfm2, llama, opt, phi
+max_gradient_norm + weight_dtype: 16 bits | 46 | flat_adapters, fully_shard_more, fused_lora, galore, liger, met,
+  precisions, sharded_bits, sharded_units, short_convolutions, state_spaces | bamba, bert, gemma3, gpt2, lfm2, llama,
+  opt, phi
 offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
@@ -1682,11 +1751,11 @@ offload: activations + parallel.sharding: zero2 | 16 | host_activations | bert, 
   neox, opt, phi, phi3
 offload: activations + parallel.sharding: zero3 | 35 | host_activations | bert, bloom, gemma2, gemma3, gpt2, llama,
   neox, opt, phi, phi3
-offload: activations + precision: amp | 161 | block_kinds, checkpoints, flat_host, host_activations, hosted, images,
-  liger, linear, met, more_families, pairs, sharded_activations, short_convolutions, state_spaces, tiled | bamba,
-  bert, bloom, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, granitemoehybrid, lfm2, llama, ministral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, t5, vit
+offload: activations + precision: amp | 162 | block_kinds, checkpoints, flat_host, fused_lora, host_activations,
+  hosted, images, liger, linear, met, more_families, pairs, sharded_activations, short_convolutions, state_spaces,
+  tiled | bamba, bert, bloom, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, llama, ministral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, t5, vit
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
 offload: activations + precision: mixed | 142 | checkpoints, host_activations, hosted, images, more_families, pairs,
@@ -1701,12 +1770,12 @@ offload: activations + precision: pure | 195 | block_kinds, checkpoints, decoder
   stablelm, vit
 offload: activations + quantization: int8 | 8 | liger, met, pairs | glm4, gpt2, llama, neox
 offload: activations + quantization: nf4 | 8 | flat_adapters, pairs | gpt2, llama
-offload: activations + quantization: nf4-double | 8 | liger, short_convolutions, state_spaces | falcon_h1, gemma2,
-  glm4, granitemoehybrid, lfm2, olmo2
+offload: activations + quantization: nf4-double | 9 | fused_lora, liger, short_convolutions, state_spaces |
+  falcon_h1, gemma2, glm4, granitemoehybrid, lfm2, llama, olmo2
 offload: activations + trained_blocks: badam | 1 | state_spaces | nemotron_h
 offload: activations + trained_blocks: lisa | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
-offload: activations + weight_dtype: 16 bits | 13 | flat_adapters, hosted, liger, short_convolutions, state_spaces,
-  tiled | bamba, falcon_h1, gemma, glm4, lfm2, llama, nemotron_h, olmoe
+offload: activations + weight_dtype: 16 bits | 14 | flat_adapters, fused_lora, hosted, liger, short_convolutions,
+  state_spaces, tiled | bamba, falcon_h1, gemma, glm4, lfm2, llama, nemotron_h, olmoe
 offload: gradients + offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta,
   t5, vit
@@ -1990,8 +2059,8 @@ optimizer_state_dtype: fp32 + precision: pure | 24 | precisions | bert, gpt2, ll
 optimizer_state_dtype: fp32 + weight_dtype: 16 bits | 4 | precisions | gpt2, llama
 packing: true + padding: right | 10 | liger, masks, state_spaces | gpt2, granitemoehybrid, llama, mixtral, neox, olmo2
 packing: true + parallel.sharding: fsdp-grad-op | 1 | sharded_spaces | lfm2
-packing: true + precision: amp | 54 | liger, losses_more, masks, short_convolutions, state_spaces | bamba, deepseek,
-  falcon_h1, gemma3, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmo2, qwen_moe
+packing: true + precision: amp | 55 | fused_lora, liger, losses_more, masks, short_convolutions, state_spaces |
+  bamba, deepseek, falcon_h1, gemma3, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, neox, olmo2, qwen_moe
 packing: true + precision: mixed | 18 | losses_more | gpt2, llama
 packing: true + precision: pure | 75 | block_kinds, decoders, liger, linear, losses_more, masks, short_convolutions,
   state_spaces | apertus, arcee, bamba, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma2, gemma4, gpt2, granite,
@@ -2002,18 +2071,18 @@ packing: true + quantization: nf4 | 2 | short_convolutions | lfm2
 packing: true + quantization: nf4-double | 5 | liger, short_convolutions, state_spaces | bamba, falcon_h1, lfm2,
   mixtral
 packing: true + trained_blocks: badam | 1 | short_convolutions | lfm2
-packing: true + weight_dtype: 16 bits | 3 | losses_more | gpt2, llama
+packing: true + weight_dtype: 16 bits | 4 | fused_lora, losses_more | gpt2, llama
 padding: right + parallel.sharding: ddp | 2 | replicated | glm4_moe, gpt_neo
 padding: right + parallel.sharding: fsdp | 13 | fully_shard_more, sharded_spaces, sharded_tiles | bert, glm4_moe,
   gpt2, gpt_neo, lfm2, llama, mistral3, mllama
 padding: right + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma3_images, gpt2, llama
 padding: right + parallel.sharding: zero3 | 1 | zero | glm4_moe
-padding: right + precision: amp | 155 | block_kinds, decoders, fully_shard_more, images, liger, linear, losses_more,
-  masks, met, more_families, padding, pairs, preference, replicated, sharded_spaces, short_convolutions, state_spaces,
-  tiles | apertus, arcee, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma2, gemma3_images,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, qwen2_vl,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+padding: right + precision: amp | 156 | block_kinds, decoders, fully_shard_more, fused_lora, images, liger, linear,
+  losses_more, masks, met, more_families, padding, pairs, preference, replicated, sharded_spaces, short_convolutions,
+  state_spaces, tiles | apertus, arcee, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma2,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo,
+  olmo2, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 padding: right + precision: fsdp | 5 | fully_shard_more, sharded_tiles | gemma3_images, gpt2, llama, mistral3, mllama
 padding: right + precision: mixed | 79 | losses_more, padding, pairs, pairs_beside, preference, zero | bert,
   deepseek, falcon, glm, glm4, glm4_moe, gpt2, llama, mixtral, qwen_moe, roberta
@@ -2026,7 +2095,8 @@ padding: right + quantization: int8 | 7 | liger, pairs, short_convolutions, stat
   lfm2
 padding: right + quantization: nf4 | 7 | met, pairs | bert, bloom, llama
 padding: right + quantization: nf4-double | 2 | liger, short_convolutions | lfm2, mixtral
-padding: right + weight_dtype: 16 bits | 3 | sharded_spaces, state_spaces | granitemoehybrid, lfm2, nemotron_h
+padding: right + weight_dtype: 16 bits | 4 | fused_lora, sharded_spaces, state_spaces | granitemoehybrid, lfm2,
+  llama, nemotron_h
 parallel.fsdp_units: ends + parallel.replicas | 13 | sharded_units, titan_units | llama, llama under torchtitan
 parallel.fsdp_units: ends + parallel.sharding: fsdp | 82 | fully_shard_more, sharded_units, titan_units,
   torchtune_units | llama, llama under torchtitan, llama under torchtune
@@ -2064,67 +2134,69 @@ parallel.replicas + precision: fsdp | 35 | flat_adapters, flat_host, flat_parame
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
-parallel.sharding: ddp + precision: amp | 22 | replicated, sharded_activations, sharded_bits | bert, gemma, gemma4,
-  glm4_moe, gpt2, gpt_neo, llama, mistral3, phi3, qwen3_vl
+parallel.sharding: ddp + precision: amp | 24 | fused_lora_shared, replicated, sharded_activations, sharded_bits |
+  bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, phi3, qwen3_vl
 parallel.sharding: ddp + precision: mixed | 4 | replicated | glm4_moe, gpt_neo, qwen3_vl
 parallel.sharding: ddp + precision: pure | 48 | modded, modded_compiled, replicated, sharded_activations,
   sharded_bits | bert, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under modded-nanogpt, opt,
   qwen3_vl
 parallel.sharding: ddp + quantization: nf4 | 4 | sharded_bits | gemma, llama, opt
-parallel.sharding: ddp + quantization: nf4-double | 4 | sharded_bits | gpt2, llama, phi3
+parallel.sharding: ddp + quantization: nf4-double | 5 | fused_lora_shared, sharded_bits | gpt2, llama, phi3
+parallel.sharding: ddp + weight_dtype: 16 bits | 2 | fused_lora_shared | llama
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 142 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, litgpt, replicas, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, gemma,
-  gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  llama, llama under litgpt, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi,
-  phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp + precision: fsdp | 372 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
-  fully_shard_more, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | apertus, arcee,
-  bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under
-  litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
-  under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm
-parallel.sharding: fsdp + precision: pure | 236 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, torchtune, torchtune_units | apertus,
-  arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, glm4_moe, gpt2,
-  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under
-  torchtune, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
-  litgpt, phi3, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+parallel.sharding: fsdp + precision: amp | 143 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, fused_lora_shared, litgpt, replicas, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5,
+  exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
+parallel.sharding: fsdp + precision: fsdp | 380 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+  fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units |
+  apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama,
+  llama under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm
+parallel.sharding: fsdp + precision: pure | 237 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, torchtune,
+  torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1,
+  gemma, gemma2, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama
+  under litgpt, llama under torchtune, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo,
+  opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp + quantization: nf4 | 25 | flat_adapters, sharded_bits, sharded_more | bert, gemma, gemma2,
   gemma3, gpt2, llama, opt, phi3
 parallel.sharding: fsdp + quantization: nf4-double | 24 | flat_adapters, sharded_bits, sharded_more | bloom, gemma,
   glm, llama, mixtral, neox, opt, phi, phi3, roberta
-parallel.sharding: fsdp + weight_dtype: 16 bits | 54 | flat_adapters, fully_shard_more, sharded_bits, sharded_more,
-  sharded_spaces, sharded_units | bert, gemma2, gemma3, glm, gpt2, lfm2, llama, mixtral, neox, opt, phi, phi3
-parallel.sharding: fsdp-grad-op + precision: amp | 50 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units |
-  bamba, bert, gemma, gemma2, gemma3, gpt2, llama, roberta, vit
-parallel.sharding: fsdp-grad-op + precision: fsdp | 69 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, host_activations, replicas, sharded_activations, sharded_more, sharded_spaces, sharded_units |
-  bamba, bert, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm, gpt2, granitemoehybrid, llama, neox, opt,
-  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-parallel.sharding: fsdp-grad-op + precision: pure | 74 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, host_activations, sharded_activations, sharded_bits, sharded_more, sharded_spaces, sharded_units |
-  bamba, bert, bloom, gemma, gemma2, gemma3, glm, gpt2, lfm2, llama, mixtral, nemotron_h, neox, opt, phi, phi3,
-  qwen_moe, roberta
+parallel.sharding: fsdp + weight_dtype: 16 bits | 55 | flat_adapters, fully_shard_more, fused_lora_shared,
+  sharded_bits, sharded_more, sharded_spaces, sharded_units | bert, gemma2, gemma3, glm, gpt2, lfm2, llama, mixtral,
+  neox, opt, phi, phi3
+parallel.sharding: fsdp-grad-op + precision: amp | 51 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, fused_lora_shared, host_activations, sharded_activations, sharded_bits, sharded_more,
+  sharded_spaces, sharded_units | bamba, bert, gemma, gemma2, gemma3, gpt2, llama, roberta, vit
+parallel.sharding: fsdp-grad-op + precision: fsdp | 73 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, fused_lora_shared, host_activations, replicas, sharded_activations, sharded_more, sharded_spaces,
+  sharded_units | bamba, bert, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm, gpt2, granitemoehybrid, llama,
+  neox, opt, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+parallel.sharding: fsdp-grad-op + precision: pure | 75 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, fused_lora_shared, host_activations, sharded_activations, sharded_bits, sharded_more,
+  sharded_spaces, sharded_units | bamba, bert, bloom, gemma, gemma2, gemma3, glm, gpt2, lfm2, llama, mixtral,
+  nemotron_h, neox, opt, phi, phi3, qwen_moe, roberta
 parallel.sharding: fsdp-grad-op + quantization: nf4 | 3 | sharded_bits | gemma2, gpt2, llama
 parallel.sharding: fsdp-grad-op + quantization: nf4-double | 2 | sharded_bits | llama
-parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 11 | flat_adapters, fully_shard_more, sharded_bits,
-  sharded_spaces | bamba, gpt2, llama
-parallel.sharding: zero1 + precision: mixed | 51 | host_activations, zero, zero_adapters | bert, bloom, gemma,
-  gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, opt, phi, phi3, qwen3_vl, qwen_moe,
-  roberta, vit
-parallel.sharding: zero2 + precision: mixed | 57 | host_activations, zero, zero_adapters | bert, bloom, gemma,
-  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
-  qwen_moe, roberta, t5, vit
+parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 12 | flat_adapters, fully_shard_more, fused_lora_shared,
+  sharded_bits, sharded_spaces | bamba, gpt2, llama
+parallel.sharding: zero1 + precision: mixed | 54 | fused_lora_shared, host_activations, zero, zero_adapters | bert,
+  bloom, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, opt, phi, phi3, qwen3_vl,
+  qwen_moe, roberta, vit
+parallel.sharding: zero2 + precision: mixed | 60 | fused_lora_shared, host_activations, zero, zero_adapters | bert,
+  bloom, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, qwen_moe, roberta, t5, vit
 parallel.sharding: zero2 + quantization: nf4 | 1 | zero | qwen3_vl
-parallel.sharding: zero3 + precision: mixed | 130 | host_activations, zero, zero_adapters, zero_offload | bert,
-  bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
+parallel.sharding: zero3 + precision: mixed | 135 | fused_lora_shared, host_activations, zero, zero_adapters,
+  zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3,
+  neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.sharding: zero3 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
@@ -2134,24 +2206,27 @@ precision: amp + quantization: int8 | 75 | adapters, block_kinds, images, liger,
   quantized, short_convolutions, state_spaces | bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
   glm4, gpt2, gpt_oss, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt, phi, qwen3_next, qwen3_vl,
   roberta, t5
-precision: amp + quantization: nf4 | 123 | adapters, block_kinds, decoders, flat_adapters, images, linear, met,
-  pairs, pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces | apertus, arcee, bert, bloom,
-  cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
+precision: amp + quantization: nf4 | 124 | adapters, block_kinds, decoders, flat_adapters, fused_lora, images,
+  linear, met, pairs, pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces | apertus, arcee, bert,
+  bloom, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium,
   hunyuan_v1_dense, lfm2, llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3,
   qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-precision: amp + quantization: nf4-double | 63 | adapters, flat_adapters, images, liger, linear, met, more_families,
-  pairs, quantized, sharded_bits, short_convolutions, state_spaces, tiled | bloom, gemma, gemma2, gemma3, glm, glm4,
-  gpt2, gpt_neo, granitemoehybrid, lfm2, llama, mixtral, neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
+precision: amp + quantization: nf4-double | 93 | adapters, flat_adapters, fused_lora, fused_lora_shared, images,
+  liger, linear, met, more_families, pairs, quantized, sharded_bits, short_convolutions, state_spaces, tiled |
+  apertus, arcee, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, nemotron, neox, opt,
+  phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
 precision: amp + trained_blocks: badam | 8 | state_spaces, turns | falcon_h1, gemma, granitemoehybrid, llama,
   nemotron_h, neox
 precision: amp + trained_blocks: lisa | 11 | state_spaces, turns | llama, mixtral, nemotron_h, phi, phi3
-precision: amp + weight_dtype: 16 bits | 782 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
-  fully_shard_more, galore, halves, hosted, liger, linear, losses_more, met, more_families, pairs, pairs_beside,
-  precisions, quantized, sharded_bits, sharded_spaces, short_convolutions, state_spaces, tiled, turns | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5,
-  qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+precision: amp + weight_dtype: 16 bits | 831 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+  fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more, met,
+  more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_spaces, short_convolutions,
+  state_spaces, tiled, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron,
+  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
 precision: fsdp + weight_dtype: 16 bits | 48 | flat_adapters, fully_shard_more, sharded_bits, sharded_more,
@@ -2167,10 +2242,10 @@ precision: pure + quantization: nf4 | 80 | adapters, flat_adapters, images, litg
   quantized, sharded_bits, short_convolutions, state_spaces, tiled, tiles | bart, bert, bloom, falcon under litgpt,
   falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, llama, llama under litgpt, llava,
   mistral3, mixtral, mllama, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta
-precision: pure + quantization: nf4-double | 48 | adapters, flat_adapters, liger, litgpt, pairs, quantized,
-  sharded_bits, sharded_more, short_convolutions, state_spaces | bart, bloom, falcon under litgpt, falcon_h1, gemma,
-  gemma2, glm4, gpt2, granitemoehybrid, lfm2, llama, llama under litgpt, mixtral, mpt, neox under litgpt, olmo2, opt,
-  phi, roberta, t5
+precision: pure + quantization: nf4-double | 49 | adapters, flat_adapters, fused_lora, liger, litgpt, pairs,
+  quantized, sharded_bits, sharded_more, short_convolutions, state_spaces | bart, bloom, falcon under litgpt,
+  falcon_h1, gemma, gemma2, glm4, gpt2, granitemoehybrid, lfm2, llama, llama under litgpt, mixtral, mpt, neox under
+  litgpt, olmo2, opt, phi, roberta, t5
 precision: pure + trained_blocks: badam | 9 | short_convolutions, state_spaces, turns | bamba, lfm2, llama,
   nemotron_h, neox, phi, phi3
 precision: pure + trained_blocks: lisa | 10 | short_convolutions, state_spaces, turns | gemma, lfm2, nemotron_h,
@@ -2180,11 +2255,13 @@ quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma,
 quantization: int8 + weight_dtype: 16 bits | 30 | adapters, block_kinds, liger, linear, quantized, state_spaces |
   bamba, bart, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, llama, llava, ministral3, mixtral, mpt, opt,
   qwen3_next, t5
-quantization: nf4 + weight_dtype: 16 bits | 63 | adapters, block_kinds, decoders, flat_adapters, linear, pairs,
-  quantized, sharded_bits, sharded_more, short_convolutions | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma2,
-  gemma3, gemma4, glm, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, nemotron, neox,
-  olmo, opt, qwen3_5, qwen3_next, roberta, seed_oss, stablelm
-quantization: nf4-double + weight_dtype: 16 bits | 28 | adapters, flat_adapters, linear, met, quantized,
-  sharded_bits, tiled | bloom, gemma, gemma3, glm, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen3_next
+quantization: nf4 + weight_dtype: 16 bits | 64 | adapters, block_kinds, decoders, flat_adapters, fused_lora, linear,
+  pairs, quantized, sharded_bits, sharded_more, short_convolutions | apertus, arcee, bert, cohere, ernie4_5, exaone4,
+  gemma2, gemma3, gemma4, glm, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mixtral, nemotron,
+  neox, olmo, opt, qwen3_5, qwen3_next, roberta, seed_oss, stablelm
+quantization: nf4-double + weight_dtype: 16 bits | 58 | adapters, flat_adapters, fused_lora, fused_lora_shared,
+  linear, met, quantized, sharded_bits, tiled | apertus, arcee, bloom, cohere, ernie4_5, exaone4, gemma, gemma2,
+  gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3, mixtral,
+  nemotron, neox, opt, phi, phi3, qwen3_next, qwen_moe, starcoder2
 trained_blocks: badam + weight_dtype: 16 bits | 2 | turns | neox
 """

@@ -19,7 +19,7 @@ SWITCHES = (
 )
 """Keys of a job that are true or false, and each name one technique."""
 
-LIGER = "liger_kernels"
+LIGER, KERNELS = "liger_kernels", "adapter.kernels"
 EVALUATION, GENERATION = "eval_batch_size", "generation_batch_size"
 
 
@@ -45,6 +45,8 @@ def given(job: ResolvedJob, technique: str) -> str:
         return ", ".join(job.frozen)
     if key == LIGER:
         return ", ".join(job.liger_kernels)
+    if key == KERNELS and job.adapter is not None:
+        return ", ".join(job.adapter.kernels)
     if key == "weight_dtype":
         return job.precision.rpartition("-")[2]
     if key in ("optimizer", "loss", "activation_checkpointing", "trained_blocks"):
@@ -118,6 +120,8 @@ def _of_training(job: ResolvedJob) -> Iterator[str]:
         yield f"trained_blocks: {job.trained_blocks.partition(':')[0]}"
     if job.adapter is not None:
         yield f"adapter: {job.adapter.kind}"
+        if job.adapter.kernels:
+            yield KERNELS
         if job.adapter.modules_to_save:
             yield "adapter: modules_to_save"
         if _is_over_experts(job):

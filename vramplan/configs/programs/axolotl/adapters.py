@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from vramplan.configs.programs.axolotl.patterns import matched
 from vramplan.configs.sheet import Meaning, Sheet
+from vramplan.replay.models.lora_kernels import EVERY, QKV, STOPS
 
 NVFP4 = "-nvfp4"
 LINEARIZED = "llama4_linearized_experts"
-LORA_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel")
+OF_EMBEDDING, EMBEDDING = "lora_embedding_kernel", "embed_tokens"
 
 
 def adapter(sheet: Sheet, meaning: Meaning) -> bool:
@@ -79,19 +80,35 @@ def checkpoint_of(name: str) -> str:
 
 
 def lora_kernels(sheet: Sheet, meaning: Meaning) -> None:
-    """Kernels that Axolotl turns on where a file says nothing of them.
+    """Fused LoRA, which Axolotl turns on where a file says nothing of it.
 
     Source: utils/schemas/config.py, check_auto_enable_lora_kernels.
     """
     kind = (sheet.text("adapter") or "").lower()
+    asked = {word: f"lora_{word}_kernel" for word in EVERY}
+    on = {word: key for word, key in asked.items() if sheet.flag(key)}
+    if sheet.flag(OF_EMBEDDING) and any(EMBEDDING in str(one) for one in sheet.texts("lora_target_modules") or ()):
+        meaning.lack(OF_EMBEDDING, "the function of an embedding with LoRA, and PEFT's is counted")
+    if on:
+        meaning.say("adapter.kernels", [*on], *on.values())
+        return
     version = meaning.job.get("parallel.fsdp_version")
     if kind not in ("lora", "qlora") or (kind == "lora" and sheet.flag("load_in_8bit")):
         return
-    if (version is not None and version.value == 1) or any(sheet.given(key) for key in LORA_KERNELS):
+    if (version is not None and version.value == 1) or any(sheet.given(key) for key in (*asked.values(), OF_EMBEDDING)):
         return
     if any(sheet.get(key) for key in ("rl", "trust_remote_code", "nvfp4_merge_aware")):
         return
-    meaning.lack(LORA_KERNELS[0], "Axolotl turns its fused LoRA kernels on, which save less; PEFT's layers are counted")
+    shape = sheet.shape_of(checkpoint_of(sheet.text("base_model") or ""))
+    stops = ""
+    if shape is not None and shape.transformers_model_type in STOPS:
+        stops = f"the attention of {shape.transformers_model_type}"
+    elif sheet.flag("gptq"):
+        stops = "weights of GPTQ"
+    if stops:
+        meaning.lack(asked[QKV], f"Axolotl turns its fused LoRA on and stops at {stops}; PEFT's layers are counted")
+        return
+    meaning.say("adapter.kernels", [*asked], "adapter")
 
 
 def _pattern(sheet: Sheet, meaning: Meaning, pattern: str) -> None:

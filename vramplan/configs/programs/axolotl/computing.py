@@ -13,6 +13,7 @@ from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.errors import near_matches
 from vramplan.job.parts import matches_weight
 from vramplan.replay.models.capable import only_kernel_of
+from vramplan.replay.models.liger import NORM, patch_of
 from vramplan.values.model import ModelShape
 
 LEGACY_ATTENTIONS = {
@@ -26,6 +27,8 @@ LEGACY_ATTENTIONS = {
 """In the order in which Axolotl asks them."""
 
 LIGER = {"rms-norm": ("liger_rms_norm",), "glu": ("liger_glu_activation", "liger_swiglu"), "rope": ("liger_rope",)}
+
+OF_LAYER_NORMS = "liger_layer_norm"
 
 CCE_PLUGIN = "CutCrossEntropyPlugin"
 
@@ -192,3 +195,8 @@ def loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     if any(kernels.values()):
         given = [key for keys in kernels.values() for key in keys]
         meaning.say("liger_kernels", [word for word, keys in kernels.items() if keys], *given)
+    if sheet.flag(OF_LAYER_NORMS):
+        shape = sheet.shape_of(sheet.text("base_model") or "")
+        patch = None if shape is None else patch_of(shape)
+        if patch is None or (patch.layer_norms and not kernels[NORM]):
+            meaning.lack(OF_LAYER_NORMS, "Liger's LayerNorm, and the model's own is counted")

@@ -38,6 +38,7 @@ WITHOUT_EFFECT = trainer.LAUNCHER | names(
     resume_from_checkpoint auto_resume_from_checkpoints mean_resizing_embeddings trainer_cls
     center_rewards_coefficient dpo_use_weighting dpo_label_smoothing dpo_loss_weights dpo_beta dpo_padding_free
     datasets datasets.* test_datasets test_datasets.* pretraining_dataset.* shuffle_merged_datasets
+    pad_to_sequence_len
     shuffle_before_merging_datasets dataset_prepared_path dataset_shard_num dataset_shard_idx skip_prepare_dataset
     num_dataset_shards_to_save dataset_processes dataset_num_proc dataset_exact_deduplication dataset_keep_in_memory
     dataloader_pin_memory dataloader_num_workers dataloader_prefetch_factor dataloader_drop_last accelerator_config
@@ -82,12 +83,7 @@ WITHOUT_EFFECT = trainer.LAUNCHER | names(
 
 UNMODELLED = {
     "liger_rms_norm_gated": "Liger's gated RMSNorm",
-    "liger_layer_norm": "Liger's LayerNorm",
     "liger_cross_entropy": "Liger's cross entropy overwrites the logits with their gradient",
-    "lora_mlp_kernel": "the fused LoRA kernel of the MLP saves less",
-    "lora_qkv_kernel": "the fused LoRA kernel of the attention saves less",
-    "lora_o_kernel": "the fused LoRA kernel of the attention's output saves less",
-    "lora_embedding_kernel": "the fused LoRA kernel of the embedding",
     "resize_token_embeddings_to_32x": "the vocabulary is padded to a multiple of 32",
     "shrink_embeddings": "the embedding shrinks to the tokenizer's vocabulary",
     "embeddings_skip_upcast": "embeddings and head stay in half precision over quantized weights",
@@ -141,7 +137,6 @@ UNMODELLED = {
     "torch_empty_cache_steps": "the allocator's cache is emptied between steps",
     "ddp_bucket_cap_mb": "the size of DistributedDataParallel's buckets",
     "auto_find_batch_size": "the Trainer halves the batch size when memory runs out",
-    "pad_to_sequence_len": "every row has the whole length",
     "batch_flattening": "a batch is one row without padding",
     "use_pose": "PoSE: positions are skipped",
     "pose_*": "PoSE: positions are skipped",

@@ -1,0 +1,77 @@
+"""Axolotl's fused LoRA in the place of PEFT's layers: queries, keys and values at once, a gated MLP, the output.
+
+Source: axolotl 0.19.0, monkeypatch/lora_kernels.py, apply_lora_kernel_patches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from vramplan.replay.models.modules import Linear
+from vramplan.replay.operators.elementwise import dropout
+from vramplan.replay.operators.lora_kernels import FusedLayer, fused_linear, fused_mlp, fused_projections
+from vramplan.replay.operators.quantized import FourBits
+from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques.adapters import LoRA
+from vramplan.replay.tensors import DType, Tensor
+from vramplan.values.job import Adapter
+
+
+class FusedLoRA(LoRA):
+    """LoRA over the layer that ends an attention, as one function."""
+
+    def __init__(
+        self,
+        tape: Tape,
+        name: str,
+        inputs: int,
+        outputs: int,
+        adapter: Adapter,
+        dtype: DType,
+        bits: FourBits | None,
+    ) -> None:
+        super().__init__(tape, name, inputs, outputs, adapter, dtype)
+        self.bits = bits
+
+    def __call__(self, module: Linear, x: Tensor) -> Tensor:
+        dropped = dropout(x, self.p) if self.p else None
+        return fused_linear(x, dropped, _fused(module, self, self.bits))
+
+
+def all_at_once(layers: Sequence[Linear], bits: FourBits | None) -> Callable[[Tensor], list[Tensor]] | None:
+    """What gives the results of layers that share an input; None unless each of them has LoRA.
+
+    They share the dropout of the first.
+    """
+    each = _adapted(layers)
+    if each is None:
+        return None
+    fused, p = [_fused(layer, lora, bits) for layer, lora in zip(layers, each, strict=True)], each[0].p
+
+    def run(x: Tensor) -> list[Tensor]:
+        return fused_projections(x, dropout(x, p) if p else None, *fused)
+
+    return run
+
+
+def gated_at_once(layers: Sequence[Linear], bits: FourBits | None) -> Callable[[Tensor], Tensor] | None:
+    """What runs a gated MLP of three layers; None unless each of them has LoRA."""
+    each = _adapted(layers)
+    if each is None:
+        return None
+    gate, up, down = (_fused(layer, lora, bits) for layer, lora in zip(layers, each, strict=True))
+    p = each[0].p
+
+    def run(x: Tensor) -> Tensor:
+        return fused_mlp(x, dropout(x, p) if p else None, gate, up, down)
+
+    return run
+
+
+def _adapted(layers: Sequence[Linear]) -> list[LoRA] | None:
+    found = [layer.adapter for layer in layers if isinstance(layer.adapter, LoRA)]
+    return found if len(found) == len(layers) else None
+
+
+def _fused(layer: Linear, lora: LoRA, bits: FourBits | None) -> FusedLayer:
+    return FusedLayer(layer.weight, lora.lora_A, lora.lora_B, bits)
