@@ -412,3 +412,17 @@ def test_megatrons_arguments_say_what_sets_a_model_apart(model: str, more: tuple
     ran = run("fit", *words, *split, "--gradient-accumulation-steps", "1", "--emit", "megatron-lm")
     for argument in more:
         assert argument in ran.out, ran.err
+
+
+def test_what_a_program_has_by_itself_is_left_out_where_another_has_it_not(tmp_path: Path) -> None:
+    text = "base_model: NousResearch/Llama-3.2-1B\nadapter: lora\nlora_target_linear: true\nmicro_batch_size: 1\n"
+    text += "gradient_checkpointing: false\nsequence_len: 512\nbf16: true\n"
+    (tmp_path / "a.yml").write_text(text, "utf-8")
+    ran = run("convert", str(tmp_path / "a.yml"), "--to", "trl")
+    assert ran.code == 0, ran.err
+    assert "# adapter.kernels is left out, which axolotl has by itself" in ran.out
+    assert ran.err.count("is read as axolotl") == 1
+    (tmp_path / "a.yml").write_text(f"{text}lora_mlp_kernel: true\n", "utf-8")
+    ran = run("convert", str(tmp_path / "a.yml"), "--to", "trl")
+    assert ran.code == 2
+    assert "trl has no setting for adapter.kernels=mlp (nearest: adapter.kernels=none)" in ran.err

@@ -148,6 +148,24 @@ def test_unsloth_loads_in_16_bits_and_says_that_it_is_an_upper_estimate() -> Non
     assert job("llama-3.1-8b", "v100", runtime="unsloth", **LORA).precision == "amp-fp16"
 
 
+def test_fp8_under_fsdp_is_of_fp32_shards() -> None:
+    made = job("llama-3.1-8b", "h100", precision="fp8", parallel={"data": 8, "sharding": "fsdp"})
+    assert made.precision == "fsdp-fp8"
+    assert job("llama-3.1-8b", "h100", precision="fp8", parallel={"data": 8, "sharding": "zero2"}).precision == "fp8"
+
+
+def test_unsloth_has_adapters_on_every_layer_and_functions_for_them() -> None:
+    """unslothai/unsloth, unsloth/models/llama.py, FastLlamaModel.get_peft_model and patch_peft_model."""
+    adapter = job("llama-3.1-8b", runtime="unsloth", **QLORA).adapter
+    assert adapter is not None
+    assert (adapter.rank, adapter.kernels) == (16, ("mlp", "qkv", "o"))
+    assert set(adapter.targets) == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    given = {**QLORA, "adapter": {"kind": "lora", "targets": ["q_proj", "v_proj"], "rank": 8, "dropout": 0.1}}
+    adapter = job("llama-3.1-8b", runtime="unsloth", **given).adapter
+    assert adapter is not None
+    assert (adapter.rank, adapter.targets, adapter.kernels) == (8, ("q_proj", "v_proj"), ())
+
+
 def test_an_adapter_is_not_trained_from_scratch() -> None:
     with pytest.raises(InputError, match="trained before"):
         job("llama-3.2-1b", from_scratch=True, **LORA)
@@ -291,3 +309,10 @@ def test_an_echo_is_the_same_job_and_names_what_was_taken(model: str, gpu: str, 
     again = build_job(job_to_dict(made))
     history = {"assumptions": (), "warnings": (), "global_batch_given": False, "allocator_offered": None}
     assert again._replace(**history) == made._replace(**history)
+
+
+def test_a_split_beside_zero_2_or_3_is_not_megatrons() -> None:
+    """Megatron has neither; AutoTP and Ulysses go with both."""
+    for split, kind in (("tensor", "zero2"), ("context", "zero3")):
+        assert job("llama-3.1-8b", parallel={"data": 4, split: 2, "sharding": kind}).runtime.name == "transformers"
+    assert job("llama-3.1-8b", parallel={"data": 4, "tensor": 2}).runtime.name == "megatron"

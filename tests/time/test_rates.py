@@ -197,11 +197,13 @@ def test_compiled_float8_multiplies_twice_as_fast_in_the_blocks() -> None:
 
 @pytest.mark.closed_form
 def test_kernels_of_unsloth_move_less_than_the_operators_of_transformers() -> None:
-    theirs, ours = fit(**LORA).time, fit(**LORA, runtime="unsloth").time
+    adapter = {"kind": "lora", "targets": ["all-linear"], "rank": 16}  # each has defaults of its own
+    theirs, ours = (fit(**{**LORA, "adapter": adapter}, runtime=name).time for name in ("transformers", "unsloth"))
     assert theirs is not None
     assert ours is not None
     assert ours.shares["bytes"] * ours.step_seconds < theirs.shares["bytes"] * theirs.step_seconds
-    assert ours.model_flops == theirs.model_flops
+    # its functions make the gradient of the first block's input, which nobody needs, and one thin product twice
+    assert theirs.model_flops < ours.model_flops < 1.01 * theirs.model_flops
 
 
 @pytest.mark.truth

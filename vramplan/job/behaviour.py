@@ -42,6 +42,7 @@ class JobBehaviour:
     shards_hold_experts = False  # the devices that share experts are among those that share FSDP's shards
     wraps_one_device = False  # FSDP's units are made on a single device too
     has_sharded_float8 = False  # `precision: fp8` means products in 8 bits of fp32 shards
+    has_float8_of_fsdp = False  # the same where FSDP shares the states
     has_preference_training = False
     preferences_by = "TRL"  # which turns dropout off
     sizes_buckets_by_width = False  # DeepSpeed's `auto` is filled in from the width of the model
@@ -53,6 +54,8 @@ class JobBehaviour:
     """The layers that an adapter sits on, by names of other programs that are parts of them, or stand for them."""
 
     adapter_targets: tuple[str, ...] = ()  # those of its recipes; else queries and values
+    adapter_rank: int | None = None  # that of its function which makes adapters; None: PEFT's
+    fuses_adapters = False  # it has functions of its own for layers with LoRA, as Axolotl has
     shares_by_itself = False  # data-parallel devices share states in ways of the program's own: `sharding_of`
     fp32_states_of = "bitsandbytes"  # whose kernel keeps fp32 states beside weights in 16 bits
 

@@ -27,6 +27,8 @@ def with_kernels(
     Axolotl stops where it does not find what it replaces, and where its functions were never meant to run.
     """
     raw, fields = resolver.raw, resolver.fields
+    if not raw.adapter_kernels:
+        return _of_the_program(resolver, model, adapter, cells, reference)
     asked, kind = tuple(raw.adapter_kernels), model.transformers_model_type
     if model.engine is not None:
         hint = "leave it out, or --runtime transformers"
@@ -70,6 +72,29 @@ def with_kernels(
         message = "the weights that the functions gather under ZeRO-3 stay whole until backward is over"
         resolver.warnings.append(f"{KEY}: {message}; without it less is needed")
     return adapter._replace(kernels=tuple(run))
+
+
+def _of_the_program(
+    resolver: Resolver, model: ModelShape, adapter: Adapter, cells: Cells, reference: str | None
+) -> Adapter:
+    """The functions of a program that has them by itself, where nothing is said of them: Axolotl's stand for them.
+
+    They run without a dropout, and where a job has nothing that they do not go with.
+    Source: unslothai/unsloth 015bdef0, unsloth/models/llama.py, patch_peft_model; kernels/fast_lora.py.
+    """
+    raw = resolver.raw
+    usual = raw.quantization is None or raw.quantization.startswith("nf4")
+    casts = cells.precision.startswith("amp-") and not cells.half_weights
+    if raw.adapter is None or raw.adapter.present("kernels") or adapter.kind != "lora" or adapter.dropout:
+        return adapter
+    if not usual or casts or raw.activation_checkpointing == SELECTIVE_OP or _obstacle(resolver, reference) is not None:
+        return adapter
+    known = FUSED.get(model.transformers_model_type, ()) if model.activation in ACTIVATIONS else ()
+    run = tuple(word for word in known if _all_are_targets(word, adapter))
+    if run:
+        why = "its own functions, for which Axolotl's stand: they save the same, and cast the thin matrices earlier"
+        resolver.assume(KEY, [*run], why)
+    return adapter._replace(kernels=run)
 
 
 def _all_are_targets(word: str, adapter: Adapter) -> bool:

@@ -138,7 +138,8 @@ def _why_fp32(resolver: Resolver, model: ModelShape, precision: str, own: str | 
 def cells_of(resolver: Resolver, precision: str, gpu: Gpu | None) -> Cells:
     """The precision with the element types that the job has of its own."""
     runtime, engine = resolver.runtime, under(resolver.runtime)
-    if precision == "fp8" and runtime is not None and engine.has_sharded_float8:
+    of_shards = engine.has_sharded_float8 or (engine.has_float8_of_fsdp and is_fsdp(resolver.raw.sharding))
+    if precision == "fp8" and runtime is not None and of_shards:
         precision = FSDP_FP8
         resolver.assume("precision", precision, f"{runtime.name}'s products in fp8 are of fp32 shards")
     own = engine.cells_of(resolver, precision)

@@ -79,7 +79,7 @@ class _ReplayResolver(Resolver):
         if model is not None and model.task == "cls":
             on_demand.check_classifier(self, model)
         imbalance = self._experts(model, runtime)
-        if raw.adapter_kernels and model is not None and adapter is not None:
+        if (raw.adapter_kernels or under(runtime).fuses_adapters) and model is not None and adapter is not None:
             adapter = on_demand.with_kernels(self, model, adapter, cells, reference)
         liger = on_demand.liger_of(self, model, reference) if raw.liger_kernels and model is not None else ()
         if raw.compile:
@@ -315,7 +315,7 @@ class _ReplayResolver(Resolver):
             return (), None
         own = under(self.runtime)
         frozen, adapter, told = on_demand.resolve_trained(
-            self.raw, model, precision, loss, joined=own.joined, usual=own.adapter_targets
+            self.raw, model, precision, loss, joined=own.joined, usual=own.adapter_targets, rank=own.adapter_rank
         )
         self.assumptions += told
         return frozen, adapter

@@ -17,9 +17,12 @@ from vramplan.units import format_gib
 from vramplan.values.job import Assumption
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
+from vramplan.values.parallel import Split
 
 DEFAULT_MAX_UTILIZATION = 0.95
 SPLITTING_RUNTIME = "megatron"  # where a job splits its model over devices and names no runtime
+SHARED_BESIDE_PLANS = ("zero2", "zero3")  # what that has not: states beside a plan of Transformers, AutoTP or Ulysses
+NO_SPLIT = Split()
 
 
 class Resolver:
@@ -57,7 +60,8 @@ class Resolver:
         if runtime is None:
             runtime = "transformers"
             why = "the default"
-            if self.raw.split is not None and SPLITTING_RUNTIME in words.RUNTIMES:
+            shared = self.raw.sharding in SHARED_BESIDE_PLANS and (self.raw.split or NO_SPLIT).pipeline == 1
+            if self.raw.split is not None and not shared and SPLITTING_RUNTIME in words.RUNTIMES:
                 runtime, why = SPLITTING_RUNTIME, f"{runtime} keeps a replica on one device"
             self.assume("runtime", runtime, why)
         if runtime not in words.RUNTIMES and runtime not in self.catalog.other_runtimes():

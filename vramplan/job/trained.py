@@ -54,10 +54,12 @@ def resolve_trained(
     *,
     joined: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     usual: Sequence[str] = (),
+    rank: int | None = None,
 ) -> Trained:
     """Frozen parts, the adapter, and what was assumed; what is wrong goes to the sink of the job's fields.
 
-    `joined`: layers by other names of their parts. `usual`: the targets of the program's recipes."""
+    `joined`: layers by other names of their parts. `usual`: the targets of the program, and `rank` its rank.
+    """
     fields, told = raw.fields, list[Assumption]()
     if raw.quantization is not None:
         check_quantization(raw, model, precision, told)
@@ -80,7 +82,7 @@ def resolve_trained(
     frozen = _frozen_of_adapter(raw)
     if joined and raw.adapter_targets:
         raw.adapter_targets = joined_targets(layers_of(model, names), raw.adapter_targets, joined, told)
-    adapter = _Adapter(raw, raw.adapter, model, names, precision, told, tuple(usual)).adapter()
+    adapter = _Adapter(raw, raw.adapter, model, names, precision, told, tuple(usual), rank).adapter()
     own_ia3 = model.engine is not None and adapter.kind == "ia3"  # which no engine's own code has
     may_miss = may_miss_adapter(model.family) and not own_ia3
     if may_miss and not fields.sink.refusals and not is_adapter_reached(model, adapter, frozen):
@@ -209,7 +211,9 @@ class _Adapter:
         precision: str,
         told: list[Assumption],
         usual: tuple[str, ...] = (),
+        usual_rank: int | None = None,
     ) -> None:
+        self.of_program, self.usual_rank = usual, usual_rank
         self.usual = usual or Q_AND_V
         self.raw, self.fields, self.model, self.names = raw, fields, model, names
         self.precision, self.told = precision, told
@@ -247,10 +251,12 @@ class _Adapter:
         )
 
     def rank(self) -> int:
-        """The rank; PEFT's default where it is left out."""
+        """The rank; where it is left out that of the program, or PEFT's default."""
         rank = self.raw.adapter_rank
         if rank is None:
-            self.told.append(Assumption("adapter.rank", DEFAULT_RANK, "PEFT's default"))
+            rank = self.usual_rank or DEFAULT_RANK
+            whose = "PEFT's default" if self.usual_rank is None else "the default of the runtime"
+            self.told.append(Assumption("adapter.rank", rank, whose))
         return rank or DEFAULT_RANK
 
     def targets(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -263,6 +269,9 @@ class _Adapter:
             whose = f"PEFT's own for {model_type}"
             if self.model.published_family is not None:  # LitGPT's and torchtune's recipes name them alike
                 known, whose = (self.usual, ()), "those of the recipes of the runtime"
+            elif self.of_program and self.kind != "ia3":
+                known = tuple(word for word in self.of_program if self.is_linear(word)), ()
+                whose = "the default of the runtime"
             if not known[0] and self.kind != "ia3" and no_all_linear(published(self.model)) is None:
                 known, whose = ((ALL_LINEAR,), ()), f"PEFT has none of its own for {model_type}: every linear layer"
             if not known[0]:

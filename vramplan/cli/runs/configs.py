@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -114,13 +114,24 @@ def job_of(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) ->
 
 
 def converted(
-    given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles, runtimes: Sequence[str]
+    given: dict[str, Any],
+    folders: Sequence[Path],
+    asked: GivenFiles,
+    runtimes: Sequence[str],
+    without: Collection[str] = (),
 ) -> tuple[ResolvedJob, ReadJob, list[str]]:
-    """The job of the files under one of `runtimes`, the first of them where theirs is none; and what is lost."""
+    """The job of the files under one of `runtimes`, the first of them where theirs is none; and what is lost.
+
+    `without`: keys that the program of the files has by itself, and that of the new ones has not.
+    """
     over = _over(given)
     read = _read(over, folders, asked)
     keys = _keys(read, over)
-    before, lost = keys.get("runtime"), []
+    for key in without:
+        room, _, leaf = key.rpartition(".")
+        del (keys[room] if room else keys)[leaf]
+    before = keys.get("runtime")
+    lost = [f"{key} is left out, which {read.program} has by itself" for key in without]
     if before not in runtimes and given.get("runtime") is None:
         keys["runtime"] = runtimes[0]
         lost.append(f"the runtime is {runtimes[0]} now; that of {read.program} is {before}, and needs other memory")
@@ -131,6 +142,18 @@ def converted(
         left = ", ".join(dict.fromkeys(source.key for source in read.without_effect))
         lost.append(f"not carried over, as they change neither memory nor time: {left}")
     return job, read, lost
+
+
+def defaulted(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> frozenset[str]:
+    """Keys of the job that no setting of the files gave, nor an option, but the defaults of their program."""
+    over = _over(given)
+    read = _read(over, folders, asked)
+    typed = _flat(over)
+    return frozenset(
+        one.key
+        for one in read.values
+        if one.sources and all(source.is_default for source in one.sources) and one.key not in typed
+    )
 
 
 HOW = (

@@ -11,7 +11,7 @@ from vramplan.answers.fit import answered, describe
 from vramplan.answers.session import Session, opened
 from vramplan.cli.job_options import as_job
 from vramplan.cli.output import OutputChoice, output, say, write
-from vramplan.cli.runs.configs import GivenFiles, converted, model_named
+from vramplan.cli.runs.configs import GivenFiles, converted, defaulted, model_named
 from vramplan.cli.save import save
 from vramplan.configs.asked import Writer, asked_of
 from vramplan.configs.costs import comments_of, header_of
@@ -241,15 +241,40 @@ def convert(
     judged = given.get("gpu") is not None
     given = {**given, "gpu": given.get("gpu") or STAND_IN}
     emission = emission.of(given, folders, asked)
-    job, read, lost = converted(given, folders, asked, emission.writer.runtimes)
+    without: tuple[str, ...] = ()
+    while True:
+        try:
+            files = _converted_files(given, folders, asked, emission, without, judged=judged)
+        except InputError as error:
+            named = {one.key for one in error.problems} | {*(error.nearest if isinstance(error, Unsaid) else ())}
+            more = sorted((named & defaulted(given, folders, asked)) - {*without})
+            if not more:
+                raise
+            without += tuple(more)
+            asked = asked._replace(quiet=True)  # it is said already
+            continue
+        out(files, emission)
+        return
+
+
+def _converted_files(
+    given: dict[str, Any],
+    folders: Sequence[Path],
+    asked: GivenFiles,
+    emission: Emission,
+    without: Sequence[str],
+    *,
+    judged: bool,
+) -> WrittenFiles:
+    """The files of another program, without what the program of the given ones has by itself."""
+    job, read, lost = converted(given, folders, asked, emission.writer.runtimes, without)
     if not judged:
         for key in ("micro_batch_size", "activation_checkpointing"):
             if getattr(job, key) is None:
                 hint = f"{table.find(key).option}, or --gpu, for which it is chosen"
                 raise UsageError(f"leaves {key} open", key=read.files[-1], hint=hint)
     result = describe(decide(job, closer_from=ALWAYS), with_remedies=False)
-    files = files_of(result, emission.writer, folders, "--to", lost, judged=judged, checkpoint=emission.checkpoint)
-    out(files, emission)
+    return files_of(result, emission.writer, folders, "--to", lost, judged=judged, checkpoint=emission.checkpoint)
 
 
 def out(files: WrittenFiles, emission: Emission) -> None:

@@ -17,6 +17,7 @@ class TransformersJob(JobBehaviour):
     """What the Trainer does that a plain loop does not."""
 
     has_preference_training = True
+    has_float8_of_fsdp = True  # accelerate, utils/ao.py
     shards_hold_experts = True  # axolotl, integrations/expert_parallel; LLaMA-Factory v1, dist_config.ep_size
     wraps_one_device = True  # accelerate, accelerator.py, prepare_model
     sizes_buckets_by_width = True  # integrations/deepspeed.py, HfTrainerDeepSpeedConfig

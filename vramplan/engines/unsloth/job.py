@@ -10,12 +10,15 @@ if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
     from vramplan.values.job import ResolvedJob
 
-UPPER = "the operators of Transformers are replayed, not Unsloth's own kernels: the answer is an upper estimate"
+UPPER = "Unsloth's own kernels are not replayed, but for those of LoRA: the answer is an upper estimate"
 
 
 class UnslothJob(JobBehaviour):
     """Says that the figures are an upper estimate."""
 
+    adapter_targets = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")  # get_peft_model
+    adapter_rank = 16
+    fuses_adapters = True  # kernels/fast_lora.py
     has_own_attention = True  # models/llama.py: xformers, or keys and values that are expanded
 
     def check(self, resolver: Resolver, job: ResolvedJob) -> ResolvedJob:

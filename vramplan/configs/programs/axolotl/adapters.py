@@ -108,7 +108,7 @@ def lora_kernels(sheet: Sheet, meaning: Meaning) -> None:
     if stops:
         meaning.lack(asked[QKV], f"Axolotl turns its fused LoRA on and stops at {stops}; PEFT's layers are counted")
         return
-    meaning.say("adapter.kernels", [*asked], "adapter")
+    meaning.say("adapter.kernels", [*asked], *asked.values())
 
 
 def _pattern(sheet: Sheet, meaning: Meaning, pattern: str) -> None:
