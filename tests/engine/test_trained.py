@@ -175,6 +175,8 @@ def test_a_further_target_never_needs_less(setup: Setup, batch: int) -> None:
     assert adapter is not None
     if recomputes(setup):
         return
+    adapter = adapter._replace(kernels=())  # which run where all of their layers are targets
+    setup = setup._replace(adapter=adapter)
     fewer = adapter.targets[:-1]
     feedforward = tuple(name for name in adapter.feedforward_targets if name in fewer)
     less = setup._replace(adapter=adapter._replace(targets=fewer, feedforward_targets=feedforward))

@@ -10,7 +10,9 @@ from vramplan.job.adapter_targets import known_targets
 from vramplan.job.quantized import loads_fp16, types_with
 from vramplan.job.trained import feeds_head
 from vramplan.options.table import find
+from vramplan.replay.checkpoints import ALTERNATE_MATMULS, MATMULS
 from vramplan.replay.models.capable import keeps_fp32, takes_only_lora
+from vramplan.replay.models.lora_kernels import FUSED, LAYERS
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapters import ALL_LINEAR, CLASSIFIERS, GPTQ
 from vramplan.replay.techniques.evidence import adaptable, freezable
@@ -86,4 +88,18 @@ def trained_setups(draw: st.DrawFn, *, only_frozen: bool = False, adapted: bool 
     half = setup.precision.startswith("amp-") and (quantization == GPTQ or draw(st.booleans()))
     if quantization is not None and keeps_fp32(setup.model.family) and loads_fp16(setup.precision, half_weights=half):
         quantization = None
-    return setup._replace(adapter=adapter, quantization=quantization, half_weights=half)
+    found = setup._replace(adapter=adapter, quantization=quantization, half_weights=half)
+    return found._replace(adapter=draw(fused(found, adapter)))
+
+
+@st.composite
+def fused(draw: st.DrawFn, setup: Setup, adapter: Adapter) -> Adapter:
+    """The adapter, or one whose layers run as Axolotl's functions where these can."""
+    known = FUSED.get(setup.model.transformers_model_type, ())
+    casts = setup.precision.startswith("amp-") and not setup.half_weights
+    keeps = any(segment.selects in (MATMULS, ALTERNATE_MATMULS) for segment in setup.segments)
+    if adapter.kind != "lora" or not known or casts or keeps or setup.quantization not in (None, "nf4", "nf4-double"):
+        return adapter
+    kernels = tuple(draw(st.lists(st.sampled_from(known), max_size=3, unique=True)))
+    needed = [name for word in kernels for name in LAYERS[word]]
+    return adapter._replace(kernels=kernels, targets=tuple(dict.fromkeys((*adapter.targets, *needed))))

@@ -77,7 +77,7 @@ def fused_mlp(
         extra = tape.new("zeros_like", shape, dtype, batched) if has_dropout else None
         return (gx, extra, *reversed(found))
 
-    ask_for(gate_proj, up_proj, down_proj)
+    _ask_for(gate_proj, up_proj, down_proj)
     inputs = (x, dropped, *(one for layer in (gate_proj, up_proj, down_proj) for one in (layer.first, layer.second)))
     node = tape.record("LoRA_MLP", inputs, backward)
     lora_x = x if dropped is None else dropped
@@ -93,18 +93,26 @@ def fused_mlp(
     return out.alias(out.shape, None, node)
 
 
-def fused_projections(x: Tensor, dropped: Tensor | None, *layers: FusedLayer) -> list[Tensor]:
+def fused_projections(
+    x: Tensor, dropped: Tensor | None, q_proj: FusedLayer, k_proj: FusedLayer, v_proj: FusedLayer
+) -> list[Tensor]:
     """Queries, keys and values with LoRA over each: three new.
 
     `dropped` is the input behind a dropout, which all thin matrices are given.
     Saves `x`: it is kept for the gradients of the thin matrices.
     Saves `lora_x`: the same behind the dropout; without one it is the input a second time.
-    Saves `thin`: both thin matrices of each layer, in the element type of the input.
+    Saves `q_a`: in the element type of the input, for the gradient of the input.
+    Saves `q_b`: likewise, for that of the first thin matrix.
+    Saves `k_a`: likewise.
+    Saves `k_b`: likewise.
+    Saves `v_a`: likewise.
+    Saves `v_b`: likewise.
     Backward: for each layer the gradients of its thin matrices and two narrow products; then 1 new, the gradient of the
     input, whether it needs one or not, and behind a dropout another.
     Source: axolotl 0.19.0, kernels/lora.py, LoRA_QKV.
     """
     tape, dtype, shape, batched = x.tape, x.dtype, x.shape, x.batched
+    layers = (q_proj, k_proj, v_proj)
     sizes = [_sizes(one) for one in layers]
     has_dropout, rows = dropped is not None, prod(shape[:-1])
 
@@ -126,14 +134,15 @@ def fused_projections(x: Tensor, dropped: Tensor | None, *layers: FusedLayer) ->
         extra = tape.new("zeros_like", shape, dtype, batched) if has_dropout else None
         return (gx, extra, *found)
 
-    ask_for(*layers)
-    node = tape.record(
-        "LoRA_QKV", (x, dropped, *(one for layer in layers for one in (layer.first, layer.second))), backward
-    )
+    _ask_for(*layers)
+    inputs = (x, dropped, *(one for layer in layers for one in (layer.first, layer.second)))
+    node = tape.record("LoRA_QKV", inputs, backward)
     lora_x = x if dropped is None else dropped
     made = [_multiplied(x, layer) for layer in layers]
-    thin = [_cast(one, dtype) for layer in layers for one in (layer.first, layer.second)]
-    tape.save(node, x, lora_x, *thin)
+    q_a, q_b = _cast(q_proj.first, dtype), _cast(q_proj.second, dtype)
+    k_a, k_b = _cast(k_proj.first, dtype), _cast(k_proj.second, dtype)
+    v_a, v_b = _cast(v_proj.first, dtype), _cast(v_proj.second, dtype)
+    tape.save(node, x, lora_x, q_a, q_b, k_a, k_b, v_a, v_b)
     return [one.alias(one.shape, None, node, at) for at, one in enumerate(made)]
 
 
@@ -163,7 +172,7 @@ def fused_linear(x: Tensor, dropped: Tensor | None, layer: FusedLayer) -> Tensor
             extra = tape.like("mul", extra)
         return (gx, extra, ga, gb)
 
-    ask_for(layer)
+    _ask_for(layer)
     node = tape.record("LoRA_O", (x, dropped, layer.first, layer.second), backward)
     out = _multiplied(x, layer)
     lora_x = x if dropped is None else dropped
@@ -172,7 +181,7 @@ def fused_linear(x: Tensor, dropped: Tensor | None, layer: FusedLayer) -> Tensor
     return out.alias(out.shape, None, node)
 
 
-def ask_for(*layers: FusedLayer) -> None:
+def _ask_for(*layers: FusedLayer) -> None:
     """The functions ask for weights outside of the modules that have them, whose hooks know of nothing."""
     for layer in layers:
         weight, tape = layer.weight, layer.weight.tape

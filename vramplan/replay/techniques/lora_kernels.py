@@ -46,10 +46,11 @@ def all_at_once(layers: Sequence[Linear], bits: FourBits | None) -> Callable[[Te
     each = _adapted(layers)
     if each is None:
         return None
-    fused, p = [_fused(layer, lora, bits) for layer, lora in zip(layers, each, strict=True)], each[0].p
+    query, key, value = (_fused(layer, lora, bits) for layer, lora in zip(layers, each, strict=True))
+    p = each[0].p
 
     def run(x: Tensor) -> list[Tensor]:
-        return fused_projections(x, dropout(x, p) if p else None, *fused)
+        return fused_projections(x, dropout(x, p) if p else None, query, key, value)
 
     return run
 
