@@ -384,3 +384,23 @@ def test_of_a_model_with_images_the_language_model_is_counted(path: str, counted
     found = meant(BRIDGE.replace("meta-llama/Meta-Llama-3-8B", path), file)
     assert found.job["model"] == counted
     assert "without the encoder" in found.unmodelled["model._of.0"]
+
+
+def test_a_variable_of_the_environment_is_what_is_taken_without_it() -> None:
+    file = "recipe.py:llama3_8b_pretrain_16gpu_h100_bf16_config"
+    text = BRIDGE.replace('"meta-llama/Meta-Llama-3-8B"', 'os.environ.get("MODEL", "Qwen/Qwen3-8B")')
+    assert text != BRIDGE
+    assert meant(text, file).job["model"] == "qwen3-8b"
+
+
+@pytest.mark.parametrize(("frozen", "read"), [("", True), (", freeze_language_model=False", False)])
+def test_adapters_of_a_model_with_images_are_those_of_its_language_model(frozen: str, read: bool) -> None:
+    made = f'VLMLoRA(target_modules=["*vision_model*.linear_proj", "linear_qkv"].copy(), dim=16{frozen})'
+    text = BRIDGE.replace("default_peft_config(peft_scheme, dim=8)", made)
+    assert text != BRIDGE
+    if read:
+        targets = ["o_proj", "q_proj", "k_proj", "v_proj"]
+        holds(job(text, "recipe.py:llama3_8b_peft_config"), adapter__rank=16, adapter__targets=targets)
+    else:
+        with pytest.raises(InputError, match="VLMLoRA"):
+            meant(text, "recipe.py:llama3_8b_peft_config")

@@ -163,7 +163,7 @@ def test_a_decoder_without_a_gate_and_one_with_other_blocks(tmp_path: Path) -> N
     ran = run("fit", str(path), "--gpu", "h100")
     assert "tokens are counted: the tokenizer" in ran.err
     assert ran.code == 0
-    assert "model" in meant(words.replace("--bf16", "--bf16 --hybrid-layer-pattern M*"), "-").open
+    assert "model" in meant(words.replace("--bf16", "--bf16 --hybrid-layer-pattern MG*"), "-").open
 
 
 def test_the_yaml_of_the_functional_tests() -> None:
@@ -223,6 +223,12 @@ def test_sizes_that_only_the_caller_knows_are_one_question() -> None:
 def test_programs_beside_training_are_refused(program: str) -> None:
     text = f"python {program} --num-layers 2 --hidden-size 64 --num-attention-heads 2 --tensor-model-parallel-size 1"
     with pytest.raises(InputError, match="trains nothing"):
+        meant(text, "run.sh")
+
+
+def test_a_model_with_a_retriever_is_refused() -> None:
+    text = "python pretrain_retro.py --num-layers 2 --hidden-size 64 --num-attention-heads 2 --retro-add-retriever"
+    with pytest.raises(InputError, match="retrieved texts"):
         meant(text, "run.sh")
 
 

@@ -73,7 +73,7 @@ def test_stage_1_beside_parts_of_sequences_is_counted_as_the_distributed_optimiz
     experts = apart.replace(
         "--num-experts 1", "--num-experts 8 --moe-expert-parallel-size 4"
     )  # which are not Megatron's
-    holds(job(experts, "run.sh"), parallel__sharding="zero1", parallel__expert=4)
+    holds(job(experts, "run.sh"), parallel__sharding="distributed-optimizer", parallel__expert=4)
 
 
 def test_a_language_model_beside_one_of_images() -> None:

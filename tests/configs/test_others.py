@@ -524,7 +524,12 @@ def test_nemos_launcher_composes_and_computes() -> None:
     ("more", "why"),
     [
         ("inference: {greedy: true}", "trains nothing"),
+        (
+            "tensor_model_parallel_size: 1\nmicro_batch_size: 1\nglobal_batch_size: 2\ngpt_model_file: g",
+            "trains nothing",
+        ),
         ("model: {tensor_model_parallel_size: 1, unet_config: {in_channels: 4}}", "images alone"),
+        ("model: {tensor_model_parallel_size: 1, retro: {retro_encoder_num_layers: 2}}", "another kind of model"),
     ],
 )
 def test_files_of_nemo_that_train_no_text_are_refused(more: str, why: str) -> None:

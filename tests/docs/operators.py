@@ -37,6 +37,7 @@ TITLES = {
     "vramplan.replay.operators.attention": "Fused attention",
     "vramplan.engines.megatron.fp8": "Linear layers in fp8, by Megatron-LM",
     "vramplan.engines.megatron.context_parallel": "Attention over split sequences, by Transformer Engine",
+    "vramplan.engines.megatron.delta_kernels": "The gated delta net of Megatron-LM, by flash-linear-attention",
     "vramplan.engines.megatron.token_dispatcher": "Experts over devices, by Megatron-LM",
     "vramplan.engines.megatron.expert_capacity": "Experts with a capacity, by Megatron-LM",
     "vramplan.replay.operators.ring_attention": "Attention over split sequences, by PyTorch",

@@ -111,7 +111,8 @@ def test_the_rows_that_offload_are_all_looked_at() -> None:
 @pytest.mark.sweep
 def test_the_rows_cover_what_is_modelled() -> None:
     jobs = [row.job for file in FILES for row in rows(file)]
-    assert {job.model.transformers_model_type for job in jobs} == {*MODEL_TYPES, *OF_RUNTIMES}
+    composed = {"megatron_gpt"}
+    assert {job.model.transformers_model_type for job in jobs} == {*MODEL_TYPES, *OF_RUNTIMES} - composed
     assert {job.model.task for job in jobs} == {"lm", "mlm", "cls", "image", "contrastive", "seq2seq"}
     assert {job.precision for job in jobs} == {
         *("fp32", "amp-fp16", "amp-bf16", "mixed-fp16", "mixed-bf16", "pure-fp16", "pure-bf16", "fp8"),

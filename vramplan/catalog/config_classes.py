@@ -108,7 +108,7 @@ OTHERWISE = {
 }
 """Model types that compute otherwise than any known one, though their keys are the usual ones; and why."""
 
-OF_RUNTIMES = {"modded_nanogpt": "modded_nanogpt"}
+OF_RUNTIMES = {"modded_nanogpt": "modded_nanogpt", "megatron_gpt": "megatron_gpt"}
 """The same of model types that are no class of Transformers, and that only the code of a runtime has."""
 
 FAMILIES = tuple(dict.fromkeys(FAMILY_OF.values()))

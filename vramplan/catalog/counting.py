@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.engines import engine_of, with_code_of
-from vramplan.replay.models import no_code_for
+from vramplan.replay.models import is_in_transformers, no_code_for
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
@@ -19,7 +19,7 @@ def parameters_of(shape: ModelShape) -> int:
 
 def in_code(shape: ModelShape) -> ModelShape:
     """The shape in code that computes it: that of a training program where Transformers has none."""
-    if shape.engine is None and (shape.unet is not None or no_code_for(shape) is not None):
+    if shape.engine is None and (not is_in_transformers(shape.family) or no_code_for(shape) is not None):
         name = with_code_of(shape.family)[0]
         return shape._replace(family=engine_of(name).families[shape.family])
     return shape

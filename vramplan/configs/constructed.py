@@ -245,6 +245,10 @@ class Module:
             text = self._value(node.func.value, names, depth)
             if isinstance(text, str):
                 return text.lower() if node.func.attr == "lower" else text.upper()
+        if isinstance(node.func, ast.Attribute) and not node.args and node.func.attr == "copy":
+            copied = self._value(node.func.value, names, depth)
+            if isinstance(copied, list):
+                return list(copied)
         made = Constructed(name, node.lineno, [self._value(item, names, depth) for item in node.args])
         if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
             owner = self._value(node.func.value, names, depth)
@@ -259,6 +263,8 @@ class Module:
                 made.fields[keyword.arg] = (self._value(keyword.value, names, depth), keyword.value.lineno)
         if name.rpartition(".")[2] in ("cast", "deepcopy") and made.positional:
             return made.positional[-1]
+        if name in ("os.environ.get", "os.getenv", "environ.get", "getenv") and len(made.positional) == 2:
+            return made.positional[1]  # what is taken where the caller sets nothing
         if (
             name in ("replace", "dataclasses.replace")
             and made.positional

@@ -96,6 +96,9 @@ def _own_code(job: ResolvedJob) -> Iterator[str]:
         yield f"adapter {job.adapter.kind} was never traced with {job.model.code}"
     elif job.adapter is not None and job.adapter.kind == "dora":
         yield f"adapter dora was never traced with {job.model.code}"
+    if job.split is not None and job.split.tensor > job.model.key_value_heads:
+        beyond = f"parallel.tensor {job.split.tensor} was never traced with fewer key and value heads"
+        yield f"{beyond}: they are gathered on each device"
     if job.quantization is not None and looks_up_4bit(job.model.family) and not job.compile:
         yield f"quantization {job.quantization} was never traced with {job.model.code} that is not compiled"
     if job.loss == "dpo":

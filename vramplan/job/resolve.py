@@ -16,7 +16,7 @@ from vramplan.job.resolver import DEFAULT_MAX_UTILIZATION, Resolver
 from vramplan.job.sizes import devices_per_node_of, sequence_length_of
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
 from vramplan.options import words
-from vramplan.replay.models import is_untraced, ladder_of, no_code_for
+from vramplan.replay.models import is_in_transformers, is_untraced, ladder_of, no_code_for
 from vramplan.replay.models.capable import no_checkpointing
 from vramplan.values.allocator import DEFAULT
 from vramplan.values.job import Adapter, ResolvedJob
@@ -215,7 +215,7 @@ class _ReplayResolver(Resolver):
             on_demand.refuse_lacking(self, runtime)
         if model.engine is not None:
             return model
-        if model.unet is not None:
+        if not is_in_transformers(model.family):
             return on_demand.refuse_class(self, model, runtime)
         obstacle = no_code_for(model)
         if obstacle is not None:
@@ -440,6 +440,7 @@ def _is_special(job: ResolvedJob) -> bool:
         one
         or job.half_weights
         or job.planned is not None
+        or (job.split is not None and job.split.tensor > job.model.key_value_heads)
         or (job.model.engine is not None and is_untraced(job.model.family))
         or bool(job.frozen)
         or job.adapter is not None

@@ -142,7 +142,7 @@ class Judge:
             record = self.record(strategy, accumulates, micro == 1, stage)
             return record.peak_bytes(micro) + record.stranded_bytes(micro)
 
-        return max(on_demand.contenders(stages), key=held)
+        return max(on_demand.contenders(stages, on_demand.make_ups(self.job.model)), key=held)
 
     def envelope(self, strategy: str, accumulates: bool) -> Envelope:
         """Peak over all micro-batches above 1."""

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from vramplan.planner.on_host import largest_within as largest_within
     from vramplan.planner.plain import most_within as most_within
     from vramplan.replay.host import host_of as host_of
+    from vramplan.replay.models.parts import make_ups as make_ups
     from vramplan.replay.pipeline.stages import contenders as contenders
+    from vramplan.replay.pipeline.stages import make_up_of as make_up_of
     from vramplan.replay.pipeline.stages import stages_of as stages_of
 
 MODULES = {
@@ -23,8 +25,10 @@ MODULES = {
         "is_within",
         "largest_within",
     ),
+    "vramplan.replay.models.parts": ("make_ups",),
     "vramplan.replay.pipeline.stages": (
         "contenders",
+        "make_up_of",
         "stages_of",
     ),
 }

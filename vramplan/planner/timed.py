@@ -54,8 +54,9 @@ def devices_of(judge: Judge, strategy: str, schedule: Schedule) -> list[TimedSta
         return [TimedStage(judge.record(strategy, accumulates, micro == 1), judge.job.model.numbered_blocks, 1)]
     first: dict[object, int] = {}
     counts: dict[int, int] = {}
+    make_up = on_demand.make_ups(judge.job.model)
     for stage in stages:
-        number = first.setdefault((stage.parts, stage.first, stage.last), stage.number)
+        number = first.setdefault(on_demand.make_up_of(stage, make_up), stage.number)
         counts[number] = counts.get(number, 0) + 1
     return [
         TimedStage(judge.record(strategy, accumulates, micro == 1, number), stages[number].blocks, count)

@@ -70,4 +70,5 @@ def slice_of(setup: Setup) -> Slice:
         setup.expert_imbalance,
         setup.expert_capacity_factor,
         setup.expert_pad_to_capacity,
+        stage.starts[0] if stage is not None and stage.starts else 0,
     )

@@ -132,7 +132,7 @@ def test_what_no_expert_takes_is_refused(options: str, message: str) -> None:
     [
         ("gpt2", "belongs to models with experts, and gpt2 has none (leave it out)"),
         ("mixtral-8x7b", "is not modelled for mixtral under transformers (--runtime megatron, or leave it out)"),
-        ("qwen3-next-80b-a3b", "is not modelled for qwen3_next under transformers (leave it out)"),
+        ("granite-4.0-h-tiny", "is not modelled for granitemoehybrid under transformers (leave it out)"),
     ],
 )
 @pytest.mark.parametrize("options", ["--expert-capacity-factor 1.25", "--expert-pad-to-capacity"])

@@ -85,9 +85,7 @@ def test_the_kernel_keeps_what_goes_in_and_what_comes_out() -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"parallel": {"pipeline": 2}}, "parallel.pipeline: 2 is not modelled for nemotron_h"),
         ({"parallel": {"tensor": 8}}, "8 does not divide the 4 groups of heads of a state space"),
-        ({"model": "nemotron-3-nano-30b-a3b"}, "not modelled as megatron computes it"),
     ],
 )
 def test_what_is_not_modelled_is_refused(keys: dict[str, Any], said: str) -> None:

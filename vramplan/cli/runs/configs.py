@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -246,7 +248,11 @@ def _read(over: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> R
             if "parallel.data" in beside and devices is not None:
                 devices *= int(beside.get(key, 1))
     wanted = Wanted(asked.program, asked.version, devices, asked.ignore_unknown, folders, beside)
-    return read_files(asked.files, wanted)
+    read = read_files(asked.files, wanted)
+    each = _replica(read, beside) if "parallel.data" in beside else 1
+    if each > 1 and devices is not None and "parallel.data" in read.open:  # no whole replicas: the number of these
+        read = read_files(asked.files, replace(wanted, devices=devices * each))
+    return read
 
 
 def model_named(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> str | None:
@@ -279,6 +285,7 @@ def _tell(read: ReadJob, asked: GivenFiles) -> None:
 def _keys(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
     """The keys of the job with those of the options; what is still open and needed is asked for by its option."""
     keys: dict[str, Any] = {key: dict(value) if _is_group(key, value) else value for key, value in read.job.items()}
+    over = _shared(read, over)
     for key, value in over.items():
         if _is_group(key, value):
             place = keys.setdefault(key, {})
@@ -306,6 +313,25 @@ def _keys(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
     return keys
 
 
+SPLITS = ("parallel.tensor", "parallel.pipeline", "parallel.context")
+
+
+def _shared(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
+    """The options, without the GPUs where the file splits a replica: it has divided them already."""
+    typed = _flat(over)
+    if _replica(read, typed) == 1 or "parallel.data" in read.open or not str(typed.get("parallel.data")).isdecimal():
+        return over
+    return {**over, "parallel": {key: value for key, value in over["parallel"].items() if key != "data"}}
+
+
+def _replica(read: ReadJob, typed: Mapping[str, Any]) -> int:
+    """The GPUs of one replica, where the file says how many and no option does; 1 otherwise."""
+    if any(key in typed for key in SPLITS):
+        return 1
+    split = _flat(read.job)
+    return prod(int(split.get(key, 1)) for key in SPLITS)
+
+
 def _is_group(key: str, value: Any) -> bool:
     return key in ("parallel", "adapter") and isinstance(value, Mapping)
 
@@ -324,7 +350,7 @@ def _is_needed(key: str, given: Mapping[str, Any]) -> bool:
     if key == "global_batch_size":
         return "gradient_accumulation_steps" not in given
     if key == "parallel.data":
-        return str(given.get("parallel.sharding", "none")) not in ("none", "ddp")
+        return "parallel.expert" in given or str(given.get("parallel.sharding", "none")) not in ("none", "ddp")
     return key not in ("parallel", "parallel.fsdp_version")
 
 

@@ -9,6 +9,8 @@ megatron_patch/arguments.py and tokenizer/__init__.py (`--vocab-size` is the tok
 
 from __future__ import annotations
 
+import re
+
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.table import names
 
@@ -27,7 +29,7 @@ WITHOUT_EFFECT = names(
     deepspeed_activation_checkpointing deepspeed_mpi aml_data_download_path mmap_warmup kill_switch_file
     repeated_dataloader reset_iteration train_data_exact_num_epochs train_desc_path train_doc_idx_path train_idx_path
     train_sample_idx_path train_shuffle_idx_path return_data_index use_dataset_only inference ds_inference
-    rotary_position_embeddings_theta create_moe_param_group moe_train_capacity_factor moe_eval_capacity_factor
+    rotary_position_embeddings_theta create_moe_param_group moe_eval_capacity_factor
     moe_min_capacity moe_loss_coeff disable_moe_top2_2nd_expert_sampling epochs train_data valid_data keep_last
     overlapping_eval strict_lambada use_pin_memory num_workers remote_device enable_zbh1_exact_semantics
     no_scatter_gather_tensors_in_pipeline curriculum_learning_legacy data_efficiency_curriculum_learning
@@ -38,7 +40,7 @@ WITHOUT_EFFECT = names(
     pad_token_id hf_assign_unused_tokens language_model_checkpoint mock_dataset_size bert_load modelopt_enabled
     finetune_hf_dataset finetune_data_files finetune_data_split output_path output_dir steps osl ground_truth_path
     prompts_path num_samples refit_method decode_only_cuda_graphs no_rl_use_sequence_packing model_temperature
-    temperature top_k top_p return_log_probs num_tokens_to_generate no_use_layer_wise_param_layout mup_* use_mup
+    temperature top_k top_p return_log_probs num_tokens_to_generate no_use_layer_wise_param_layout mup mup_* use_mup
     no_yarn_correction_range_round_to_int prompts use_layer_wise_param_layout embedding_init_method_std
     retriever_report_topk_accuracies retriever_score_scaling offset_sampling_seed_by_dp_rank
     use_same_sampling_seed_across_dp_ranks filter_warnings fully_parallel_* flight_recorder_* start_eval_at_iter
@@ -73,9 +75,7 @@ UNMODELLED = {
     "disable_mem_efficient_ln": "the LayerNorm saves more",
     "enable_zbh1_pipeline": "a pipeline schedule without bubbles",
     "enable_expert_tensor_parallelism": "tensor parallelism of the experts",
-    **dict.fromkeys(
-        ("expert_interval", "mlp_type", "use_tutel", "disable_moe_token_dropping"), "details of the experts"
-    ),
+    "use_tutel": "details of the experts",
     "num_experts_switch": "details of the experts",
     **dict.fromkeys(("kd", "kd_*", "mos", "num_layers_teacher", "num_experts_teacher"), _DISTILLED),
     **dict.fromkeys(("hidden_size_teacher", "num_attention_heads_teacher", "load_teacher"), _DISTILLED),
@@ -148,11 +148,12 @@ def sharding(sheet: Sheet, meaning: Meaning) -> bool:
         sheet.get("zero_stage")
         sheet.flag("cpu_optimizer")
         return False
-    stage = sheet.count("zero_stage", 1) or 0
+    stage = _stage(sheet)
     pipelined = not sheet.flag("no_pipeline_parallel")  # of whose engine gradients are summed in fp32
     if stage == 0 and sheet.flag("bf16") and pipelined:
         stage = 1
         meaning.note("zero_stage 0 in bf16 is DeepSpeed's BF16_Optimizer, which shares its fp32 states as stage 1 does")
+        meaning.say("gradient_dtype", "fp32", "zero_stage", "bf16")
     meaning.say("parallel.sharding", f"zero{stage}" if stage else "ddp", "zero_stage")
     if sheet.flag("cpu_optimizer"):
         meaning.say("offload", ["gradients", "optimizer"] if stage else ["optimizer"], "cpu_optimizer")
@@ -160,10 +161,25 @@ def sharding(sheet: Sheet, meaning: Meaning) -> bool:
     is_split = "parallel.tensor" in meaning.job or "parallel.pipeline" in meaning.job
     if not is_split and (stage > 1 or "offload" in meaning.job):
         _by_the_engine(meaning, stage)
-    elif stage == 1 and "parallel.context" in meaning.job:
+    elif stage == 1 and ("parallel.context" in meaning.job or _has_experts(meaning)):
+        beside = "parts of sequences" if "parallel.context" in meaning.job else "experts"
         meaning.say("parallel.sharding", "distributed-optimizer", "zero_stage")
-        meaning.lack("zero_stage", "stage 1 beside parts of sequences is counted as Megatron's distributed optimizer")
+        meaning.lack("zero_stage", f"stage 1 beside {beside} is counted as Megatron's distributed optimizer")
     return True
+
+
+def _has_experts(meaning: Meaning) -> bool:
+    told = meaning.job.get("model")
+    return told is not None and isinstance(told.value, dict) and "experts" in told.value
+
+
+_WRITTEN_STAGE = re.compile(r"s/ZERO_STAGE/(\d)/")
+
+
+def _stage(sheet: Sheet) -> int:
+    """The stage of an argument; else the one that the script writes into a copy of its template (sed)."""
+    written = None if sheet.given("zero_stage") else _WRITTEN_STAGE.search(sheet.source)
+    return int(written[1]) if written else sheet.count("zero_stage", 1) or 0
 
 
 def _by_the_engine(meaning: Meaning, stage: int) -> None:

@@ -16,6 +16,8 @@ from vramplan.configs import constructed
 from vramplan.configs.constructed import CLASS, Constructed
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.programs import megatron_bridge_keys as keys
+from vramplan.configs.programs.megatron.computing import said
+from vramplan.configs.programs.megatron.devices import ends_of
 from vramplan.configs.programs.megatron_bridge_models import model_of
 from vramplan.configs.programs.nemo_recipes import TARGETS
 from vramplan.configs.sheet import Meaning, Program, Sheet
@@ -45,6 +47,10 @@ DEGREES = {
     "parallel.context": "model.context_parallel_size",
     "parallel.expert": "model.expert_model_parallel_size",
 }
+DIFFUSION = ("Flux", "Wan")
+"""How classes of models that draw images begin, and those of their data."""
+
+DRAWN = (f"dataset.{CLASS}", f"model.{CLASS}")
 NUMBER = "recipe.num_gpus"
 """The key of settings for the number of GPUs in the name of a recipe."""
 
@@ -78,13 +84,17 @@ def from_python(
 def _shorter(made: Constructed) -> Constructed:
     """`default_peft_config("lora", dim=8)` is `LoRA(dim=8)`, and precisions by their names are what they name."""
     short = made.name.rpartition(".")[2]
-    if short == "default_peft_config" and made.positional and isinstance(made.positional[0], str | Constructed):
+    if short == keys.OF_A_SCHEME and made.positional and isinstance(made.positional[0], str | Constructed):
         scheme = made.positional[0]
         if isinstance(scheme, Constructed):
             return scheme
         return replace(made, name=keys.SCHEMES.get(scheme.lower(), scheme), positional=[])
-    if short == "get_mixed_precision_config" and made.positional and isinstance(made.positional[0], str):
-        return replace(made, name=made.positional[0], positional=[])
+    if short == "get_mixed_precision_config" and made.positional:
+        named = made.positional[0]
+        if isinstance(named, NotConstant) and str(named).endswith(".mixed_precision"):  # that of what it begins with
+            named = keys.PRECISION
+        if isinstance(named, str):
+            return replace(made, name=named, positional=[])
     return made
 
 
@@ -97,6 +107,10 @@ def recognise(given: Mapping[str, Any]) -> int:
 def read(sheet: Sheet, meaning: Meaning) -> None:
     """The job of a recipe."""
     meaning.say("runtime", "megatron", CLASS)
+    draws = next((key for key in DRAWN if (sheet.text(key) or "").rpartition(".")[2].startswith(DIFFUSION)), None)
+    if draws is not None:
+        sheet.refuse(draws, "a job has no word for a model of images alone", "give a recipe that trains on texts")
+        return
     model_of(sheet, meaning)
     length = sheet.count("dataset.seq_length") or sheet.count("dataset.sequence_length")
     length = length or sheet.count("model.seq_length")
@@ -125,15 +139,18 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
             meaning.say(ours, degrees[ours], key)
     if sheet.flag("model.sequence_parallel") and degrees["parallel.tensor"] > 1:
         meaning.say("parallel.sequence_parallel", True, "model.sequence_parallel")
+    ends_of(sheet, meaning, degrees["parallel.pipeline"], "model.")
     chunks = sheet.count("model.virtual_pipeline_model_parallel_size")
     if chunks and chunks > 1 and degrees["parallel.pipeline"] > 1:
         meaning.say("parallel.schedule", f"interleaved:{chunks}", "model.virtual_pipeline_model_parallel_size")
     each = degrees["parallel.tensor"] * degrees["parallel.pipeline"] * degrees["parallel.context"]
-    least = each * max(1, degrees["parallel.expert"] // degrees["parallel.context"])
+    whole = sheet.count("model.expert_tensor_parallel_size") == 1
+    sharing = degrees["parallel.context"] * (degrees["parallel.tensor"] if whole else 1)
+    least = each * max(1, degrees["parallel.expert"] // sharing)
     world = sheet.devices or sheet.count(NUMBER) or 0
     sheet.count(NUMBER)
     data = world // each if world and world % each == 0 else 0
-    shares = data * degrees["parallel.context"]
+    shares = data * sharing
     if data and shares % degrees["parallel.expert"] == 0:
         meaning.say("parallel.data", data, NUMBER)
     else:
@@ -166,6 +183,11 @@ def _precision(sheet: Sheet, meaning: Meaning) -> None:
         meaning.ask("precision", f"{name} is made in another file (--precision NAME)")
         return
     meaning.say("precision", precision, *of)
+    wide = sheet.flag("mixed_precision.grad_reduce_in_fp32", precision != "mixed-fp16")  # which the other takes over
+    usual = precision != "mixed-fp16"
+    if precision != "fp32" and wide != usual:
+        dtype = "fp32" if wide else "bf16"
+        meaning.say("gradient_dtype", dtype, "mixed_precision.grad_reduce_in_fp32")
     if "nvfp4" in word:
         meaning.lack("mixed_precision", "products in 4 bits, and those of 8 bits are counted")
 
@@ -173,7 +195,7 @@ def _precision(sheet: Sheet, meaning: Meaning) -> None:
 def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
     name = sheet.text("optimizer.optimizer") or sheet.text(f"optimizer.{CLASS}") or "adam"
     word = next((ours for part, ours in OPTIMIZERS.items() if part == name or f"_{part}_" in name), "adam")
-    meaning.say("optimizer", word, "optimizer.optimizer")
+    said(meaning, word, "optimizer.optimizer")
     shares = bool(sheet.flag("optimizer.use_distributed_optimizer", word != "muon"))
     shares = bool(sheet.flag("ddp.use_distributed_optimizer")) or shares  # one of the two turns the other on
     strategy = sheet.text("ddp.data_parallel_sharding_strategy") or "no_shard"
@@ -210,8 +232,10 @@ def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
 
 def _adapter(sheet: Sheet, meaning: Meaning) -> None:
     kind = (sheet.text(f"peft.{CLASS}") or sheet.text("peft") or "").rpartition(".")[2]
-    if not kind:
+    if not kind or (kind == keys.OF_A_SCHEME and not sheet.given("peft.0")):
         return
+    if kind == keys.OF_PARTS and sheet.flag("peft.freeze_language_model") is not False:
+        kind = "LoRA"
     if kind not in keys.SCHEMES.values():
         sheet.problem(f"peft.{CLASS}", f"{kind!r} is not understood", ", ".join(keys.SCHEMES.values()))
         return

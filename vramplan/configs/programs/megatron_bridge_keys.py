@@ -32,8 +32,14 @@ BASES: dict[str, dict[str, Any]] = {
 }
 """What a recipe begins with, by recipes/common.py: sizes of the pre-training's are those of models with images too."""
 
+PRECISION = "bf16_mixed"
+"""What all of them have."""
+
+OF_A_SCHEME = "default_peft_config"
+"""What makes an adapter of its scheme, which may be none."""
+
 KEPT = (
-    "default_peft_config",
+    OF_A_SCHEME,
     "default_squad_config",
     "default_tulu3_config",
     "default_openmathinstruct2_config",
@@ -45,6 +51,9 @@ KEPT = (
     "bf16_mixed",
     "bf16_with_mxfp8_mixed",
 )
+OF_PARTS = "VLMLoRA"
+"""LoRA that may leave a part of the model trained, peft/lora.py: the language model is frozen unless it says else."""
+
 SCHEMES = {"lora": "LoRA", "dora": "DoRA", "canonical_lora": "CanonicalLoRA"}
 
 UNDERSTOOD = names(
@@ -52,6 +61,7 @@ UNDERSTOOD = names(
     _class recipe.num_gpus model._class model._of.* model.* dataset.seq_length dataset.sequence_length
     dataset.enable_offline_packing dataset.enable_in_batch_packing train.micro_batch_size train.global_batch_size
     mixed_precision mixed_precision._class mixed_precision.fp8 mixed_precision.bf16 mixed_precision.fp16
+    mixed_precision.grad_reduce_in_fp32
     optimizer.optimizer optimizer._class optimizer.clip_grad optimizer.use_distributed_optimizer
     ddp.use_distributed_optimizer ddp.use_megatron_fsdp ddp.data_parallel_sharding_strategy peft peft._class peft.dim
     peft.alpha peft.dropout peft.target_modules model.tensor_model_parallel_size model.pipeline_model_parallel_size
@@ -61,13 +71,17 @@ UNDERSTOOD = names(
     model.num_attention_heads model.ffn_hidden_size model.num_query_groups model.kv_channels model.num_moe_experts
     model.moe_router_topk model.vocab_size model.gated_linear_unit model.share_embeddings_and_output_weights
     model.hybrid_layer_pattern model.hybrid_override_pattern model.0
+    model.expert_tensor_parallel_size model.mamba_num_heads model.mamba_head_dim model.mamba_state_dim
+    model.mamba_num_groups
+    model.moe_ffn_hidden_size model.moe_shared_expert_intermediate_size model.moe_latent_size
+    model.account_for_embedding_in_pipeline_split model.account_for_loss_in_pipeline_split
     """
 ) - {"model.*"}
 WITHOUT_EFFECT = names(
     """
     env_vars env_vars.* tokenizer tokenizer.* checkpoint checkpoint.* logger logger.* rng rng.* scheduler scheduler.*
     validation validation.* dist dist.* profiling profiling.* nvrx_straggler.* rerun_state_machine.* inprocess_restart.*
-    dataset dataset._class dataset.* train._class train.* ddp._class ddp.check_for_nan_in_grad
+    dataset dataset._class dataset.* train._class train.* ddp._class ddp.check_for_nan_in_grad ddp.grad_reduce_in_fp32
     ddp.check_for_large_grads ddp.average_in_collective optimizer.lr optimizer.min_lr optimizer.weight_decay
     optimizer.adam_* optimizer.precision optimizer.max_lr optimizer.lr_* optimizer.start_weight_decay
     optimizer.end_weight_decay optimizer.weight_decay_incr_style optimizer.decoupled_* optimizer.muon_* optimizer.eps
@@ -75,19 +89,19 @@ WITHOUT_EFFECT = names(
     model.hf_model_id model.hf_model_revision model.make_vocab_size_divisible_by model.should_pad_vocab
     model.rotary_* model.yarn_* model.use_te_rng_tracker model.moe_aux_loss_coeff model.moe_z_loss_coeff
     model.moe_router_load_balancing_type model.moe_router_force_load_balancing model.mtp_loss_scaling_factor
-    model.calculate_per_token_loss model.variable_seq_lengths model.expert_tensor_parallel_size
-    model.microbatch_group_size_per_vp_stage model.cuda_graph_warmup_steps model._pipeline_model_parallel_layout_builder
+    model.calculate_per_token_loss model.variable_seq_lengths
+    model.microbatch_group_size_per_vp_stage model.cuda_graph_warmup_steps
     model.perform_initialization model.autocast_dtype model.fp16 model.bf16 mixed_precision.params_dtype
     mixed_precision.pipeline_dtype mixed_precision.autocast_enabled peft.lora_A_init_method peft.lora_B_init_method
     peft.dropout_position model.temporal_ckpt_compat model.*_token_id model.generation_config
     model.scatter_embedding_sequence_parallel model.add_class_token model.finalize_model_grads_func
     model.persist_layer_norm model.transformer_impl
-    model.freeze_vision_model model.freeze_language_model model.freeze_vision_projection model.freeze_sound_*
-    model.pipeline_model_parallel_layout model.account_for_* model.num_layers_in_*_pipeline_stage
-    model.num_layers_in_first_pipeline_stage model.num_layers_in_last_pipeline_stage model.quant_recipe
+    model.freeze_vision_model model.freeze_vision_projection model.freeze_sound_*
+    model.quant_recipe
     model.cuda_graph_* model.deallocate_pipeline_outputs optimizer.log_* train.manual_gc*
     """
 )
+_STAGES = "which stage has which blocks, and they are cut evenly"
 UNMODELLED = {
     "model.*": "a model that differs from its usual sizes, or kernels of its own",
     "model.moe_*": "how tokens reach the experts",
@@ -96,8 +110,11 @@ UNMODELLED = {
     "model.cpu_offloading*": "activations or weights on the host",
     "model.cross_entropy_*": "which kernel computes the loss",
     "model.attention_backend": "which kernel computes attention",
+    **dict.fromkeys(("model.pipeline_model_parallel_layout", "model._pipeline_model_parallel_layout_builder"), _STAGES),
+    **dict.fromkeys(("model.num_layers_in_first_pipeline_stage", "model.num_layers_in_last_pipeline_stage"), _STAGES),
     "model.mtp_num_layers": "blocks that predict further tokens",
     "model.vision_*": "the vision encoder",
+    "model.freeze_language_model": "the language model is frozen, and all of it is counted as trained",
     "ddp.*": "how gradients are reduced",
     "comm_overlap": "communication overlaps with products, with buffers of its own",
     "comm_overlap.*": "communication overlaps with products, with buffers of its own",

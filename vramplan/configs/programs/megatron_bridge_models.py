@@ -9,11 +9,25 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.configs.constructed import CLASS, OWNER
+from vramplan.configs.programs.megatron import hybrid
 from vramplan.configs.programs.megatron.kinds import GPT, LLAMA, MIXTRAL
 from vramplan.configs.sheet import Meaning, Sheet
 
 PROVIDERS = {"OlMoEModelProvider": "olmoe-1b-7b"}
 """Classes with the sizes of one model."""
+
+LANGUAGE_MODELS = {
+    "glm-4.5v": "glm-4.5-air",
+    "kimi-k2.5": "kimi-k2",
+    "nemotron-3-nano-omni-30b-a3b": "nemotron-3-nano-30b-a3b",
+    "nvidia-nemotron-nano-12b-v2-vl": "nemotron-nano-12b-v2",
+    "qwen3-omni-30b-a3b": "qwen3-30b-a3b",
+}
+"""Models that take images or sound, by how their names begin, with the one of text that each is built on.
+
+Source: NVIDIA-NeMo/Megatron-Bridge 0.7.0 (067f987d), docs/models/{glm/glm-45v,kimi/kimi-k25-vl,qwen/qwen3-omni}.md,
+docs/models/nemotron/{nemotron-3-omni,nemotron-nano-v2-vl}.md.
+"""
 
 FAMILIES = {"Gemma3": "gemma3", "Gemma2": "gemma2", "Gemma": "gemma", "Llama": "llama", "Mistral": "llama"}
 """What stands at the beginning of a class that is given sizes, and whose blocks it has."""
@@ -33,7 +47,7 @@ def model_of(sheet: Sheet, meaning: Meaning) -> None:
     kind = (sheet.text(f"model.{CLASS}") or "").rpartition(".")[2]
     for key in ("model.hybrid_layer_pattern", "model.hybrid_override_pattern"):
         if sheet.given(key):
-            meaning.ask("model", "blocks of several kinds are in the recipe (--model NAME)")
+            _hybrid(sheet, meaning, key)
             return
     name = sheet.text(f"model.{OWNER}.0") or sheet.text("model.0")
     sheet.under(f"model.{OWNER}")
@@ -44,12 +58,27 @@ def model_of(sheet: Sheet, meaning: Meaning) -> None:
     elif all(sheet.count(SIZES[part]) for part in ("layers", "hidden_size", "attention_heads")):
         _own(sheet, meaning)
     else:
+        _by_tokenizer(sheet, meaning)
+
+
+def _by_tokenizer(sheet: Sheet, meaning: Meaning) -> None:
+    """The model whose tokenizer a recipe takes, where the recipe makes its model of what another file has."""
+    name = sheet.text("tokenizer.tokenizer_model") or ""
+    if "/" not in name or sheet.shape_of(name) is None:
         meaning.ask("model", "the recipe's model is made in another file (--model NAME)")
+        return
+    key = "tokenizer.tokenizer_model"
+    meaning.say("model", _language_model(sheet, meaning, name), key)
+    meaning.lack(key, f"the model is made in another file, and that of its tokenizer is counted: {name}")
 
 
 def _language_model(sheet: Sheet, meaning: Meaning, name: str) -> str:
     """The model of text with the sizes of one that takes images, whose encoder Megatron's models here do not have."""
-    shape = sheet.shape_of(name)
+    shape, last = sheet.shape_of(name), name.rpartition("/")[2].lower()
+    built_on = next((text for start, text in LANGUAGE_MODELS.items() if last.startswith(start)), None)
+    if shape is None and built_on is not None:
+        meaning.lack(f"model.{OWNER}.0", f"images or sound beside the text: {built_on} is counted, without encoders")
+        return built_on
     if shape is None or not shape.takes_images:
         return name
     sizes = {part: getattr(shape, part) for part in (*SIZES, "vocabulary_size")}
@@ -58,6 +87,38 @@ def _language_model(sheet: Sheet, meaning: Meaning, name: str) -> str:
         return name
     meaning.lack(f"model.{OWNER}.0", f"images beside the text: {found} is counted, without the encoder")
     return found
+
+
+def _hybrid(sheet: Sheet, meaning: Meaning, pattern: str) -> None:
+    """A model whose blocks are of several kinds, by their pattern."""
+    text = sheet.text(pattern) or ""
+    blocks = hybrid.blocks_of(text)
+    space = {name: sheet.count(f"model.{key}") for name, key in hybrid.KEYS.items()}
+    mixture = {name: sheet.count(f"model.{key}") for name, key in hybrid.MIXTURE.items()}
+    mixture["count"] = sheet.count("model.num_moe_experts")
+    sizes: dict[str, Any] = {part: sheet.count(key) for part, key in SIZES.items() if sheet.given(key)}
+    sizes.pop("layers", None)
+    vocabulary = sheet.count("model.vocab_size") or sheet.count("tokenizer.vocab_size")
+    tied = sheet.flag("model.share_embeddings_and_output_weights")
+    if blocks is None or "hidden_size" not in sizes or "attention_heads" not in sizes:
+        meaning.ask("model", f"{pattern} has blocks that are not modelled there (--model NAME)")
+        return
+    if blocks is not None and hybrid.EXPERTS in blocks and not mixture["shared_intermediate_size"]:
+        meaning.lack("model.num_moe_experts", "no experts that every token passes, and one as wide as each is counted")
+    if hybrid.BEHIND in text:
+        meaning.lack(pattern, "blocks behind the model that predict further tokens, which are not counted")
+    sizes.setdefault("intermediate_size", 4 * sizes["hidden_size"])
+    sizes.setdefault("key_value_heads", sizes["attention_heads"])
+    sizes.setdefault("head_size", sizes["hidden_size"] // sizes["attention_heads"])
+    of = (pattern, "model.hidden_size", "model.num_attention_heads")
+    known = sheet.shape_named({"family": hybrid.FAMILY, "layers": len(blocks), **sizes, "vocabulary_size": vocabulary})
+    if known:
+        meaning.say("model", known, *of)
+        return
+    if vocabulary is None:
+        meaning.note(f"the tokenizer says how many tokens there are, and {hybrid.USUAL_VOCABULARY_SIZE} are counted")
+    sizes |= {"vocabulary_size": vocabulary or hybrid.USUAL_VOCABULARY_SIZE, "tied_embeddings": bool(tied)}
+    meaning.say("model", hybrid.shape_of(blocks, sizes, space, mixture), *of)
 
 
 def _own(sheet: Sheet, meaning: Meaning) -> None:

@@ -72,12 +72,17 @@ TARGETS = {
 }
 
 
+_LOADS = ("gpt_model_file", "megatron_amp_O2", "inference.greedy", "common_inference_params.top_k")
+"""Keys of files that load a checkpoint to generate, to evaluate or to export."""
+
+
 def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are NeMo's alone."""
     own: tuple[str, ...]
     own = ("model.megatron_amp_O2", "model.tensor_model_parallel_size", "model.encoder_seq_length", "trainer.num_nodes")
     own += ("trainer.strategy._class", "trainer.strategy.tensor_model_parallel_size", "data.micro_batch_size")
-    return sum(name in keys for name in (*own, "model.restore_from_path", "exp_manager.exp_dir"))
+    found = sum(name in keys for name in (*own, "model.restore_from_path", "exp_manager.exp_dir"))
+    return found + 10 * any(name in keys for name in _LOADS)  # such a file's degrees are named as Megatron-LM's are
 
 
 def read(sheet: Sheet, meaning: Meaning) -> None:
@@ -113,7 +118,7 @@ OTHERS = {
     **dict.fromkeys(("model.unet_config", "model.first_stage_config", "model.vision.num_layers"), _IMAGES),
     **dict.fromkeys(("model.unet", "model.patch_dim"), _IMAGES),
     **dict.fromkeys(("trainer.ppo", "trainer.reinforce", "trainer.rs", "trainer.spin"), _SAMPLES),
-    **dict.fromkeys(("base_model.version", "model.head.num_fc_layers", "model.language_model"), _OTHER),
+    **dict.fromkeys(("base_model.version", "model.head.num_fc_layers", "model.language_model", "model.retro"), _OTHER),
 }
 """Keys of files that train no language model on a data set, and why each is refused."""
 
@@ -127,6 +132,8 @@ def _trains_text(sheet: Sheet) -> bool:
             return False
     trains = any(key.startswith("model.optim.") or key == "trainer.max_steps" for key in sheet.written)
     tests = next((key for key in sheet.written if key.startswith(("inference.", "model.data.test_ds."))), None)
+    if tests is None and not any(key.startswith("model.") for key in sheet.written):
+        tests, trains = next((key for key in sheet.written if key in _LOADS), None), False
     if tests is not None and not trains:
         sheet.refuse(tests, "the file generates or evaluates and trains nothing", "give the file of a training run")
         return False

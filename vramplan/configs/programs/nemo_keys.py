@@ -95,7 +95,6 @@ UNMODELLED = {
     "model.embedding_dropout": "dropout of embeddings",
     "model.hybrid_override_pattern": "which blocks are Mamba's",
     "model.mamba_*": "blocks of Mamba",
-    "model.retro.*": "blocks that attend to retrieved texts",
     "model.activations_checkpoint_recurrent": "recurrent blocks are recomputed",
     "model.window_size": "attention to a window",
     "model.logits_soft_cap": "logits are capped",

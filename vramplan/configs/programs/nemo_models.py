@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.configs.programs.megatron.kinds import (
+    ANY,
     BERT,
     CHATGLM,
     FALCON,
@@ -70,9 +71,12 @@ def read(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
     if other is not None:
         meaning.ask("model", f"{other}: a job has no word for blocks that are recurrent (--model NAME)")
         return
-    kinds = _kinds(sheet)
+    kinds = _kinds(sheet, meaning)
     vocabulary = sheet.count("model.override_vocab_size") or sheet.count("model.vocab_size")
     vocabulary = vocabulary or sheet.count("model.tokenizer.vocab_size") or VOCABULARIES.get(tokens)
+    if vocabulary is None and "/" in tokens:
+        named = sheet.shape_of(tokens)
+        vocabulary = None if named is None else named.vocabulary_size
     shape: dict[str, Any] = {
         "layers": layers,
         "hidden_size": width,
@@ -89,6 +93,7 @@ def read(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
             known = sheet.shape_named({"family": kind.family, **exact})
             if known:
                 meaning.say("model", known, *of)
+                _dropout(sheet, meaning, kind)
                 return
     if vocabulary is None:
         meaning.ask("model.vocabulary_size", f"the tokenizer {tokens or '(none)'} says how many tokens there are")
@@ -96,7 +101,7 @@ def read(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
     _own(sheet, meaning, kinds[-1], shape, groups, size)
 
 
-def _kinds(sheet: Sheet) -> tuple[Kind, ...]:
+def _kinds(sheet: Sheet, meaning: Meaning) -> tuple[Kind, ...]:
     """The kinds of models that a file may describe, the likeliest first."""
     norm, activation = sheet.text("model.normalization") or "", sheet.text("model.activation") or ""
     capped = [sheet.get(f"model.mcore_customization_config.{key}_logit_softcapping") for key in ("attn", "final")]
@@ -104,16 +109,22 @@ def _kinds(sheet: Sheet) -> tuple[Kind, ...]:
     scaled, biased = sheet.flag("model.apply_embedding_scaling"), sheet.flag("model.qkv_bias")
     if "model.bert_binary_head" in sheet or sheet.flag("model.mcore_bert"):
         return (BERT,)
+    gated, rotary = "glu" in activation.lower(), sheet.text("model.position_embedding_type", "rope") == "rope"
+    rotary = rotary if gated else sheet.text("model.position_embedding_type") == "rope"
     if (sheet.count("model.num_moe_experts") or 1) > 1:
-        return (MIXTRAL,)
-    if "glu" in activation.lower() and "rms" in norm.lower():
+        return (MIXTRAL,) if gated and rotary else (ANY,)
+    if gated and not ("rms" in norm.lower() and rotary):
+        counted = "RMSNorm" if rotary else "LayerNorm"
+        if (counted == "RMSNorm") != ("rms" in norm.lower()):
+            meaning.lack("model.normalization", f"{norm or 'layernorm'}, and {counted} is counted")
+        return (ANY,)
+    if gated:
         if scaled:
             return (GEMMA_2,) if any(capped) else (GEMMA,)
         return (CHATGLM, LLAMA) if biased else (LLAMA,)
-    if sheet.text("model.position_embedding_type") == "rope":
-        groups = sheet.count("model.num_query_groups") is not None
+    if rotary:
         parallel = bool(sheet.flag("model.mcore_customization_config.parallel_attention"))
-        return (FALCON, GPT) if parallel else (STARCODER,) if groups else (GPT,)
+        return (FALCON, GPT) if parallel else (STARCODER,)
     return (GPT,)
 
 
@@ -125,8 +136,8 @@ def _own(
     billions = 12 * sizes["layers"] * width * width / 1e9
     shape: dict[str, Any] = {"name": f"{kind.family}-{billions:.1f}b", "family": kind.family}
     shape |= {key: value for key, value in sizes.items() if value is not None}
-    if groups and groups != heads:
-        shape["key_value_heads"] = groups
+    if (groups and groups != heads) or kind is STARCODER:
+        shape["key_value_heads"] = groups or heads
     if size and size * heads != width:
         shape["head_size"] = size
     shared = sheet.flag("model.share_embeddings_and_output_weights")
@@ -136,11 +147,20 @@ def _own(
         shape["qkv_bias"] = False
     if sheet.flag("model.qkv_bias") and kind.biases_queries:
         shape["qkv_bias"] = True
-    if kind.has_experts:
+    if kind is ANY:
+        rotary = sheet.text("model.position_embedding_type", "rope") == "rope"
+        shape["positions"] = "rope" if rotary else "learned"
+        shape["gated_mlp"] = "glu" in (sheet.text("model.activation") or "").lower()
+    if kind.has_experts and experts and experts > 1:
         shape["experts"] = {"count": experts, "active": sheet.count("model.moe_router_topk", 2)}
     meaning.say("model", shape, "model.num_layers", "model.hidden_size", "model.num_attention_heads")
+    _dropout(sheet, meaning, kind)
+
+
+def _dropout(sheet: Sheet, meaning: Meaning, kind: Kind) -> None:
+    """Say dropout where it is not what the catalogue's models of a kind have anyway."""
     dropout = sheet.number("model.hidden_dropout")
-    if dropout is not None and kind is GPT:
+    if dropout is not None and (kind.drops_out or dropout):
         meaning.say("dropout", dropout, "model.hidden_dropout")
 
 

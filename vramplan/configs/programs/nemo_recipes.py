@@ -15,6 +15,8 @@ from typing import Any
 from vramplan.configs import constructed
 from vramplan.configs.constructed import CLASS, Constructed
 from vramplan.configs.forms import NotConstant
+from vramplan.configs.programs.megatron import hybrid
+from vramplan.configs.programs.megatron.devices import ends_of
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.table import names
 from vramplan.configs.written import Written
@@ -24,23 +26,27 @@ UNDERSTOOD = names(
     model._class model.config._class model.version model.config.seq_length model.config.recompute_granularity
     model.config.recompute_method model.config.recompute_num_layers trainer.devices trainer.num_nodes
     trainer.plugins._class trainer.plugins.precision trainer.plugins.fp8 trainer.plugins trainer.strategy._class
+    trainer.plugins.grad_reduce_in_fp32
     trainer.strategy.tensor_model_parallel_size trainer.strategy.pipeline_model_parallel_size
     trainer.strategy.virtual_pipeline_model_parallel_size trainer.strategy.context_parallel_size
     trainer.strategy.sequence_parallel trainer.strategy.expert_model_parallel_size data.seq_length
     data.global_batch_size data.micro_batch_size data.packed_sequence_specs._class data.packed_sequence_specs
     optim._class optim.clip_grad optim.config.clip_grad optim.config.use_distributed_optimizer peft._class peft.dim
-    peft.alpha peft.dropout peft.target_modules
+    peft.alpha peft.dropout peft.target_modules trainer.strategy.account_for_embedding_in_pipeline_split
+    trainer.strategy.account_for_loss_in_pipeline_split trainer.account_for_embedding_in_pipeline_split
+    trainer.account_for_loss_in_pipeline_split trainer.strategy.expert_tensor_parallel_size
     """
 )
 WITHOUT_EFFECT = names(
     """
     _class 0 model.tokenizer* trainer._class trainer.callbacks trainer.limit_* trainer.strategy.ckpt_*
-    trainer.account_for_* model.bert_type
+    model.bert_type
     trainer.fast_dev_run trainer.strategy.pipeline_dtype trainer.strategy.ddp._class
     trainer.strategy.ddp.check_for_nan_in_grad trainer.strategy.ddp.average_in_collective
+    trainer.strategy.ddp.grad_reduce_in_fp32
     trainer.plugins.params_dtype trainer.plugins.pipeline_dtype trainer.plugins.autocast_enabled data._class data.*
-    log.* resume.* resume optim.* tokenizer tokenizer.* log trainer.strategy.account_for_*
-    trainer.strategy.expert_tensor_parallel_size trainer.strategy.gradient_as_bucket_view
+    log.* resume.* resume optim.* tokenizer tokenizer.* log
+    trainer.strategy.gradient_as_bucket_view
     model.config.init_method_std model.config.apply_rope_fusion callbacks
     """
 )
@@ -270,8 +276,32 @@ def _precision(sheet: Sheet, meaning: Meaning) -> None:
     precision = next((ours for part, ours in PRECISIONS if part == word or (part and part in word)), None)
     if precision:
         meaning.say("precision", precision, "trainer.plugins._class", "trainer.plugins.precision")
+        usual = precision != "mixed-fp16"
+        wide = sheet.flag("trainer.plugins.grad_reduce_in_fp32", usual)
+        if precision != "fp32" and wide != usual:
+            meaning.say("gradient_dtype", "fp32" if wide else "bf16", "trainer.plugins.grad_reduce_in_fp32")
     else:
         meaning.ask("precision", f"{word} is made in another file (--precision NAME)")
+
+
+MAMBA: dict[str, tuple[str, dict[str, int], int]] = {
+    "BaseMambaConfig130M": ("M" * 24, {"hidden_size": 768, "vocabulary_size": 50277}, 1),
+    "BaseMambaConfig370M": ("M" * 48, {"hidden_size": 1024, "vocabulary_size": 50277}, 1),
+    "BaseMambaConfig780M": ("M" * 48, {"hidden_size": 1536, "vocabulary_size": 50277}, 1),
+    "BaseMambaConfig1_3B": ("M" * 48, {"hidden_size": 2048, "vocabulary_size": 50277}, 1),
+    "BaseMambaConfig2_7B": ("M" * 64, {"hidden_size": 2560, "vocabulary_size": 50277}, 1),
+    "NVIDIAMambaConfig8B": ("M" * 56, {"hidden_size": 4096, "vocabulary_size": 256000, "attention_heads": 32}, 8),
+    "NVIDIAMambaHybridConfig8B": (
+        "M-M-M--M-M*-M-M-M-M--M*-M-M-M-M-M*--M-M-M-M-M*-M--M-M-M-",
+        {"hidden_size": 4096, "vocabulary_size": 256000, "intermediate_size": 16384, "attention_heads": 32}
+        | {"key_value_heads": 8},
+        8,
+    ),
+}
+"""Blocks, sizes and groups of state spaces, by nemo/collections/llm/gpt/model/ssm.py; embeddings are not tied.
+
+The smaller ones have the tokens of EleutherAI/gpt-neox-20b, those of 8B the 256000 of nvidia/mamba2-8b-3t-4k.
+"""
 
 
 def _model(sheet: Sheet, meaning: Meaning) -> None:
@@ -285,10 +315,24 @@ def _model(sheet: Sheet, meaning: Meaning) -> None:
         shape = {"name": f"gpt3-{sized[1].lower()}", "family": "gpt2", "layers": layers, "hidden_size": width}
         shape |= {"attention_heads": heads, "intermediate_size": 4 * width, "vocabulary_size": 50257}
         meaning.say("model", {**shape, "max_positions": 2048}, of)
+    elif name in MAMBA:
+        _mamba(meaning, name, of)
     elif name:
         meaning.say("model", named(name), of)
     else:
         meaning.ask("model", "the recipe's model is made in another file (--model NAME)")
+
+
+def _mamba(meaning: Meaning, name: str, of: str) -> None:
+    """A model of state spaces, which may have no attention; its feed-forward layers are computed with GELU."""
+    blocks, given, groups = MAMBA[name]
+    sizes = {"intermediate_size": given["hidden_size"], "attention_heads": 1, **given}
+    sizes.setdefault("key_value_heads", sizes["attention_heads"])
+    sizes["head_size"] = sizes["hidden_size"] // sizes["attention_heads"]
+    shape = hybrid.shape_of(blocks, {**sizes, "tied_embeddings": False}, {"groups": groups}, {})
+    if hybrid.FEEDFORWARD in blocks:
+        meaning.lack(of, "the activation is GELU, and a squared ReLU is counted")
+    meaning.say("model", shape, of)
 
 
 def named(name: str) -> str:
@@ -314,6 +358,8 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
             meaning.say(ours, degrees[ours], f"trainer.strategy.{key}")
     if sheet.flag("trainer.strategy.sequence_parallel") and degrees["parallel.tensor"] > 1:
         meaning.say("parallel.sequence_parallel", True, "trainer.strategy.sequence_parallel")
+    for before in ("trainer.strategy.", "trainer."):
+        ends_of(sheet, meaning, degrees["parallel.pipeline"], before)
     chunks = sheet.count("trainer.strategy.virtual_pipeline_model_parallel_size")
     if chunks and chunks > 1:
         key = "trainer.strategy.virtual_pipeline_model_parallel_size"
@@ -322,14 +368,16 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
     nodes, of_node = sheet.count("trainer.num_nodes"), sheet.count("trainer.devices")
     world = sheet.devices or (nodes or 1) * (of_node or 0)
     data = world // each if world and world % each == 0 else 0
-    if data and data * degrees["parallel.context"] % degrees["parallel.expert"] == 0:
+    whole = sheet.count("trainer.strategy.expert_tensor_parallel_size") == 1
+    sharing = degrees["parallel.context"] * (degrees["parallel.tensor"] if whole else 1)
+    if data and data * sharing % degrees["parallel.expert"] == 0:
         meaning.say("parallel.data", data, "trainer.devices", "trainer.num_nodes")
     else:
-        least = each * max(1, degrees["parallel.expert"] // degrees["parallel.context"])
+        least = each * max(1, degrees["parallel.expert"] // sharing)
         meaning.ask("parallel.data", f"the recipe starts {world or 'all'} GPUs, and groups of {least} (--gpus N)")
         if world:
             meaning.note(f"trainer.devices x trainer.num_nodes is {world}, and {least} GPUs are needed")
-        data = max(1, degrees["parallel.expert"] // degrees["parallel.context"])  # the fewest that experts need
+        data = max(1, degrees["parallel.expert"] // sharing)  # the fewest that experts need
     micro, total = sheet.count("data.micro_batch_size"), sheet.count("data.global_batch_size")
     if micro:
         meaning.say("micro_batch_size", micro, "data.micro_batch_size")

@@ -10,6 +10,7 @@ ENGINE = Engine(
             ("starcoder2", "gemma", "qwen_moe", "chatglm", "phi3", "nemotron", "ministral3"),
             "vramplan.engines.megatron.alike",
         ),
+        "megatron_gpt": "vramplan.engines.megatron.any_model",
         "bert": "vramplan.engines.megatron.bert_model",
         "deepseek": "vramplan.engines.megatron.latent",
         **dict.fromkeys(("glm4_moe", "llama4"), "vramplan.engines.megatron.mixtures"),
@@ -18,6 +19,7 @@ ENGINE = Engine(
         "gemma2": "vramplan.engines.megatron.bounded",
         "gemma3": "vramplan.engines.megatron.sandwich",
         "gpt_oss": "vramplan.engines.megatron.sinks",
+        "qwen3_next": "vramplan.engines.megatron.delta_blocks",
         "nemotron_h": "vramplan.engines.megatron.hybrid",
         "t5": "vramplan.engines.megatron.t5_model",
     },
@@ -25,6 +27,7 @@ ENGINE = Engine(
     rules=(
         "vramplan.engines.megatron.fp8",
         "vramplan.engines.megatron.context_parallel",
+        "vramplan.engines.megatron.delta_kernels",
         "vramplan.engines.megatron.token_dispatcher",
         "vramplan.engines.megatron.expert_capacity",
         "vramplan.engines.megatron.tensor_parallel",

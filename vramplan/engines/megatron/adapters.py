@@ -44,7 +44,7 @@ class ParallelLinearAdapter:
     """
 
     def __init__(self, tape: Tape, name: str, weight: Parameter, recipe: Recipe, adapter: Adapter, form: Form) -> None:
-        outputs, inputs = weight.shape
+        outputs, inputs = weight.shape[0] // form.groups, weight.shape[1]
         devices = 1 if form.whole else recipe.slice.tensor
         dtype, rank = DTYPES[adapter.dtype], adapter.rank
         self.p, self.form, self.devices = adapter.dropout, form, devices
@@ -73,12 +73,13 @@ class ParallelLinearAdapter:
 class Form(NamedTuple):
     """How devices share a layer: whether its inputs are split, and over how many the sequence is between layers.
 
-    `whole`: each has all of it.
+    `whole`: each has all of it. `groups`: the weight is those of so many experts, which share an adapter.
     """
 
     row: bool = False
     gathered: int = 1
     whole: bool = False
+    groups: int = 1
 
 
 class AdaptedMegatron(Adapted):

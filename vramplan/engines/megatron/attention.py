@@ -7,6 +7,7 @@ underscore are locals of that code which outlive their use.
 from __future__ import annotations
 
 from vramplan.engines.megatron.context_parallel import gathered_attention, ring_attention
+from vramplan.engines.megatron.delta_kernels import gated
 from vramplan.engines.megatron.layers import (
     ColumnParallelLinear,
     Norm,
@@ -19,6 +20,7 @@ from vramplan.engines.megatron.tensor_parallel import (
     batch_matmul,
     causal_softmax,
     core_checkpoint,
+    gather_last,
     has_fused_softmax,
     masked_scores,
 )
@@ -28,7 +30,7 @@ from vramplan.replay.operators.elementwise import dropout
 from vramplan.replay.operators.indexing import permute, split_with_sizes, unsqueeze
 from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.products import baddbmm
-from vramplan.replay.operators.views import clone, contiguous, expand, transpose, view
+from vramplan.replay.operators.views import clone, contiguous, expand, narrow, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, Tensor
 
@@ -36,20 +38,29 @@ from vramplan.replay.tensors import FP32, Tensor
 class Attention:
     """SelfAttention, with DotProductAttention or a fused core."""
 
+    gated_output = False
+    """What comes out of the core is gated by a part of the projection that is as wide as the queries."""
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, devices = recipe.shape, recipe.slice.tensor
         self.recipe = recipe
-        self.heads, self.groups = shape.attention_heads // devices, shape.key_value_heads // devices
+        self.heads, self.groups = shape.attention_heads // devices, max(1, shape.key_value_heads // devices)
+        self.sharing = max(1, devices // shape.key_value_heads)  # devices that have the same keys and values
         query, keys = shape.attention_heads * shape.head_size, shape.key_value_heads * shape.head_size
         hidden = shape.hidden_size
         self.linear_qkv = ColumnParallelLinear(
-            tape, recipe, "linear_qkv", hidden, query + 2 * keys, bias=shape.qkv_bias
+            tape, recipe, "linear_qkv", hidden, query * self.queries + 2 * keys, bias=shape.qkv_bias
         )
         self.linear_proj = RowParallelLinear(tape, recipe, "linear_proj", query, hidden, bias=shape.output_bias)
         self.value_size = shape.head_size
         of_queries, of_keys = self.normed_widths(shape.head_size)
         self.q_layernorm = norm_of(tape, recipe, "q_layernorm", of_queries) if shape.qk_norm else None
         self.k_layernorm = norm_of(tape, recipe, "k_layernorm", of_keys) if shape.qk_norm else None
+
+    @property
+    def queries(self) -> int:
+        """Parts of the projection that are as wide as the queries."""
+        return 2 if self.gated_output else 1
 
     def normed_widths(self, size: int) -> tuple[int, int]:
         """Elements of queries and of keys that are normed together: those of a head."""
@@ -63,9 +74,17 @@ class Attention:
         size, each = self.recipe.shape.head_size, self.heads // self.groups
         _mixed = self.linear_qkv(hidden)
         length, batch, _ = _mixed.shape
-        _mixed = view(_mixed, (length, batch, self.groups, (each + 2) * size))
-        query, key, value = split_with_sizes(_mixed, (each * size, size, size))
-        query = view(query, (length, batch, self.heads, size))
+        if self.sharing > 1:
+            each *= self.sharing
+            width = (each * self.queries + 2) * size
+            _mixed = narrow(gather_last(_mixed, self.recipe.slice.tensor, summed=True), -1, width)
+        _mixed = view(_mixed, (length, batch, self.groups, (each * self.queries + 2) * size))
+        *wide, key, value = split_with_sizes(_mixed, (*[each * size] * self.queries, size, size))
+        wide = [view(one, (length, batch, self.heads * self.sharing, size)) for one in wide]
+        if self.sharing > 1:  # Transformer Engine's kernels take no views of what is wider
+            wide, value = [narrow(one, 2, self.heads) for one in wide], contiguous(value)
+        query, gate = wide[0], contiguous(wide[1]) if self.gated_output else None
+        del wide
         if self.q_layernorm is not None and self.k_layernorm is not None:
             query, key = self.normed(query, self.q_layernorm), self.normed(key, self.k_layernorm)
         _qkv_output = (query, key, value)
@@ -77,6 +96,8 @@ class Attention:
             )
         else:
             context = self.core(query, key, value, mask, scratch)
+        if gate is not None:
+            context = gated(context, view(gate, context.shape))
         return self.linear_proj(context)
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scratch: Tensor | None) -> Tensor:
@@ -111,7 +132,7 @@ class Attention:
         part = self.recipe.slice
         core = ring_attention if part.ring else gathered_attention
         context = core(contiguous(query), contiguous(key), contiguous(value), part.context)
-        return view(context, (*context.shape[:2], self.heads * self.recipe.shape.head_size))
+        return view(context, (*context.shape[:2], self.heads * query.shape[-1]))
 
     def for_each_head(self, x: Tensor) -> Tensor:
         """`repeat_interleave` over the heads of each group."""

@@ -18,10 +18,13 @@ from vramplan.replay.tensors import Parameter, Shape, Tensor
 COPIES = 2  # of a weight in fp8: as it is, and transposed
 
 
-def fp8_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, gathered: int = 1) -> Tensor:
+def fp8_linear(
+    x: Tensor, weight: Parameter, bias: Parameter | None = None, *, gathered: int = 1, groups: int = 1
+) -> Tensor:
     """te.Linear of a layer whose weight is kept in fp8: x is cast to fp8, with a transposed copy; new, in 16 bits.
 
     `gathered` says over how many devices the sequence of x is split: then x is gathered in fp8.
+    `groups`: the weight is those of so many experts, among which the rows are spread.
     Saves `turned`: x in fp8, transposed, which the gradient of the weight is made of; x itself is not saved. A frozen
     weight needs none.
     Saves `weight`: nothing new, as its copies in fp8 stay from one micro-batch to the next (`is_first_microbatch`).
@@ -32,7 +35,7 @@ def fp8_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, g
     """
     tape = x.tape
     length, batch, inputs = x.shape
-    outputs = weight.shape[0]
+    outputs = weight.shape[0] // groups
     whole: Shape = (length * gathered, batch, inputs)
     rows = whole[0] * batch
     work = 2 * prod(whole) * outputs
@@ -43,7 +46,7 @@ def fp8_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, g
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
         tape.work(work * (need_x + need_w))
-        of_bias = tape.new("sum", (outputs,), grad.dtype, False) if biased else None
+        of_bias = tape.new("sum", (outputs * groups,), grad.dtype, False) if biased else None
         _cast = tape.new("fp8_cast_transpose", (rows, outputs), E5M2, batched)
         _turned = tape.new("fp8_cast_transpose", (outputs, rows), E5M2, batched) if need_w else None
         of_x = tape.new("fp8_gemm", whole, dtype, batched)

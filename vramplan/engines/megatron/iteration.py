@@ -60,7 +60,13 @@ def replay_megatron(setup: Setup, tape: Tape) -> Record:
     for i in range(len(stage.parts)):
         first, last = stage.first and i == 0, stage.last and i == len(stage.parts) - 1
         part = stage._replace(
-            parts=stage.parts[i : i + 1], first=first, last=last, in_flight=1, moments=(), whole=stage.parts
+            parts=stage.parts[i : i + 1],
+            starts=stage.starts[i : i + 1],
+            first=first,
+            last=last,
+            in_flight=1,
+            moments=(),
+            whole=stage.parts,
         )
         parts.append(setup._replace(stage=part))
         found.append(replay_part(parts[-1], _fresh(tape)))

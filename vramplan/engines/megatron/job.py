@@ -169,9 +169,10 @@ def check_megatron(resolver: Resolver, job: ResolvedJob) -> ResolvedJob:
     if split is not None and split.schedule == "gpipe" and job.gradient_accumulation_steps is None:
         hint = "gradient_accumulation_steps: 8"
         fields.refuse("gradient_accumulation_steps", "gpipe holds them all at once, so it has to be given", hint=hint)
-    if split is not None and split.tensor > job.model.key_value_heads:
-        message = f"{split.tensor} devices are more than the {job.model.key_value_heads} key and value heads"
-        parallel.refuse("tensor", f"{message}: not modelled", hint=f"use {job.model.key_value_heads}")
+    groups = job.model.key_value_heads
+    if split is not None and split.tensor > groups and split.tensor % groups:
+        message = f"{split.tensor} devices are no multiple of the {groups} key and value heads"
+        parallel.refuse("tensor", message, hint=f"use {groups}")
     if is_fsdp(kind) and split is not None and split.pipeline > 1:
         parallel.refuse("pipeline", "Megatron-FSDP is modelled without a pipeline", hint=f"use {DISTRIBUTED_OPTIMIZER}")
     if split is not None and split.virtual > 1:

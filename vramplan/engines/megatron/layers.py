@@ -65,6 +65,20 @@ class RowParallelLinear:
         return (out if self.adapter is None else self.adapter(out, x)), self.bias
 
 
+class DuplicatedLinear:
+    """TELinear with `parallel_mode` duplicated: each device has all of it, and runs it on its part of a sequence."""
+
+    def __init__(self, tape: Tape, recipe: Recipe, name: str, inputs: int, outputs: int) -> None:
+        self.weight = tape.parameter(f"{name}.weight", (outputs, inputs), recipe.weight_dtype)
+        self.weight.in_linear = True
+        self.product = fp8_linear if recipe.float8 else parallel_linear
+        self.adapter = beside(tape, self.weight, name, recipe, Form(whole=True))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        out = self.product(x, self.weight)
+        return out if self.adapter is None else self.adapter(out, x)
+
+
 def gathered(recipe: Recipe) -> int:
     """Over how many devices the sequence is split between layers."""
     return recipe.slice.tensor if recipe.slice.sequence_parallel else 1
@@ -94,7 +108,10 @@ def norm_of(tape: Tape, recipe: Recipe, name: str, width: int | None = None) -> 
 
 def apply_rotary(x: Tensor, angles: Tensor) -> Tensor:
     """_apply_rotary_pos_emb_bshd (core/models/common/embeddings/rope_utils.py)."""
-    rest = narrow(x, -1, 0)
+    turned = angles.shape[-1]
+    rest = narrow(x, -1, x.shape[-1] - turned)
+    if turned < x.shape[-1]:
+        x = narrow(x, -1, turned)
     cos = to(x.tape.new("cos", angles.shape, FP32, False), FP32)
     cos = to(x.tape.new("mul", angles.shape, FP32, False), x.dtype)
     sin = x.tape.new("sin", angles.shape, FP32, False)

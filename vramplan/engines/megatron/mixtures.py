@@ -6,11 +6,10 @@ core/transformer/moe/shared_experts.py; core/transformer/multi_latent_attention.
 
 from __future__ import annotations
 
-from vramplan.engines.megatron.adapters import Form, beside
 from vramplan.engines.megatron.attention import Attention
-from vramplan.engines.megatron.fp8 import fp8_linear
 from vramplan.engines.megatron.layers import (
     ColumnParallelLinear,
+    DuplicatedLinear,
     Norm,
     Projected,
     RowParallelLinear,
@@ -19,28 +18,14 @@ from vramplan.engines.megatron.layers import (
     norm_of,
 )
 from vramplan.engines.megatron.model import Block, Megatron
-from vramplan.engines.megatron.moe import experts_of
-from vramplan.engines.megatron.tensor_parallel import core_checkpoint, gather_sequence, parallel_linear
+from vramplan.engines.megatron.tensor_parallel import core_checkpoint, gather_sequence
 from vramplan.replay.models.modules import Recipe
+from vramplan.replay.operators.delta_rule import pad
 from vramplan.replay.operators.indexing import split_with_sizes, unsqueeze
-from vramplan.replay.operators.views import cat, contiguous, expand, view
+from vramplan.replay.operators.views import cat, contiguous, expand, narrow, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import Tensor
 from vramplan.values.model import LatentAttention, ModelShape
-
-
-class DuplicatedLinear:
-    """TELinear with `parallel_mode` duplicated: each device has all of it, and runs it on its part of a sequence."""
-
-    def __init__(self, tape: Tape, recipe: Recipe, name: str, inputs: int, outputs: int) -> None:
-        self.weight = tape.parameter(f"{name}.weight", (outputs, inputs), recipe.weight_dtype)
-        self.weight.in_linear = True
-        self.product = fp8_linear if recipe.float8 else parallel_linear
-        self.adapter = beside(tape, self.weight, name, recipe, Form(whole=True))
-
-    def __call__(self, x: Tensor) -> Tensor:
-        out = self.product(x, self.weight)
-        return out if self.adapter is None else self.adapter(out, x)
 
 
 def latent_of(recipe: Recipe) -> LatentAttention:
@@ -108,6 +93,14 @@ class LatentSelfAttention(Attention):
         key = cat([k_plain, turning], -1)
         return query, key, contiguous(value)
 
+    def over_devices(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Where devices share a sequence, values are made as wide as keys, and the result is cut."""
+        missing = query.shape[-1] - value.shape[-1]
+        context = super().over_devices(query, key, pad(value, -1, missing) if missing else value)
+        length, batch, _ = context.shape
+        context = narrow(view(context, (length, batch, self.heads, query.shape[-1])), -1, self.value_size)
+        return view(contiguous(context), (length, batch, self.heads * self.value_size))
+
 
 class LatentBlock(Block):
     """TransformerLayer with MLASelfAttention."""
@@ -153,13 +146,20 @@ class Mixtures(Megatron):
         recipe = self.recipe
         if self.is_dense(number):
             recipe = recipe._replace(shape=recipe.shape._replace(experts=None))
-        return self.block(self.tape, recipe, mask, angles, scratch)
+        return self.block_class(number)(self.tape, recipe, mask, angles, scratch)
+
+    def block_class(self, number: int) -> type[Block]:
+        """What makes a block of this stage."""
+        return self.block
 
     def is_dense(self, number: int) -> bool:
-        """Whether a block of this stage has no experts: those that begin a model are on its first stage."""
-        dense = experts_of(self.recipe).dense_layers
-        begins = dense == tuple(range(len(dense)))
-        return number in dense and (self.recipe.slice.first or not begins)
+        """Whether a block of this stage has no experts."""
+        return self.made_of(self.recipe.shape, self.recipe.slice.start + number) is True
+
+    @staticmethod
+    def made_of(shape: ModelShape, number: int) -> object:
+        """Whether a block of the model has no experts."""
+        return shape.experts is not None and number in shape.experts.dense_layers
 
     def with_experts(self, blocks: int) -> int:
         """Of so many blocks of a stage, those with experts."""
@@ -176,7 +176,6 @@ class LatentMixtures(Mixtures):
     """GPTModel of DeepSeek-V2 and V3, Kimi K2 and Moonlight."""
 
     block = LatentBlock
-    splits = ("tensor", "sequence_parallel", "pipeline", "expert")
 
     @property
     def rotary_size(self) -> int:

@@ -72,6 +72,7 @@ class Block:
     """TransformerLayer."""
 
     attention: type[Attention] = Attention
+    mixture: type[MoELayer] = MoELayer
 
     def __init__(
         self, tape: Tape, recipe: Recipe, mask: Tensor | None, angles: Tensor | None, scratch: Tensor | None
@@ -84,7 +85,7 @@ class Block:
         if recipe.shape.experts is None:
             self.mlp = MLP(tape, recipe)
         else:
-            self.mlp = MoELayer(tape, recipe)
+            self.mlp = self.mixture(tape, recipe)
         self.angles, self.scratch = angles, scratch
         self.mask = mask  # an argument, which causal attention does not use and a checkpoint keeps
 

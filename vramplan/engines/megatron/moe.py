@@ -16,7 +16,7 @@ from vramplan.engines.megatron.expert_capacity import (
     within_capacity,
 )
 from vramplan.engines.megatron.fp8 import fp8_linear
-from vramplan.engines.megatron.layers import ColumnParallelLinear, RowParallelLinear
+from vramplan.engines.megatron.layers import ColumnParallelLinear, DuplicatedLinear, RowParallelLinear
 from vramplan.engines.megatron.tensor_parallel import parallel_linear, swiglu
 from vramplan.engines.megatron.token_dispatcher import (
     all_to_all,
@@ -31,10 +31,11 @@ from vramplan.engines.megatron.token_dispatcher import (
     sort_chunks,
     split_rows,
     sum_rows,
+    weighted_squared_relu,
     weighted_swiglu,
 )
 from vramplan.replay.models.modules import Recipe
-from vramplan.replay.operators.elementwise import add
+from vramplan.replay.operators.elementwise import add, gelu
 from vramplan.replay.operators.experts import top_k
 from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.views import cat, contiguous, to, transpose, view
@@ -99,17 +100,26 @@ def rows_of_each(recipe: Recipe) -> int:
 
 
 class Expert:
-    """MLP of one expert: both of its matrices may be split over the tensor-parallel devices."""
+    """MLP of one expert: both of its matrices may be split over the tensor-parallel devices.
 
-    def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        hidden, inner = recipe.shape.hidden_size, experts_of(recipe).intermediate_size // recipe.slice.tensor
-        self.fc1 = self.matrix(tape, recipe, "linear_fc1.weight", (2 * inner, hidden))
-        self.fc2 = self.matrix(tape, recipe, "linear_fc2.weight", (hidden, inner))
+    `groups`: it stands for so many experts, whose matrices lie in one.
+    """
+
+    def __init__(self, tape: Tape, recipe: Recipe, groups: int = 1) -> None:
+        self.groups = groups
+        mixture, self.gated = experts_of(recipe), recipe.shape.gated_mlp
+        hidden, inner = (
+            mixture.latent_size or recipe.shape.hidden_size,
+            mixture.intermediate_size // recipe.slice.tensor,
+        )
+        width = inner * (2 if self.gated else 1)
+        self.fc1 = self.matrix(tape, recipe, "linear_fc1.weight", (width * groups, hidden))
+        self.fc2 = self.matrix(tape, recipe, "linear_fc2.weight", (hidden * groups, inner))
         self.biases: tuple[Parameter | None, Parameter | None] = (None, None)
         if recipe.shape.mlp_bias:
             with tape.building(EXPERTS):
-                first = tape.parameter("linear_fc1.bias", (2 * inner,), recipe.weight_dtype)
-                self.biases = first, tape.parameter("linear_fc2.bias", (hidden,), recipe.weight_dtype)
+                first = tape.parameter("linear_fc1.bias", self.fc1.shape[:1], recipe.weight_dtype)
+                self.biases = first, tape.parameter("linear_fc2.bias", (hidden * groups,), recipe.weight_dtype)
         self.product = fp8_linear if recipe.float8 else parallel_linear
         self.adapters: tuple[Beside | None, Beside | None] = (None, None)
 
@@ -119,8 +129,8 @@ class Expert:
         Source: Megatron-Bridge, src/megatron/bridge/peft/lora.py, share_expert_adapters.
         """
         with tape.building(EXPERTS):
-            of_fc1 = beside(tape, self.fc1, "linear_fc1", recipe, Form())
-            return of_fc1, beside(tape, self.fc2, "linear_fc2", recipe, Form(row=True))
+            of_fc1 = beside(tape, self.fc1, "linear_fc1", recipe, Form(groups=self.groups))
+            return of_fc1, beside(tape, self.fc2, "linear_fc2", recipe, Form(row=True, groups=self.groups))
 
     @staticmethod
     def matrix(tape: Tape, recipe: Recipe, name: str, shape: tuple[int, int]) -> Parameter:
@@ -132,12 +142,20 @@ class Expert:
 
     def __call__(self, tokens: Tensor, weights: Tensor) -> Tensor:
         of_fc1, of_fc2 = self.adapters
-        _inner = self.product(tokens, self.fc1, self.biases[0])
+        _inner = self.product(tokens, self.fc1, self.biases[0], groups=self.groups)
         if of_fc1 is not None:
             _inner = of_fc1(_inner, tokens)
-        _activated = weighted_swiglu(_inner, weights)
-        out = self.product(_activated, self.fc2, self.biases[1])
+        _activated = (weighted_swiglu if self.gated else weighted_squared_relu)(_inner, weights)
+        out = self.product(_activated, self.fc2, self.biases[1], groups=self.groups)
         return out if of_fc2 is None else of_fc2(out, _activated)
+
+
+PLAYED = 16  # experts of a device that are replayed one by one; of more several stand in one, as grouped products do
+
+
+def groups_of(here: int) -> int:
+    """How many experts of a device stand in one, so that no more than those are replayed."""
+    return next(size for size in range(1, here + 1) if here % size == 0 and here // size <= PLAYED)
 
 
 class SharedExperts:
@@ -146,11 +164,15 @@ class SharedExperts:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         inner, hidden = experts_of(recipe).shared_intermediate_size, recipe.shape.hidden_size
         assert inner is not None
-        self.linear_fc1 = ColumnParallelLinear(tape, recipe, "linear_fc1", hidden, 2 * inner, bias=False)
+        self.gated = recipe.shape.gated_mlp
+        width = inner * (2 if self.gated else 1)
+        self.linear_fc1 = ColumnParallelLinear(tape, recipe, "linear_fc1", hidden, width, bias=False)
         self.linear_fc2 = RowParallelLinear(tape, recipe, "linear_fc2", inner, hidden, bias=False)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         inner = self.linear_fc1(hidden)
+        if not self.gated:
+            return self.linear_fc2(gelu(inner))[0]  # a squared ReLU is fused, and keeps its input as gelu does
         length, batch, width = inner.shape
         inner = view(swiglu(view(inner, (length * batch, width)), None), (length, batch, width // 2))
         return self.linear_fc2(inner)[0]
@@ -159,12 +181,22 @@ class SharedExperts:
 class MoELayer:
     """MoELayer with TopKRouter, MoEAlltoAllTokenDispatcher and SequentialMLP."""
 
+    sharing: type[SharedExperts] = SharedExperts
+
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         self.recipe, self.mixture = recipe, experts_of(recipe)
         shape = (self.mixture.routed, recipe.shape.hidden_size)
         self.router = tape.parameter("router.weight", shape, recipe.weight_dtype)
-        self.experts = [Expert(tape, recipe) for _ in range(self.mixture.routed // recipe.slice.expert)]
-        self.shared = None if self.mixture.shared_intermediate_size is None else SharedExperts(tape, recipe)
+        here = self.mixture.routed // recipe.slice.expert
+        groups = groups_of(here)
+        self.experts = [Expert(tape, recipe, groups) for _ in range(here // groups)]
+        self.here = here
+        self.shared = None if self.mixture.shared_intermediate_size is None else self.sharing(tape, recipe)
+        self.latents: tuple[DuplicatedLinear, DuplicatedLinear] | None = None
+        narrow, hidden = self.mixture.latent_size, recipe.shape.hidden_size
+        if narrow is not None:
+            into = DuplicatedLinear(tape, recipe, "fc1_latent_proj", hidden, narrow)
+            self.latents = into, DuplicatedLinear(tape, recipe, "fc2_latent_proj", narrow, hidden)
         adapters = self.experts[0].adapted(tape, recipe)
         for expert in self.experts:
             expert.adapters = adapters
@@ -173,10 +205,15 @@ class MoELayer:
         part, mixture, shape = self.recipe.slice, self.mixture, hidden.shape
         tokens = shape[0] * shape[1]
         sent = rows_sent(self.recipe) * shape[1]
-        received = rows_of_each(self.recipe) * shape[1] * len(self.experts) // part.tensor
+        received = rows_of_each(self.recipe) * shape[1] * self.here // part.tensor
         _shared = None if self.shared is None else self.shared(hidden)
         rows = view(hidden, (tokens, shape[2]))
         weights, chosen = self.route(rows)
+        if self.latents is not None:
+            narrow = self.latents[0](hidden)
+            rows = view(narrow, (tokens, narrow.shape[2]))
+            del narrow
+        width = rows.shape[1]
         if part.pads:
             indices = places_of_capacity(chosen, sent // mixture.routed)
             weights = weights_of_capacity(weights, indices)
@@ -191,7 +228,9 @@ class MoELayer:
         weights = all_to_all(weights, received, part.expert)
         output = self.compute(_dispatched, weights)
         output = all_to_all(output, sent, part.expert)
-        found = view(sum_rows(output, indices, tokens), shape)
+        found = view(sum_rows(output, indices, tokens), (*shape[:2], width))
+        if self.latents is not None:
+            found = self.latents[1](found)
         return (found if _shared is None else add(found, _shared)), None
 
     def route(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -211,7 +250,7 @@ class MoELayer:
 
     def compute(self, rows: Tensor, weights: Tensor) -> Tensor:
         """MoELayer.routed_experts_compute."""
-        devices, here = self.recipe.slice.tensor, len(self.experts)
+        devices, here = self.recipe.slice.tensor, self.here
         rows, weights = gather_rows(rows, devices), gather_rows(weights, devices)
         if here > 1:
             rows, weights = self.sorted(rows), self.sorted(weights)
@@ -223,7 +262,7 @@ class MoELayer:
         """Rows in the order of the experts, or back in that of the devices."""
         part = self.recipe.slice
         if part.pads:
-            return sorted_rooms(rows, part.expert * part.tensor, len(self.experts))
+            return sorted_rooms(rows, part.expert * part.tensor, self.here)
         return sort_chunks(rows)
 
     def each(self, rows: Tensor, weights: Tensor) -> Tensor:

@@ -18,10 +18,13 @@ from vramplan.replay.tensors import BOOL, FP32, DType, Parameter, Shape, Tensor
 SOFTMAX_LENGTHS = (17, 4096)  # of keys: fusions/fused_softmax.py, FusedScaleMaskSoftmax.is_kernel_available
 
 
-def parallel_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None, *, gathered: int = 1) -> Tensor:
+def parallel_linear(
+    x: Tensor, weight: Parameter, bias: Parameter | None = None, *, gathered: int = 1, groups: int = 1
+) -> Tensor:
     """`LinearWithGradAccumulationAndAsyncCommunication`: new; with a bias the sum is new, and the product goes.
 
     `gathered` says over how many devices the sequence of x is split: then x is gathered into a buffer that stays.
+    `groups`: the weight is those of so many experts, among which the rows are spread.
     Saves `x`: the gradient of the weight needs it; a split one is gathered again. A frozen weight needs none.
     Saves `weight`: nothing new.
     Backward: the gradient of x for the whole sequence, which is summed over devices in place; of a split one its part
@@ -34,9 +37,9 @@ def parallel_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None,
     tape = x.tape
     half = tape.autocast
     if half is not None:
-        return _autocast_linear(x, weight, bias, half, gathered)
+        return _autocast_linear(x, weight, bias, half, gathered, groups)
     length, batch, inputs = x.shape
-    outputs = weight.shape[0]
+    outputs = weight.shape[0] // groups
     whole: Shape = (length * gathered, batch, inputs)
     work = 2 * prod(whole) * outputs
     part, x_dtype, batched, w_shape = x.shape, x.dtype, x.batched, weight.shape
@@ -50,7 +53,7 @@ def parallel_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None,
             grad = tape.new("clone", grad.shape, grad.dtype, grad.batched)
         result = of_x if gathered == 1 else tape.new("reduce_scatter", part, x_dtype, batched)
         of_weight = tape.new("mm", w_shape, grad.dtype, False) if need_w else None
-        of_bias = tape.new("sum", (outputs,), grad.dtype, False) if biased else None
+        of_bias = tape.new("sum", (outputs * groups,), grad.dtype, False) if biased else None
         return (result, of_weight, of_bias)
 
     node = tape.record("parallel_linear", (x, weight, bias), backward, (x,) if need_w else ())
@@ -63,10 +66,12 @@ def _trained(bias: Parameter | None) -> bool:
     return bias is not None and bias.node is not None
 
 
-def _autocast_linear(x: Tensor, weight: Parameter, bias: Parameter | None, half: DType, gathered: int) -> Tensor:
+def _autocast_linear(
+    x: Tensor, weight: Parameter, bias: Parameter | None, half: DType, gathered: int, groups: int
+) -> Tensor:
     tape = x.tape
     length, batch, inputs = x.shape
-    outputs = weight.shape[0]
+    outputs = weight.shape[0] // groups
     whole: Shape = (length * gathered, batch, inputs)
     work = 2 * prod(whole) * outputs
     part, x_dtype, batched, w_shape, w_dtype = x.shape, x.dtype, x.batched, weight.shape, weight.dtype
@@ -96,7 +101,7 @@ def _autocast_linear(x: Tensor, weight: Parameter, bias: Parameter | None, half:
             del _x
         if of_weight is not None and w_dtype is not half:
             of_weight = tape.new("to", w_shape, w_dtype, False)
-        of_bias = tape.new("sum", (outputs,), w_dtype, False) if biased else None
+        of_bias = tape.new("sum", (outputs * groups,), w_dtype, False) if biased else None
         return (result, of_weight, of_bias)
 
     node = tape.record("parallel_linear", (x, weight, bias), backward, (x,) if need_w else ())
@@ -162,17 +167,20 @@ def gather_sequence(x: Tensor, devices: int) -> Tensor:
     return x.tape.new("all_gather", (part[0] * devices, *part[1:]), x.dtype, batched, None, node)
 
 
-def gather_last(x: Tensor, devices: int) -> Tensor:
+def gather_last(x: Tensor, devices: int, *, summed: bool = False) -> Tensor:
     """The parts of the last dimension of all devices: gathered one after the other, then put side by side, new.
 
-    Backward: 1 new, this device's part.
-    Source: core/tensor_parallel/mappings.py, _GatherFromModelParallelRegion, _gather_along_last_dim.
+    `summed`: devices go on with different values, so that gradients are summed.
+    Backward: 1 new, this device's part; where they are summed another one before it, all parts one after the other.
+    Source: core/tensor_parallel/mappings.py, _GatherFromModelParallelRegion, _AllGatherFromTensorParallelRegion,
+    _gather_along_last_dim and _reduce_scatter_along_last_dim.
     """
     if devices == 1:
         return x
     tape, part, batched = x.tape, x.shape, x.batched
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
+        _whole = grad.tape.new("cat", (part[0] * devices, *part[1:]), grad.dtype, batched) if summed else None
         return (grad.tape.new("contiguous", part, grad.dtype, batched),)
 
     node = tape.record("gather_last", (x,), backward)

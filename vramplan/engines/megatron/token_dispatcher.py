@@ -177,6 +177,25 @@ def weighted_swiglu(x: Tensor, weights: Tensor) -> Tensor:
     return x.tape.new("weighted_swiglu", (*x.shape[:-1], x.shape[-1] // 2), x.dtype, batched, None, node)
 
 
+def weighted_squared_relu(x: Tensor, weights: Tensor) -> Tensor:
+    """`weighted_squared_relu_impl`: new, each row times its weight.
+
+    Saves `x`: the slope is a function of it.
+    Saves `weights`: they scale the gradient.
+    Backward: 1 new, and that of the weights.
+    Source: core/fusions/fused_weighted_squared_relu.py, WeightedSquaredReLUFunction.
+    """
+    given, batched = weights.shape, x.batched
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        tape = grad.tape
+        both = tape.like("weighted_squared_relu_back", saved[0])
+        return (both, tape.new("weighted_squared_relu_back", given, grad.dtype, batched))
+
+    node = x.tape.record("weighted_squared_relu", (x, weights), backward, (x, weights))
+    return x.tape.like("weighted_squared_relu", x, None, node)
+
+
 def sum_rows(x: Tensor, indices: Tensor, rows: int) -> Tensor:
     """`unpermute`: each token's results are added to zeros, new.
 

@@ -68,7 +68,9 @@ def replay_pipelined(setup: Setup, tape: Tape) -> Record:
 def _part_of(setup: Setup, stage: Stage, i: int) -> Setup:
     """One part of the model that a device has, as if it were all."""
     first, last = stage.first and i == 0, stage.last and i == len(stage.parts) - 1
-    part = stage._replace(parts=stage.parts[i : i + 1], first=first, last=last, moments=())
+    part = stage._replace(
+        parts=stage.parts[i : i + 1], starts=stage.starts[i : i + 1], first=first, last=last, moments=()
+    )
     blocks = stage.parts[i]
     segments: list[Segment] = []
     left = blocks

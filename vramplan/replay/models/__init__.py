@@ -37,6 +37,11 @@ def own(name: str, attribute: str, otherwise: Any) -> Any:
     return vars(family(name)).get(attribute, otherwise)
 
 
+def is_in_transformers(name: str) -> bool:
+    """Whether Transformers has code of a family; of some only a training program has."""
+    return find_spec(module_of(name)) is not None
+
+
 def is_own_code(name: str) -> bool:
     """Whether a family's code is that of a training program, which says itself what it can do."""
     return "." in name

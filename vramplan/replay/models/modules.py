@@ -96,6 +96,7 @@ class Slice(NamedTuple):
     imbalance: float = 1.0  # tokens of the most loaded of them over the mean
     capacity: float | None = None  # of an expert over the mean, above which tokens are dropped; None: none is
     pads: bool = False  # each expert gets as many tokens as it has room for
+    start: int = 0  # of a pipeline: the number of this stage's first block among all of the model
 
 
 class Recipe(NamedTuple):

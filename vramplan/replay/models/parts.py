@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 
 from vramplan.replay.models import family, module_of, own
@@ -107,6 +108,12 @@ def block_kinds(shape: ModelShape) -> tuple[object, ...]:
     """The kind of each block: blocks of one kind hold the same shared tensors (`block_kind` of the family)."""
     kind = getattr(family(shape.family), "block_kind", None)
     return tuple(None if kind is None else kind(shape, i) for i in range(shape.layers))
+
+
+def make_ups(shape: ModelShape) -> Callable[[int], object]:
+    """What a block is made of, by its number in the model: `made_of(shape, number)` of a family whose blocks differ."""
+    asked = getattr(family(shape.family), "made_of", None)
+    return lambda number: None if asked is None else asked(shape, number)
 
 
 def block_returns(name: str) -> int | None:

@@ -6,6 +6,8 @@ its interleaved form).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramplan.tuples import NamedTuple
 from vramplan.values.parallel import ENDS_AS_BLOCKS, Split
 
@@ -31,6 +33,7 @@ class Stage(NamedTuple):
     whole: tuple[int, ...] = ()  # of one part of a device that has several: all of them
     steady: bool = False  # variables of the schedule still hold what the micro-batch before has exchanged
     micro_batches: int | None = None  # of a step; None: nobody has said how many
+    starts: tuple[int, ...] = ()  # the number of the first block of each part, among all of the model
 
     @property
     def device_parts(self) -> tuple[int, ...]:
@@ -43,12 +46,22 @@ class Stage(NamedTuple):
         return sum(self.parts)
 
 
-def contenders(stages: tuple[Stage, ...]) -> list[int]:
-    """The numbers of the stages that may hold most: of those with equal parts the first, which has most in flight."""
+def contenders(stages: tuple[Stage, ...], make_up: Callable[[int], object] = lambda number: None) -> list[int]:
+    """The numbers of the stages that may hold most: of those with equal parts the first, which has most in flight.
+
+    `make_up`: what a block of the model is made of, by its number.
+    """
     seen: dict[object, int] = {}
     for stage in stages:
-        seen.setdefault((stage.parts, stage.first, stage.last), stage.number)
+        seen.setdefault(make_up_of(stage, make_up), stage.number)
     return list(seen.values())
+
+
+def make_up_of(stage: Stage, make_up: Callable[[int], object]) -> object:
+    """What a stage is made of: stages that are alike have the same of it."""
+    parts = zip(stage.starts, stage.parts, strict=True)
+    made = tuple(make_up(number) for start, blocks in parts for number in range(start, start + blocks))
+    return (stage.parts, stage.first, stage.last, made)
 
 
 def stages_of(split: Split, blocks: int, micro_batches: int | None) -> tuple[Stage, ...]:
@@ -58,6 +71,7 @@ def stages_of(split: Split, blocks: int, micro_batches: int | None) -> tuple[Sta
     found = []
     for number in range(count):
         parts = tuple(sizes[number::count])
+        starts = tuple(sum(sizes[:part]) for part in range(number, count * virtual, count))
         found.append(
             Stage(
                 number,
@@ -68,6 +82,7 @@ def stages_of(split: Split, blocks: int, micro_batches: int | None) -> tuple[Sta
                 steady=split.schedule != "gpipe",
                 moments=tuple(moments_of(split, number, micro_batches)) if virtual > 1 else (),
                 micro_batches=micro_batches,
+                starts=starts,
             )
         )
     return tuple(found)

@@ -6,9 +6,12 @@ Source: NVIDIA/Megatron-LM core 0.20.0 (d98e8a64), megatron/core/transformer/tra
 from __future__ import annotations
 
 from vramplan.configs.programs import megatron_beside as beside
+from vramplan.configs.programs.megatron import experts
 from vramplan.configs.programs.megatron.asked import MegatronMeaning
 from vramplan.configs.programs.megatron.kinds import Kind
+from vramplan.configs.sheet import Meaning
 
+CORE = "core_attn"  # what is recomputed where nothing says which modules are
 OPTIMIZERS = {"adam": "adam", "adamw": "adam", "sgd": "sgd-momentum", "muon": "muon", "dist_muon": "muon"}
 
 
@@ -21,13 +24,38 @@ def numbers_of(asked: MegatronMeaning) -> None:
         meaning.say("precision", "fp8", "fp8_format")
     else:
         meaning.say("precision", f"mixed-{half}" if half else "fp32", "bf16", "fp16")
+    _gradients(asked, half)
     word = sheet.word("optimizer", OPTIMIZERS)
     if word:
-        meaning.say("optimizer", word, "optimizer")
+        said(meaning, word, "optimizer")
     else:
         meaning.note(f"optimizer: a job has no word for {sheet.text('optimizer')}")
     sheet.number("sgd_momentum")
     meaning.say("max_gradient_norm", sheet.number("clip_grad") or None, "clip_grad")
+
+
+def said(meaning: Meaning, word: str, key: str) -> None:
+    """Say the optimizer; Muon's states are those of a momentum.
+
+    Source: NVIDIA/Megatron-LM core 0.20.0 (d98e8a64), core/optimizer/muon.py: a momentum in fp32 for each matrix.
+    """
+    if word == "muon":
+        word = "sgd-momentum"
+        meaning.lack(key, "Muon: its momentum is counted for all weights, and what it orthogonalizes with is not")
+    meaning.say("optimizer", word, key)
+
+
+def _gradients(asked: MegatronMeaning, half: str | None) -> None:
+    """Say in which element type gradients are summed, where it is not what the precision has (validate_args)."""
+    sheet, key = asked.sheet, "gradient_dtype"
+    if sheet.flag("deepspeed"):  # whose engine sums them
+        return
+    wide, narrow = bool(sheet.flag("accumulate_allreduce_grads_in_fp32")), bool(sheet.flag("grad_reduce_in_bf16"))
+    narrow = narrow or (not wide and sheet.text("main_grads_dtype") in ("bf16", "fp16"))
+    if half == "bf16" and narrow:
+        asked.meaning.say(key, half, "grad_reduce_in_bf16", "main_grads_dtype")
+    elif half == "fp16" and wide:
+        asked.meaning.say(key, "fp32", "accumulate_allreduce_grads_in_fp32")
 
 
 def checkpointing(asked: MegatronMeaning) -> None:
@@ -40,7 +68,12 @@ def checkpointing(asked: MegatronMeaning) -> None:
     for key in ("activations_checkpoint_num_layers", "checkpoint_num_layers"):
         each = asked.count(key) or each
     if sheet.flag("recompute_activations") or granularity == "selective":
-        meaning.say("activation_checkpointing", "selective", "recompute_granularity", "recompute_activations")
+        modules = sheet.texts("recompute_modules") or [CORE]
+        word = "selective" if CORE in modules else "none"
+        meaning.say("activation_checkpointing", word, "recompute_granularity", "recompute_activations")
+        more = [name for name in modules if name != CORE]
+        if more:
+            meaning.lack("recompute_modules", f"{', '.join(more)} recomputed, and counted as kept")
     elif granularity == "full" or old:
         whole = method == "block" or each == 1
         of = "recompute_granularity" if granularity else "checkpoint_activations"
@@ -61,16 +94,15 @@ def attention(asked: MegatronMeaning, kind: Kind) -> None:
         meaning.say("attention", "eager", "attention_backend")
     elif "flash" in backend or any(legacy):
         meaning.say("attention", "flash", "attention_backend", "use_flash_attn")
+        if "precision" in meaning.job and meaning.job["precision"].value == "fp32":
+            meaning.say("attention", "eager", "attention_backend", "use_flash_attn")
+            meaning.note("FlashAttention has no fp32 kernels, and Transformer Engine takes its own core")
+    elif sheet.flag("deepspeed"):  # whose Megatron has kernels of FlashAttention where they are asked for
+        meaning.say("attention", "eager", "deepspeed")
     given = sheet.given("hidden_dropout") or sheet.given("attention_dropout")
     hidden, inside = sheet.number("hidden_dropout"), sheet.number("attention_dropout")
-    if given and kind.drops_out:
+    if given if kind.drops_out else bool(hidden):  # what is not said is what the catalogue's models have
         meaning.say("dropout", hidden, "hidden_dropout", "attention_dropout")
         if hidden != inside:
             meaning.lack("attention_dropout", f"{inside}, and --hidden-dropout is taken for both")
-    for key, name in (
-        ("moe_expert_capacity_factor", "expert_capacity_factor"),
-        ("moe_pad_expert_input_to_capacity", "expert_pad_to_capacity"),
-    ):
-        value = sheet.get(key)
-        if value not in (None, False):
-            meaning.say(name, sheet.number(key) if name.endswith("factor") else True, key)
+    experts.capacity(asked)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from vramplan.configs.programs import megatron_beside as beside
 from vramplan.configs.programs.megatron.asked import MegatronMeaning
 from vramplan.configs.programs.megatron.options import DEVICES_OF_THE_TESTS
+from vramplan.configs.sheet import Meaning, Sheet
 
 FSDP_STRATEGIES = {"optim_grads_params": "fsdp", "optim_grads": "fsdp-grad-op", "optim": "distributed-optimizer"}
 
@@ -79,17 +80,18 @@ def data_parallel(asked: MegatronMeaning) -> int:
     if stages > 1 and parts is not None and "embedding" in parts:
         meaning.say("parallel.pipeline_split", "embedding-and-head", "pp_partition_method")
     each, world = tensor * stages * context, world_of(asked)
+    sharing = context * (tensor if asked.count("expert_tensor_parallel_size") == 1 else 1)
     if world is not None and world % each == 0 and world // each >= 1:
         data = world // each
-        if data * context % expert == 0:
+        if data * sharing % expert == 0:
             meaning.say("parallel.data", data, "launcher.nproc_per_node", "launcher.nnodes")
             return data
     if world is not None:
-        meaning.note(f"the script starts {world} GPUs, and {each * max(1, expert // context)} are needed")
-    least = each * max(1, expert // context)
+        meaning.note(f"the script starts {world} GPUs, and {each * max(1, expert // sharing)} are needed")
+    least = each * max(1, expert // sharing)
     many = f", and groups of {least} share a model" if least > 1 else ""
     meaning.ask("parallel.data", f"the launcher says how many GPUs there are{many} (--gpus N)")
-    return max(1, expert // context)
+    return max(1, expert // sharing)
 
 
 def world_of(asked: MegatronMeaning) -> int | None:
@@ -111,14 +113,22 @@ def world_of(asked: MegatronMeaning) -> int | None:
     return None
 
 
+def ends_of(sheet: Sheet, meaning: Meaning, stages: int, before: str = "") -> None:
+    """Say that the embedding and the head count as a block each where stages are cut; `before`: of their keys."""
+    keys = tuple(f"{before}account_for_{end}_in_pipeline_split" for end in ("embedding", "loss"))
+    counted = [bool(sheet.flag(key)) for key in keys]
+    if stages > 1 and all(counted):
+        meaning.say("parallel.pipeline_split", "embedding-and-head", *keys)
+    elif stages > 1 and any(counted):
+        meaning.lack(keys[counted.index(True)], "one of both ends counts as a block, and stages are cut evenly")
+
+
 def schedule_of(asked: MegatronMeaning, stages: int) -> None:
     """Say an interleaved schedule."""
     per_stage = asked.count("num_layers_per_virtual_pipeline_stage", "parallel.schedule")
     chunks = asked.count("num_virtual_stages_per_pipeline_rank", "parallel.schedule")
     layers = asked.count("num_layers")
-    asked.sheet.flag("account_for_embedding_in_pipeline_split")
-    asked.sheet.flag("account_for_loss_in_pipeline_split")
-    asked.sheet.get("num_layers_in_first_pipeline_stage")
+    ends_of(asked.sheet, asked.meaning, stages)
     of = "num_virtual_stages_per_pipeline_rank"
     if per_stage and layers and stages > 1:
         chunks, of = layers // stages // per_stage, "num_layers_per_virtual_pipeline_stage"

@@ -18,6 +18,7 @@ UNDERSTOOD = names(
     vocab_size padded_vocab_size tokenizer_type vocab_file tokenizer_model vocab_extra_ids swiglu normalization
     position_embedding_type untie_embeddings_and_output_weights disable_bias_linear num_experts moe_router_topk
     moe_ffn_hidden_size micro_batch_size batch_size global_batch_size rampup_batch_size step_batch_size_schedule
+    moe_shared_expert_intermediate_size moe_latent_size
     hybrid_layer_pattern hybrid_override_pattern mamba_num_heads mamba_head_dim mamba_state_dim mamba_num_groups
     optimizer clip_grad fp16 bf16 fp8_format fp8_hybrid fp8_e4m3 fp8 recompute_activations recompute_granularity
     recompute_method recompute_num_layers checkpoint_activations activations_checkpoint_method
@@ -27,8 +28,10 @@ UNDERSTOOD = names(
     sequence_parallel use_distributed_optimizer overlap_param_gather overlap_grad_reduce optimizer_cpu_offload
     optimizer_offload_fraction moe_expert_capacity_factor moe_pad_expert_input_to_capacity use_megatron_fsdp
     data_parallel_sharding_strategy use_torch_fsdp2 qk_layernorm use_rotary_position_embeddings
-    num_layers_in_first_pipeline_stage
     account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split sgd_momentum
+    accumulate_allreduce_grads_in_fp32 grad_reduce_in_bf16 main_grads_dtype glu_activation no_position_embedding
+    expert_tensor_parallel_size recompute_modules add_qkv_bias squared_relu moe_layer_freq
+    expert_interval mlp_type disable_moe_token_dropping moe_train_capacity_factor
     """
 )
 
@@ -52,7 +55,7 @@ WITHOUT_EFFECT = names(
     no_check_for_nan_in_loss_and_grad rerun_mode error_injection_* disable_straggler_on_startup straggler_*
     loss_scale* initial_loss_scale min_loss_scale hysteresis use_mcore_models use_legacy_models transformer_impl
     rotary_base rotary_percent rotary_interleaved rotary_seq_len_interpolation_factor
-    rope_* use_rope_scaling no_position_embedding apply_layernorm_1p norm_epsilon layernorm_epsilon
+    rope_* use_rope_scaling apply_layernorm_1p norm_epsilon layernorm_epsilon
     apply_query_key_layer_scaling attention_softmax_in_fp32 deterministic_mode calculate_per_token_loss
     moe_aux_loss_coeff moe_z_loss_coeff moe_input_jitter_eps moe_router_* moe_per_layer_logging
     moe_token_drop_policy train_sync_interval fp8_amax_* fp8_margin fp8_interval no_fp8_wgrad bert_no_binary_head
@@ -73,8 +76,6 @@ WITHOUT_EFFECT = names(
 )
 
 UNMODELLED = {
-    "grad_reduce_in_bf16": "gradients are kept and reduced in bf16",
-    "accumulate_allreduce_grads_in_fp32": "gradients are kept and reduced in fp32",
     "fp8_param_gather": "weights are gathered in fp8",
     "fp8_recipe": "how fp8 is scaled",
     "fp8_output_proj": "which products are in fp8",
@@ -89,7 +90,6 @@ UNMODELLED = {
     "moe_use_legacy_grouped_gemm": "the experts are one grouped product",
     "moe_token_dispatcher_type": "how tokens reach the experts",
     "moe_*": "details of the experts",
-    "expert_tensor_parallel_size": "tensor parallelism of the experts",
     "no_masked_softmax_fusion": "the softmax of attention is not fused",
     "no_bias_gelu_fusion": "bias and GELU are not fused",
     "no_bias_swiglu_fusion": "bias and SwiGLU are not fused",
@@ -101,7 +101,6 @@ UNMODELLED = {
     "gradient_accumulation_fusion": "gradients of weights are added up inside the product",
     "no_persist_layer_norm": "the LayerNorm kernel of Apex is not used",
     "no_async_tensor_model_parallel_allreduce": "gradients of inputs are reduced before the product",
-    "recompute_modules": "which parts of a block are recomputed",
     "distribute_saved_activations": "checkpoints are shared between tensor-parallel devices",
     "mhc_*": "hyper-connections",
     "tp_comm_*": "communication overlaps with products, with buffers of its own",
@@ -110,7 +109,6 @@ UNMODELLED = {
     "ddp_*": "buckets of gradients",
     "num_distributed_optimizer_instances": "the optimizer is shared within groups",
     "use_precision_aware_optimizer": "states of the optimizer in half precision",
-    "main_grads_dtype": "element type of the main gradients",
     "main_params_dtype": "element type of the master copy",
     "exp_avg_dtype": "element type of the optimizer's states",
     "exp_avg_sq_dtype": "element type of the optimizer's states",
@@ -128,7 +126,6 @@ UNMODELLED = {
     "offload_modules": "activations on the host",
     "fp32_residual_connection": "the residual stream is in fp32",
     "apply_residual_connection_post_layernorm": "the residual stream starts behind the LayerNorm",
-    "add_qkv_bias": "queries, keys and values have biases",
     "qk_*": "norms of queries and keys",
     "multi_latent_attention": "latent attention",
     "q_lora_rank": "latent attention",
@@ -144,6 +141,7 @@ UNMODELLED = {
     "spec": "the modules of a block come from another file",
     "heterogeneous_*": "blocks of different sizes",
     "pipeline_model_parallel_layout": "which stage has which blocks",
+    "num_layers_in_first_pipeline_stage": "the first stage has another number of blocks",
     "num_layers_in_last_pipeline_stage": "the last stage has another number of blocks",
     "decoder_first_pipeline_num_layers": "the first stage has another number of blocks",
     "decoder_last_pipeline_num_layers": "the last stage has another number of blocks",
@@ -170,7 +168,6 @@ UNMODELLED = {
     "reuse_grad_buf_for_mxfp8_param_ag": "weights are gathered into the buffer of gradients",
     "use_nccl_ub": "NCCL's registered buffers",
     "suggested_communication_unit_size": "sizes of communication",
-    "squared_relu": "the activation is a squared ReLU",
     "quick_geglu": "the activation is a quick GeGLU",
     "retro_*": "RETRO: a retriever beside the model",
     "rl_*": "reinforcement learning: an engine for inference beside training",

@@ -27,7 +27,7 @@ class Kind(NamedTuple):
     """Families that the same arguments may describe; with latent attention, and without."""
 
     drops_out: bool = False
-    """A job of it can say dropout."""
+    """Models of the catalogue have the dropout that Megatron has where nothing is said; others have none."""
 
     says_tied: bool = False
     """The arguments say whether the output is tied to the embedding; else it always is."""
@@ -74,6 +74,20 @@ GPT_OSS = Kind("gpt_oss", has_experts=True, says_tied=True)
 STARCODER = Kind("starcoder2", says_tied=True, says_biases=True)
 BLOOM = Kind("bloom", usual_vocabulary_size=250880)
 """Megatron-DeepSpeed's GPT with ALiBi, which BigScience trained."""
+
+ANY = Kind(
+    "megatron_gpt",
+    has_experts=True,
+    drops_out=True,
+    says_tied=True,
+    says_biases=True,
+    norms_heads=True,
+    biases_queries=True,
+    is_in_catalogue=False,
+    usual_vocabulary_size=50257,
+)
+"""What is of none of the others: gates beside learned positions, experts without gates, beside others and in some
+blocks alone."""
 
 GEMMA, GEMMA_2, CHATGLM, FALCON = (Kind(family, says_tied=True) for family in ("gemma", "gemma2", "chatglm", "falcon"))
 """Of NeMo's files alone, which describe models of the catalogue."""

@@ -10,9 +10,10 @@ from typing import Any
 
 from vramplan.configs import shell
 from vramplan.configs.programs import megatron_beside as beside
-from vramplan.configs.programs.megatron import hybrid
+from vramplan.configs.programs.megatron import experts, hybrid
 from vramplan.configs.programs.megatron.asked import MegatronMeaning
-from vramplan.configs.programs.megatron.kinds import BERT, BLOOM, GPT, GPT_OSS, LLAMA, MIXTRAL, STARCODER, T5, Kind
+from vramplan.configs.programs.megatron.kinds import ANY, BERT, BLOOM, GPT, GPT_OSS, LLAMA, MIXTRAL, STARCODER, T5, Kind
+from vramplan.configs.sheet import Sheet
 
 VOCABULARIES = {
     "GPT2BPETokenizer": 50257,
@@ -22,7 +23,12 @@ VOCABULARIES = {
     "Llama3Tokenizer": 128256,
 }
 
+ROTARY = ("rope", "mrope", "rotary")
+"""Words of `--position-embedding-type`; the last is that of BigScience's fork."""
+
 PATTERNS = ("hybrid_layer_pattern", "hybrid_override_pattern")
+DELTA_PROGRAM = "pretrain_qwen3_next.py"
+"""Pai-Megatron-Patch's, in whose pattern M is a gated delta net and - are experts."""
 
 
 def kind_of(asked: MegatronMeaning, program: str) -> Kind:
@@ -37,26 +43,41 @@ def kind_of(asked: MegatronMeaning, program: str) -> Kind:
     sheet.text("vocab_extra_ids")
     if sheet.flag("enable_gpt_oss"):
         return GPT_OSS
-    if (experts_of(asked) or 0) > 1:
-        return MIXTRAL
-    gated = sheet.flag("swiglu") and (sheet.text("normalization") or "").lower() == "rmsnorm"
-    rotary = sheet.text("position_embedding_type") in ("rope", "mrope")
-    rotary = bool(sheet.flag("use_rotary_position_embeddings")) or rotary  # the same since validate_args has both
-    if not sheet.flag("swiglu") and rotary and sheet.flag("group_query_attention"):
-        sheet.flag("squared_relu")
-        return STARCODER
-    if not gated and sheet.text("position_embedding_type") == "alibi":
+    roots = (sheet.text("normalization") or "").lower() == "rmsnorm"
+    rotary = positions_of(sheet) == "rope"
+    sheet.flag("group_query_attention")
+    sheet.flag("squared_relu")
+    gated, normed = is_gated(sheet), bool(sheet.flag("qk_layernorm"))
+    mixed = (experts.count_of(asked) or 0) > 1
+    if not (gated or mixed) and sheet.text("position_embedding_type") == "alibi":
         return BLOOM
-    return LLAMA if gated else GPT
+    usual = gated and roots and (rotary or not sheet.given("position_embedding_type"))
+    if mixed:
+        kind = MIXTRAL if usual and not experts.are_deepspeeds(asked) else ANY
+    elif gated:
+        kind = LLAMA if usual else ANY
+    else:
+        kind = ANY if normed or positions_of(sheet) == "none" else STARCODER if rotary else GPT
+    if any(sheet.given(key) for key in PATTERNS):
+        rotary = gated = True  # RMSNorm, as all blocks of a pattern have it
+        usual = roots
+    if roots != (gated and rotary) and not usual:
+        counted = "RMSNorm" if gated and rotary else "LayerNorm"
+        asked.meaning.lack("normalization", f"{sheet.text('normalization')}, and {counted} is counted")
+    return kind
 
 
-def experts_of(asked: MegatronMeaning) -> int | None:
-    """Experts of a block; the most of them, where Megatron-DeepSpeed's pyramid has a number for each block."""
-    text = asked.sheet.text("num_experts") or ""
-    numbers = [int(word) for word in text.split() if word.isdecimal()]
-    if len(numbers) > 1 and len(set(numbers)) > 1:
-        asked.meaning.lack("num_experts", f"{text}, and every block is counted with {max(numbers)}")
-    return max(numbers) if len(numbers) > 1 else asked.count("num_experts")
+def positions_of(sheet: Sheet) -> str:
+    """The word of a model for its positions."""
+    word = sheet.text("position_embedding_type")
+    if sheet.flag("use_rotary_position_embeddings") or word in ROTARY:
+        return "rope"
+    return "none" if word == "none" or sheet.flag("no_position_embedding") else "learned"
+
+
+def is_gated(sheet: Sheet) -> bool:
+    """Whether the feed-forward layer has a gate: BigScience's fork names its activation."""
+    return bool(sheet.flag("swiglu")) or sheet.given("glu_activation")
 
 
 def model_of(asked: MegatronMeaning, kind: Kind) -> None:
@@ -66,9 +87,12 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
     layers, width = asked.count(key, "model"), asked.count("hidden_size", "model")
     heads = asked.count("num_attention_heads", "model")
     asked.count("decoder_num_layers")
-    gated = sheet.flag("swiglu")
+    gated = is_gated(sheet)
     inner = asked.count("ffn_hidden_size") or asked.count("intermediate_size")
     pattern = next((word for word in PATTERNS if sheet.given(word)), None)
+    if pattern is not None and (sheet.text("program") or "").endswith(DELTA_PROGRAM):
+        _delta(asked, layers, width, heads)
+        return
     if pattern is not None:
         _hybrid(asked, pattern, width, heads, inner)
         return
@@ -78,20 +102,18 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
         meaning.ask("model", "the sizes of the model are not in the arguments (--model NAME)")
         return
     if inner is None:
-        inner = int((4 * width * 2 / 3) / 64) * 64 if gated else 4 * width
+        inner = int((4 * width * 2 / 3) / 64) * 64 if sheet.flag("swiglu") else 4 * width
     positions = asked.count("max_position_embeddings")
     grouped = sheet.flag("group_query_attention") or sheet.given("num_key_value_heads")
     groups = asked.count("num_key_value_heads") or asked.count("num_query_groups")
     head_size = asked.count("kv_channels")
-    experts = experts_of(asked) if kind.has_experts else None
+    count = experts.count_of(asked) if kind.has_experts else None
     vocabulary = vocabulary_of(asked, kind)
     sheet.text("position_embedding_type")
     sheet.flag("disable_bias_linear")
     normed = sheet.flag("qk_layernorm")
     untied = sheet.flag("untie_embeddings_and_output_weights")
-    sheet.get("moe_router_topk")
-    sheet.get("topk")
-    one = asked.count("moe_ffn_hidden_size")
+    mixture = experts.mixture_of(asked, count, inner, layers) if count and count > 1 else {}
     if "model" in meaning.open:
         return
     sizes: dict[str, Any] = {
@@ -105,10 +127,10 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
     }
     if grouped and groups:
         sizes["key_value_heads"] = groups
+    elif kind is STARCODER:
+        sizes["key_value_heads"] = heads
     if head_size and head_size * heads != width:
         sizes["head_size"] = head_size
-    if experts:
-        sizes["experts"] = experts
     if kind.says_biases and sheet.flag("disable_bias_linear"):
         sizes["qkv_bias"] = False
     if kind.says_tied:
@@ -118,6 +140,9 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
         left_out = ("vocabulary_size",) if kind.own_vocabulary else ()
         exact = {**sizes, "head_size": head_size or width // heads} if kind.counts_heads else sizes
         known = sheet.shape_named({name: value for name, value in exact.items() if name not in left_out})
+    if known and vocabulary is None and kind.biases_queries:  # sizes alone, which models of other biases have too
+        found = sheet.shape_of(known)
+        known = None if found is not None and found.qkv_bias != bool(sheet.flag("add_qkv_bias")) else known
     if kind.other_experts and not known:
         latent = sheet.given("multi_latent_attention")  # whose heads have sizes of their own
         others = {name: value for name, value in sizes.items() if not (latent and name.startswith("head_"))}
@@ -128,18 +153,55 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
     if vocabulary is None:
         meaning.ask("model.vocabulary_size", "the tokenizer of --tokenizer-model says how many tokens there are")
         vocabulary = sizes["vocabulary_size"] = kind.usual_vocabulary_size
-    if one and kind.other_experts:
-        sizes["intermediate_size"] = inner = one
+    own = {*mixture} & {"shared", "dense_layers"}
+    if own and kind is MIXTRAL:
+        kind = ANY
+        sizes |= {"family": kind.family, "qkv_bias": not sheet.flag("disable_bias_linear")}
+    elif kind is MIXTRAL:
+        sizes["intermediate_size"] = inner = mixture["intermediate_size"]
     attention = (2 * heads + 2 * (groups if grouped and groups else heads)) * (head_size or width // heads)
-    billions = layers * width * (attention + (3 if gated else 2) * inner * (experts or 1)) / 1e9
+    matrices, plain = 3 if gated else 2, len(mixture.get("dense_layers", ())) if mixture else layers
+    of_experts = (count or 1) * mixture.get("intermediate_size", 0) + mixture.get("shared_intermediate_size", 0)
+    feedforward = matrices * (plain * inner + (layers - plain) * of_experts)
+    billions = width * (layers * attention + feedforward) / 1e9
     if normed and kind.norms_heads:
         sizes["qk_norm"] = True
+    elif normed:
+        meaning.lack("qk_layernorm", "norms of queries and keys, which are not counted")
+    if kind.biases_queries and sheet.flag("add_qkv_bias"):
+        sizes["qkv_bias"] = True
+    if kind is ANY:
+        sizes |= {"positions": positions_of(sheet), "gated_mlp": gated}
+        if sizes.get("qkv_bias") and sheet.flag("disable_bias_linear"):
+            sizes |= {"output_bias": False, "mlp_bias": False}
     shape = {"name": f"{kind.family}-{billions:.1f}b", **{name: v for name, v in sizes.items() if v is not None}}
-    if kind.has_experts:
+    if mixture:
         shape.setdefault("key_value_heads", heads)
-        active = asked.count("topk") or asked.count("moe_router_topk")
-        shape["experts"] = {"count": experts, "active": active}
+        shape["experts"] = mixture if kind is ANY else {"count": count, "active": mixture["active"]}
     meaning.say("model", shape, key, "hidden_size", "num_attention_heads")
+
+
+def _delta(asked: MegatronMeaning, layers: int | None, width: int | None, heads: int | None) -> None:
+    """The Qwen3-Next of these sizes: half of the pattern are mixers, delta nets and attention, and half are experts."""
+    sheet, meaning = asked.sheet, asked.meaning
+    for key in (*PATTERNS, *hybrid.KEYS.values(), *hybrid.MIXTURE.values(), "num_query_groups", "kv_channels"):
+        sheet.get(key)
+    for key in ("group_query_attention", "untie_embeddings_and_output_weights", "disable_bias_linear", "qk_layernorm"):
+        sheet.flag(key)
+    vocabulary = vocabulary_of(asked, LLAMA)
+    if "model" in meaning.open:
+        return
+    sizes = {
+        "layers": (layers or 0) // 2,
+        "hidden_size": width,
+        "attention_heads": heads,
+        "vocabulary_size": vocabulary,
+    }
+    known = sheet.shape_named({"family": "qwen3_next", **sizes})
+    if known is None:
+        meaning.ask("model", "no Qwen3-Next of the catalogue has the sizes (--model NAME)")
+    else:
+        meaning.say("model", known, "num_layers", "hidden_size", "num_attention_heads")
 
 
 def _hybrid(asked: MegatronMeaning, pattern: str, width: int | None, heads: int | None, inner: int | None) -> None:
@@ -151,15 +213,23 @@ def _hybrid(asked: MegatronMeaning, pattern: str, width: int | None, heads: int 
     groups = (asked.count("num_query_groups") if sheet.flag("group_query_attention") else None) or heads
     for key in ("squared_relu", "disable_bias_linear", "untie_embeddings_and_output_weights"):
         sheet.flag(key)
+    mixture = {name: asked.count(key, "model") for name, key in hybrid.MIXTURE.items()}
+    if blocks is not None and hybrid.EXPERTS in blocks and not mixture["shared_intermediate_size"]:
+        meaning.lack(hybrid.MIXTURE["count"], "no experts that every token passes, and one as wide as each is counted")
+    if hybrid.BEHIND in text:
+        meaning.lack(pattern, "blocks behind the model that predict further tokens, which are not counted")
+    if blocks is not None and hybrid.EXPERTS in blocks and not mixture["count"]:
+        blocks = None
     if blocks is None and "model" not in meaning.open:
         what = "has experts" if hybrid.EXPERTS in text else "has blocks that are not modelled there"
         what = f"is {shell.shown(text)}, which only the caller gives" if shell.unknowns(text) else what
         meaning.ask("model", f"--{pattern.replace('_', '-')} {what} (--model NAME)")
     if "model" in meaning.open or blocks is None:
         return
-    if width is None or heads is None or inner is None:
+    if width is None or heads is None:
         meaning.ask("model", "the sizes of the model are not in the arguments (--model NAME)")
         return
+    inner = inner or 4 * width
     sizes: dict[str, Any] = {
         "hidden_size": width,
         "attention_heads": heads,
@@ -179,7 +249,7 @@ def _hybrid(asked: MegatronMeaning, pattern: str, width: int | None, heads: int 
     if positions := asked.count("max_position_embeddings"):
         sizes["max_positions"] = positions
     sizes["tied_embeddings"] = not sheet.flag("untie_embeddings_and_output_weights")
-    meaning.say("model", hybrid.shape_of(blocks, sizes, space), *of)
+    meaning.say("model", hybrid.shape_of(blocks, sizes, space, mixture), *of)
 
 
 def vocabulary_of(asked: MegatronMeaning, kind: Kind) -> int | None:
