@@ -142,6 +142,13 @@ def test_optimizer_implementations(keys: dict[str, Any], expected: str) -> None:
     assert job(**keys).optimizer_implementation == expected
 
 
+@pytest.mark.parametrize(
+    "keys", [{}, {"loss": "fused"}, {"model": "bert-base-uncased", "label_smoothing": 0.1}, {"precision": "amp-fp16"}]
+)
+def test_lomo_does_not_scale_a_loss_in_fp32(keys: dict[str, Any]) -> None:
+    assert job(**{"optimizer": "lomo", "precision": "pure-fp16", **keys}).optimizer == "lomo"
+
+
 def test_flash_has_no_fp32_kernels_and_no_large_heads() -> None:
     assert job(precision="fp32").attention == "efficient"
     assert job(attention="sdpa", precision="fp32").attention == "efficient"
@@ -358,7 +365,14 @@ def test_options_may_come_as_text() -> None:
         ),
         ({"optimizer": "lomo", "optimizer_in_backward": False}, "false contradicts lomo"),
         ({"optimizer": "lomo", "gradient_accumulation_steps": 3}, "no gradients to accumulate over 3 steps"),
-        ({"optimizer": "lomo", "precision": "pure-fp16"}, "runs backward twice to scale an fp16 loss"),
+        (
+            {"optimizer": "lomo", "precision": "pure-fp16", "model": "bert-base-uncased"},
+            "runs backward twice to scale an fp16 loss",
+        ),
+        (
+            {"optimizer": "lomo", "precision": "pure-fp16", "loss": "half-logits"},
+            "runs backward twice to scale an fp16 loss",
+        ),
         (
             {"checkpoint_reentrant": True, "activation_checkpointing": "selective-op"},
             "checkpoint_reentrant: true contradicts selective-op",

@@ -67,6 +67,18 @@ def test_a_head_with_a_bias_has_no_fused_loss() -> None:
     assert job(model="phi-2", loss="chunked:8").loss == "chunked:8"
 
 
+def test_the_trainer_runs_no_loss_of_a_head_beside_smoothed_labels() -> None:
+    assert job(model="phi-2", loss="fused", label_smoothing=0.1).loss == "standard"
+    own = refused(model="phi-2", loss="fused", label_smoothing=0.1, runtime="pytorch")
+    assert "loss: fused is not modelled for phi" in own
+    assert "not for the task mlm" in refused(model="bert-base-uncased", loss="fused", label_smoothing=0.1)
+
+
+def test_a_number_that_logits_are_multiplied_by_is_folded_into_hidden_states() -> None:
+    assert "which Liger has no loss for" in refused(model="granite-3-2b", loss="fused")
+    assert job(model="falcon-h1-0.5b", loss="fused").loss == "fused"
+
+
 def test_smoothed_labels_are_those_of_the_runtime() -> None:
     assert loss_of(job(label_smoothing=0.1)) == "label-smoother"
     assert loss_of(job(label_smoothing=0.1, runtime="pytorch")) == "smoothed"

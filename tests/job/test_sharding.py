@@ -43,6 +43,10 @@ def job(**keys: Any) -> ResolvedJob:
         {"adapter": {"kind": "ia3"}, "precision": "amp-bf16", "weight_dtype": "bf16"},
         {"adapter": LORA, "quantization": "nf4-double", "weight_dtype": "bf16"},
         {"parallel": FSDP1, "max_gradient_norm": 1},
+        {"parallel": FSDP1, "frozen": ["layers.0-3"]},
+        {"parallel": FSDP1, "frozen": ["encoder.layers.0-3"], "model": "t5-base", "precision": "amp-bf16"},
+        {"parallel": FSDP1, "optimizer": "lars", "precision": "fsdp-fp16"},
+        {"parallel": FSDP1, "optimizer": "adafactor"},
         {"parallel": {"data": 16, "sharding": "hsdp:8", "reduce_dtype": "bf16", "fsdp_units": "embedding-and-head"}},
         {"parallel": {"data": 16, "sharding": "fsdp-grad-op", "shards": 4}},
         {"offload": HOST, "max_gradient_norm": 1},
@@ -102,8 +106,12 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
             "quantization: nf4 beside fp32 weights is not modelled with parallel.sharding fsdp and fsdp_version 1",
         ),
         (
-            {"frozen": ["embeddings"], "parallel": FSDP1},
-            "frozen: embeddings is not modelled with parallel.sharding fsdp and fsdp_version 1",
+            {"frozen": ["layers.0"], "model": "t5-base", "parallel": FSDP1},
+            "frozen: layers.0 is not modelled with parallel.sharding fsdp and fsdp_version 1",
+        ),
+        (
+            {"frozen": ["embeddings", "layers.0"], "parallel": FSDP1},
+            "frozen: embeddings, layers.0 is not modelled with parallel.sharding fsdp and fsdp_version 1",
         ),
         (
             {"parallel": {"data": 8, "sharding": "hsdp:3"}},

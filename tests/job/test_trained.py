@@ -14,7 +14,7 @@ from vramplan.catalog.config_classes import MODEL_TYPES, Peft
 from vramplan.errors import InputError
 from vramplan.job import build_job, job_to_dict
 from vramplan.replay.techniques.frozen import matches
-from vramplan.replay.techniques.trained import names_of
+from vramplan.replay.techniques.trained import has_no_biases, names_of
 from vramplan.values.job import ResolvedJob
 
 UNTIED = {"family": "llama", "layers": 4, "hidden_size": 64, "attention_heads": 4, "intermediate_size": 128}
@@ -260,6 +260,20 @@ def test_round_trip(keys: dict[str, Any]) -> None:
 )
 def test_what_cannot_be_is_refused(keys: dict[str, Any], message: str) -> None:
     assert message in refused(**keys)
+
+
+@pytest.mark.parametrize(
+    ("model", "biased"),
+    [("olmo-2-7b", False), ("lfm2-350m", False), ("falcon-h1-0.5b", False), ("qwen2.5-0.5b", True), ("gpt2", True)],
+)
+def test_an_average_of_quantized_weights_has_no_biases_to_cast(model: str, biased: bool) -> None:
+    adapter = {**LORA, "targets": ["q_proj"]} if model != "gpt2" else LORA
+    keys = {"model": model, "quantization": "nf4", "adapter": adapter, "ema": True, "weight_dtype": "fp32"}
+    assert has_no_biases(job(model=model).model) is not biased
+    if biased:
+        assert "ema: a moving average of nf4 weights cannot be updated" in refused(**keys)
+    else:
+        assert job(**keys).ema
 
 
 def test_what_quantization_takes_for_granted_is_said() -> None:

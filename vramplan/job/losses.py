@@ -86,7 +86,7 @@ def check_head_loss(resolver: Resolver, loss: str, model: ModelShape, gpu: Gpu |
     if model.task != "lm":
         message = f"{loss} is modelled for causal language models, not for the task {model.task}"
         fields.refuse("loss", message, hint="use standard")
-    elif not _has_head(model, word, known):
+    elif not (_has_head(model, word, known) or _is_smoothed_instead(resolver, word)):
         has_bias = word == "fused" and known and model.published_family is None
         reason = no_head_losses(model.family)
         reason = reason or ("its head has a bias, which Liger's loss does not take" if has_bias else None)
@@ -109,6 +109,12 @@ def _has_head(model: ModelShape, word: str, known: tuple[str, ...]) -> bool:
     if word in words.PAIR_LOSSES:
         return smooths(model.family) and not model.takes_images  # of which the replay of pairs has none
     return word in known or (word in (*words.REFERENCED_LOSSES, words.TILED) and "dpo" in known)
+
+
+def _is_smoothed_instead(resolver: Resolver, word: str) -> bool:
+    """Whether the Trainer computes smoothed labels over whole logits, and the loss that the job names never runs."""
+    outside = resolver.runtime is not None and engine_of(resolver.runtime.engine).smooths_outside
+    return bool(resolver.raw.label_smoothing) and outside and word in SMOOTHED_HEADS
 
 
 def check_chunks(resolver: Resolver, loss: str, sequence_length: int) -> str:
@@ -245,9 +251,8 @@ def smoothed(resolver: Resolver, loss: str, model: ModelShape) -> str:
     In a loop of PyTorch each chunk is smoothed, and Liger's kernel smooths in place.
     """
     fields = resolver.fields
-    outside = resolver.runtime is not None and engine_of(resolver.runtime.engine).smooths_outside
     word = words.pattern_word(loss)
-    if outside:
+    if resolver.runtime is not None and engine_of(resolver.runtime.engine).smooths_outside:
         _check_outside(resolver, "the Trainer's smoothed labels")
         if resolver.raw.sequence_length == 1 and model.task == "lm":
             fields.refuse("sequence_length", "1 leaves no token to predict", hint="use 2 or more")

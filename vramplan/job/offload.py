@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramplan.replay.sharding.hosted import STATES
-from vramplan.replay.sharding.traced import OF_BITSANDBYTES
+from vramplan.replay.sharding.traced import BY_TENSOR, OF_BITSANDBYTES
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP, Sharded
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _check_flat_parameters(resolver: Resolver, sharding: Sharded) -> None:
     (FlatParamHandle.prepare_gradient_for_backward).
     """
     raw = resolver.raw
-    if raw.optimizer in OF_BITSANDBYTES:
+    if raw.optimizer in (*BY_TENSOR, *OF_BITSANDBYTES):
         message = f"{raw.optimizer} was not traced on the host, where states of FSDP1 are stepped"
         resolver.fields.refuse("optimizer", message, hint="use adamw")
     if raw.gradient_accumulation_steps != 1 and not sharding.no_sync:

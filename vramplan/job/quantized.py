@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 from vramplan.job.read import RawJob
 from vramplan.replay.models.capable import keeps_fp32
-from vramplan.replay.models.parts import has_no_biases
 from vramplan.replay.techniques.adapters import GPTQ
 from vramplan.replay.techniques.evidence import adaptable, gptq_quantizable, quantizable
 from vramplan.replay.techniques.gptq import GROUP_SIZE, WIDTH_MULTIPLE
-from vramplan.replay.techniques.trained import Names
+from vramplan.replay.techniques.trained import Names, has_no_biases
 from vramplan.values.job import Assumption
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import DDP, ZERO_STAGES

@@ -226,7 +226,7 @@ class _ReplayResolver(Resolver):
     def _stepping(self, runtime: Runtime | None, model: ModelShape | None, cells: Cells) -> tuple[str, str, bool]:
         """The optimizer, its implementation, and whether it steps in backward."""
         raw = self.raw
-        optimizer, implementation = optimizer_of(self, runtime, cells)
+        optimizer, implementation = optimizer_of(self, runtime, model, cells)
         in_backward = steps_in_backward(self, runtime, optimizer, cells.precision)
         raw.max_gradient_norm = raw.max_gradient_norm or None  # 0 turns it off
         if raw.max_gradient_norm is not None:

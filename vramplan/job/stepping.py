@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.engines import engine_of
 from vramplan.job import on_demand
 from vramplan.job.behaviour import under
 from vramplan.options import words
@@ -13,9 +14,15 @@ if TYPE_CHECKING:
     from vramplan.job.cells import Cells
     from vramplan.job.resolver import Resolver
     from vramplan.values.machine import Runtime
+    from vramplan.values.model import ModelShape
+
+FP32_LOSSES = ("standard", "fp32-logits", "chunked:N", "fused", words.TILED)
+"""Losses of causal language models that are computed in fp32 where the logits are in 16 bits."""
 
 
-def optimizer_of(resolver: Resolver, runtime: Runtime | None, cells: Cells) -> tuple[str, str]:
+def optimizer_of(
+    resolver: Resolver, runtime: Runtime | None, model: ModelShape | None, cells: Cells
+) -> tuple[str, str]:
     """The optimizer and its implementation; what contradicts the precision is refused."""
     optimizer, precision = resolver.raw.optimizer, cells.precision
     half = precision.rpartition("-")[2] if cells.half_weights or precision.startswith("pure-") else None
@@ -31,7 +38,7 @@ def optimizer_of(resolver: Resolver, runtime: Runtime | None, cells: Cells) -> t
     if optimizer == "lars" and half == "bf16":
         resolver.fields.refuse("optimizer", "bitsandbytes has no lars for bf16 gradients", hint="use amp-bf16")
     implementation = resolver.raw.optimizer_implementation
-    if optimizer == "lomo" and half == "fp16":
+    if optimizer == "lomo" and precision == "pure-fp16" and not _has_fp32_loss(resolver, runtime, model):
         message = "lomo runs backward twice to scale an fp16 loss, which is not modelled"
         resolver.fields.refuse("optimizer", message, hint="use pure-bf16")
     if optimizer in words.BITSANDBYTES_OPTIMIZERS and not mixed:
@@ -59,6 +66,21 @@ def optimizer_of(resolver: Resolver, runtime: Runtime | None, cells: Cells) -> t
     elif implementation == "fused" and not mixed and optimizer in words.NEVER_FUSED:
         resolver.fields.refuse("optimizer_implementation", f"PyTorch has no fused {optimizer}", hint="use foreach")
     return optimizer, implementation
+
+
+def _has_fp32_loss(resolver: Resolver, runtime: Runtime | None, model: ModelShape | None) -> bool:
+    """Whether a model in fp16 has its loss in fp32: LOMO scales a loss by its element type, whatever the weights are.
+
+    That of a causal language model casts logits, as losses over its head do. The Trainer smooths labels in fp32.
+    Source: lomo_optim/lomo.py, Lomo.fused_backward; transformers 5.23, loss/loss_utils.py and trainer_pt_utils.py.
+    """
+    raw = resolver.raw
+    if runtime is None or model is None:
+        return True  # which is a problem of its own
+    if raw.label_smoothing and engine_of(runtime.engine).smooths_outside:
+        return True
+    is_cast = words.pattern_word(raw.loss or "standard") in FP32_LOSSES
+    return model.task == "lm" and runtime.loss == "causal-lm-fp32" and is_cast
 
 
 def _steps_master(resolver: Resolver, optimizer: str) -> bool:

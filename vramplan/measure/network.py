@@ -28,7 +28,10 @@ _UNCOMPARED = (
     *("name", "declared_parameters", "published_family", "engine", "unknown_type"),
     *("recipe_global_batch_size", "dtype"),  # of the published training and of its checkpoint
 )
-_DROPOUTS = ("embedding_dropout", "attention_dropout", "hidden_dropout", "activation_dropout")
+_DROPOUTS = (
+    *("embedding_dropout", "attention_dropout", "hidden_dropout", "activation_dropout"),
+    "vision_attention_dropout",
+)
 
 
 def configuration(job: ResolvedJob) -> Any:
@@ -36,17 +39,16 @@ def configuration(job: ResolvedJob) -> Any:
     import transformers
 
     shape = job.model
+    dropped = with_dropout(job)
     kind = MODEL_TYPES[shape.transformers_model_type]
     given: dict[str, Any] = {}
     for key, (field, _) in kind.keys.items():
-        value = field_of(shape, field)
-        if field in _DROPOUTS and job.dropout is not None:
-            value = job.dropout
+        value = field_of(dropped, field)
         if value is not None or key in _NULL_SAYS:
             given[key] = list(value) if isinstance(value, tuple) else value
     if shape.transformers_model_type.startswith("qwen"):
         given["use_sliding_window"] = shape.sliding_window is not None
-    given |= more_keys(shape)
+    given |= more_keys(dropped)  # those of a configuration inside too
     if shape.task in ("cls", "image"):
         given["num_labels"] = shape.classes
     if shape.depths is not None:
@@ -63,6 +65,12 @@ def configuration(job: ResolvedJob) -> Any:
     if shape.vocabulary_size and (padding is None or padding >= shape.vocabulary_size):
         said.pad_token_id = 0  # the default of the class is a token of its own vocabulary
     return config
+
+
+def with_dropout(job: ResolvedJob) -> ModelShape:
+    """The model with the dropout that the job asks for, wherever its code has some."""
+    asked: dict[str, Any] = {} if job.dropout is None else dict.fromkeys(_DROPOUTS, job.dropout)
+    return job.model._replace(**asked)
 
 
 def build(job: ResolvedJob, config: Any, dtype: Any = None) -> Any:

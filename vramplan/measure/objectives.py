@@ -88,12 +88,16 @@ def _before_head(model: Any, batch: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 
 def _bounded(model: Any, logits: Any) -> Any:
-    """Logits as the model's own head has them: divided by Granite's number, times Cohere's, with Gemma 2's bound."""
+    """Logits as the model's own head has them: divided by Granite's number, times Cohere's or Falcon-H1's, with Gemma
+    2's bound.
+    """
     config = _whole(model).config
     if getattr(config, "logits_scaling", None) is not None:
         logits = logits / config.logits_scaling
     if getattr(config, "logit_scale", None) is not None:
         logits = logits * config.logit_scale
+    if getattr(config, "lm_head_multiplier", None) is not None:
+        logits = logits * config.lm_head_multiplier
     bound = getattr(config, "final_logit_softcapping", None)
     if bound is None:
         return logits
@@ -149,6 +153,12 @@ def _fused(model: Any, batch: dict[str, Any]) -> Any:
         raise UsageError("fused takes no bias of the head, and the model has one", key="loss", hint="use standard")
     hidden = outputs[0]
     config = _whole(model).config
+    for name in ("logits_scaling", "logit_scale"):
+        if getattr(config, name, None) is not None:
+            message = f"fused has no loss of Liger for a model with {name}"
+            raise UsageError(message, key="loss", hint="use standard")
+    if getattr(config, "lm_head_multiplier", None) is not None:
+        hidden = hidden * config.lm_head_multiplier  # liger_kernel/transformers/model/falcon_h1.py
     bound = getattr(config, "final_logit_softcapping", None)
     more = {} if bound is None else {"final_logit_softcapping": bound}
     result = loss(hidden_states=hidden, lm_head_weight=head.weight, labels=labels, hidden_size=hidden.shape[-1], **more)

@@ -7,6 +7,7 @@ from vramplan.engines import engine_of, names
 from vramplan.errors import InputError, Problem
 from vramplan.measure.runnable import LOSSES, OPTIMIZERS, QUANTIZED, SELECTIVE
 from vramplan.planner.checkpoints import blocks_per_segment
+from vramplan.replay.models.capable import no_flash_attention
 from vramplan.results.measure import GPU
 from vramplan.values.job import ResolvedJob
 
@@ -50,6 +51,9 @@ def _refused(job: ResolvedJob, how: str) -> list[tuple[str, str, str]]:
     if job.optimizer.partition(":")[0] not in OPTIMIZERS:
         found.append(("optimizer", job.optimizer, f"{', '.join(OPTIMIZERS)}; {own}"))
     attentions = (*ATTENTIONS, "math", "sdpa")
+    if job.attention == "flash" and no_flash_attention(model.family) is not None:
+        # scaled_dot_product_attention would take another kernel
+        found.append(("attention", f"flash of {model.name}, which is that of the flash-attn package,", "efficient"))
     if job.attention not in attentions:
         found.append(("attention", job.attention, ", ".join(attentions)))
     if job.loss.partition(":")[0] not in LOSSES:

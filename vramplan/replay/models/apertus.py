@@ -73,7 +73,6 @@ class Block(LlamaBlock):
 class Apertus(Llama):
     """ApertusForCausalLM, with its loss."""
 
-    without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES

@@ -33,7 +33,6 @@ class Block(LlamaBlock):
 class Arcee(Llama):
     """ArceeForCausalLM, with its loss."""
 
-    without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES

@@ -100,7 +100,6 @@ class Block(LlamaBlock):
 class Cohere(Llama):
     """CohereForCausalLM, Cohere2ForCausalLM, with their loss."""
 
-    without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES_WITH_BIAS

@@ -40,7 +40,6 @@ class Block(PreNormBlock):
 class Ernie(Olmo2):
     """Ernie4_5ForCausalLM, with its loss."""
 
-    without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES

@@ -39,7 +39,6 @@ class Block(LlamaBlock):
 class Exaone4(Llama):
     """Exaone4ForCausalLM, with its loss."""
 
-    without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES

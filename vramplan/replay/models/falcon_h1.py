@@ -12,7 +12,7 @@ from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import MLP as LlamaMLP
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Rotary
-from vramplan.replay.models.modules import HEAD_LOSSES_WITH_BIAS, SELECTIVE, Recipe, RMSNorm
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Recipe, RMSNorm
 from vramplan.replay.models.recurrent import Recurrent, recurrent_mask
 from vramplan.replay.models.state_space import GatedNorm as PlainGatedNorm
 from vramplan.replay.models.state_space import Mixer as PlainMixer
@@ -127,8 +127,7 @@ class FalconH1(Recurrent):
     """FalconH1ForCausalLM, with its loss."""
 
     selective = SELECTIVE
-    head_losses = HEAD_LOSSES_WITH_BIAS
-    no_head_losses = "its logits are multiplied by a number, which Liger has no loss for"
+    head_losses = HEAD_LOSSES
     scales_logits = True
     attends_beside = True
     takes_padding = True

@@ -85,7 +85,6 @@ class Block:
 class Gemma(Positions):
     """GemmaForCausalLM, with its loss."""
 
-    without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
     compiled_graphs = 1

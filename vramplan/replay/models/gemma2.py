@@ -121,7 +121,6 @@ class Block:
 class Gemma2(Positions):
     """Gemma2ForCausalLM, with its loss."""
 
-    without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
     no_fused_attention = "its code has none"

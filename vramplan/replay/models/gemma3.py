@@ -91,7 +91,6 @@ class Block:
 class Gemma3(Positions):
     """Gemma3ForCausalLM, with its loss."""
 
-    without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
     compiled_graphs = 1

@@ -239,7 +239,6 @@ class Gemma4(Gemma3):
     """Gemma4ForCausalLM, with its loss."""
 
     equal_blocks = False  # the last one has no window, and what makes the inputs of all grows with their number
-    without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES_WITHOUT_HALF

@@ -21,7 +21,6 @@ class Block(LlamaBlock):
 class Granite(Llama):
     """GraniteForCausalLM, with its loss."""
 
-    without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES_WITH_BIAS

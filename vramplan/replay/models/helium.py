@@ -52,7 +52,6 @@ class Block(LlamaBlock):
 class Helium(Llama):
     """HeliumForCausalLM, with its loss."""
 
-    without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES

@@ -44,7 +44,6 @@ class Block(LlamaBlock):
 class Hunyuan(Llama):
     """HunYuanDenseV1ForCausalLM, with its loss."""
 
-    without_biases = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES
     takes_padding = True

@@ -288,7 +288,6 @@ class Llama:
 
     selective: tuple[str, ...] = SELECTIVE
     peaks_published = True
-    without_biases = True
     has_tensor_plan = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES

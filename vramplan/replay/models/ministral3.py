@@ -36,7 +36,6 @@ class Block(LlamaBlock):
 class Ministral3(Llama):
     """Ministral3ForCausalLM, with its loss."""
 
-    without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES_WITHOUT_HALF

@@ -67,7 +67,6 @@ class Block:
 class Mixtral(Llama):
     """MixtralForCausalLM, with its loss."""
 
-    without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES_WITHOUT_HALF

@@ -82,7 +82,6 @@ class PartlyTurned(Llama):
 class Nemotron(PartlyTurned):
     """NemotronForCausalLM, with its loss."""
 
-    without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES

@@ -70,7 +70,6 @@ class Block(PreNormBlock):
 class Olmo(Olmo2):
     """OlmoForCausalLM, with its loss."""
 
-    without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 EMBEDDINGS, LAYERS, NORMS, HEAD = "embeddings", "layers", "norms", "head"
+ENCODER = "encoder"  # whose blocks a model has beside those of a decoder
 
 GATE_UP, DOWN, ROUTER = "experts.gate_up_proj", "experts.down_proj", "gate.weight"  # tensors of a layer of experts
 

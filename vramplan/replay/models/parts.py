@@ -190,12 +190,6 @@ def is_batch_normalised(name: str) -> bool:
     return own(name, "batch_normalised", False) is True
 
 
-def has_no_biases(shape: ModelShape) -> bool:
-    """Whether no linear layer of the blocks has a bias: `without_biases = True`, and none that the shape asks for."""
-    asked = shape.qkv_bias or shape.output_bias or shape.mlp_bias
-    return not asked and own(shape.family, "without_biases", False) is True
-
-
 def full_blocks(shape: ModelShape) -> int:
     """Blocks whose attention has no window: `full_blocks(shape)` of the family, else those of the shape's pattern."""
     if shape.sliding_window is None:

@@ -134,7 +134,6 @@ class Block:
 class Phi3(Positions):
     """Phi3ForCausalLM, with its loss."""
 
-    without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
     compiled_graphs = 1

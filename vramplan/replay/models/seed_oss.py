@@ -35,7 +35,6 @@ class Block(LlamaBlock):
 class SeedOss(Llama):
     """SeedOssForCausalLM, with its loss."""
 
-    without_biases = True
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES

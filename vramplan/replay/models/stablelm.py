@@ -88,7 +88,6 @@ class StableLm(PartlyTurned):
     head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
-    without_biases = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     text_block = Block
 

@@ -12,7 +12,8 @@ from vramplan.replay.tensors import FP32, Parameter, Tensor
 def times_transposed(x: Tensor, weight: Parameter) -> Tensor:
     """`x @ weight.T` (weight [out, in]): new.
 
-    Autocast casts x, and the weight at each use: it keeps casts of weights, not of their views.
+    Autocast casts the weight, at each use as it keeps casts of weights and not of their views, and then x: the compiler
+    of PyTorch evaluates the last argument first. So backward casts the gradient of x before that of the weight.
     Saves `x`: the gradient of the weight is x^T times the incoming one; only if the weight needs a gradient.
     Saves `w`: the gradient of x is the incoming one times the weight; only if x needs a gradient.
     Backward: the gradient of the weight first, then that of the input.
@@ -20,10 +21,10 @@ def times_transposed(x: Tensor, weight: Parameter) -> Tensor:
     aten/src/ATen/autocast_mode.cpp, cached_cast.
     """
     tape = x.tape
-    x = autocast_half(x)
     w: Tensor = weight
     if tape.autocast is not None and weight.dtype is FP32:
         w = to(weight, tape.autocast, category="weight_casts")
+    x = autocast_half(x)
     lead, out_features = x.shape[:-1], weight.shape[0]
     rows = prod(lead)
     need_x, need_w = x.node is not None, w.node is not None

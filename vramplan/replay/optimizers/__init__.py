@@ -326,6 +326,8 @@ def _adafactor_foreach(tape: Tape, parameters: Sequence[Parameter]) -> None:
         for group in (matrices, vectors) if len(same[0].shape) > 1 else (vectors, matrices):
             if group:
                 updates = _adafactor_updates(tape, group)
+                norm = tape.new("norm", (), group[0].dtype, False)  # of one update at a time, which is read
+                del norm
     del updates
 
 

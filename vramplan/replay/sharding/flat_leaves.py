@@ -86,15 +86,8 @@ class FlatLeaves(FlatParameters):
         self._reduce(complete, self.leaves[parameter])
 
     def reduce(self, unit: GatheredUnit) -> None:
-        """Of what is frozen, or is reached by no gradient, the gathered parameter goes.
-
-        Source: _runtime_utils.py, _post_backward_reshard_only_hook and _catch_all_reshard.
-        """
-        unit.used_by_backward, unit.is_reduced = False, True
-        unit.gathered = None
-        self.here.discard(unit)
-        if self.policy.prefetches_after:
-            self._gather_next(unit)
+        """Of what is trained the hook of its accumulator reduces the gradient."""
+        self._reshard(unit)
 
     def _flat_shards(self, unit: GatheredUnit) -> list[Parameter]:
         """What bits need beside them is no parameter: every device has it whole, and not on the host."""

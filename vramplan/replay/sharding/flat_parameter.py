@@ -58,8 +58,10 @@ class FlatParameters(FullyShard):
         return weights[0].dtype
 
     def is_trained(self, unit: GatheredUnit) -> bool:
-        """Whether the flat parameter of a unit needs a gradient: one for all its weights."""
-        return True
+        """Whether the flat parameter of a unit needs a gradient: all its weights do, or none."""
+        if unit.weights is not None:
+            return any(one.trained for one in unit.weights)
+        return any(one.node is not None or one.idle for one in unit.parameters)
 
     def _gather(self, unit: GatheredUnit) -> None:
         """Gather a unit, unless it is there: the shard is cast first, and that copy goes when all is gathered.
@@ -145,6 +147,9 @@ class FlatParameters(FullyShard):
         Source: torch/csrc/autograd/FunctionsManual.cpp, split_with_sizes_backward; _runtime_utils.py,
         _post_backward_hook, _reduce_grad, _cast_grad_to_param_dtype, _accumulate_sharded_grad and _offload_grad.
         """
+        if not self.is_trained(unit):
+            self._reshard(unit)
+            return
         tape = self.tape
         weights = self._weights(unit)
         total, _ = self._elements_of(weights)
@@ -156,6 +161,17 @@ class FlatParameters(FullyShard):
         for one in unit.parameters:
             one.grad = None
         self._reduce([whole], unit)
+
+    def _reshard(self, unit: GatheredUnit) -> None:
+        """Of what is frozen, or is reached by no gradient, the gathered parameter goes.
+
+        Source: _runtime_utils.py, _post_backward_reshard_only_hook and _catch_all_reshard.
+        """
+        unit.used_by_backward, unit.is_reduced = False, True
+        unit.gathered = None
+        self.here.discard(unit)
+        if self.policy.prefetches_after:
+            self._gather_next(unit)
 
     def _reduce(self, complete: list[Tensor], unit: GatheredUnit) -> None:
         """The gradient of a flat parameter is complete."""

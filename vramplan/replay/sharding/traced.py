@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from vramplan.engines import engine_of
-from vramplan.options.words import FLAT_OPTIMIZERS
+from vramplan.options.words import BITSANDBYTES_OPTIMIZERS
 from vramplan.replay.models import prefetches_after, shares_by_itself
 from vramplan.replay.models.capable import classifies_itself
-from vramplan.replay.models.parts import compiles_blocks, has_no_biases, shards_by_blocks, shards_every_selective
+from vramplan.replay.models.part_names import ENCODER
+from vramplan.replay.models.parts import compiles_blocks, shards_by_blocks, shards_every_selective
 from vramplan.replay.sharding import way_of
 from vramplan.replay.techniques.adapters import CLASSIFIERS
 from vramplan.replay.techniques.evidence import FLAT, UNITS, given_without_rows, is_traced_with
 from vramplan.replay.techniques.expert_adapters import is_over_experts
+from vramplan.replay.techniques.frozen import are_whole_blocks
+from vramplan.replay.techniques.trained import has_no_biases
 from vramplan.values.job import OF_TORCHAO, ResolvedJob, of_torchao
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded
 
 ELEMENTWISE = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # each element of a shard is stepped on its own
 BY_MATRIX = ("muon",)  # gathers each matrix of DTensors for its step (dion/muon.py; muon_fsdp2.py)
 
-OF_BITSANDBYTES = FLAT_OPTIMIZERS  # which step no DTensors
+OF_BITSANDBYTES = BITSANDBYTES_OPTIMIZERS  # which step no DTensors
+BY_TENSOR = ("adafactor",)  # to which a flat parameter is one vector, as it is one layer to LAMB and LARS
 
 SHARDED_BITS = ("nf4", "nf4-double")
 
 
 def steps_shards(version: int) -> tuple[str, ...]:
     """Optimizers that step what a version of FSDP gives them."""
-    return (*ELEMENTWISE, *OF_BITSANDBYTES) if version == 1 else (*ELEMENTWISE, *BY_MATRIX, *OF_TORCHAO)
+    return (*ELEMENTWISE, *BY_TENSOR, *OF_BITSANDBYTES) if version == 1 else (*ELEMENTWISE, *BY_MATRIX, *OF_TORCHAO)
 
 
 def stepped_under(sharding: Sharded) -> tuple[str, ...]:
@@ -86,14 +90,26 @@ def smoothing_of_the_trainer(job: ResolvedJob) -> str:
 
 
 def _of_flat_parameters(job: ResolvedJob) -> dict[str, str]:
-    """FSDP1 wants a unit to be trained as a whole or not at all: LoRA has units of its own for that."""
+    """FSDP1 wants a unit to be trained as a whole or not at all: LoRA has units of its own for that.
+
+    Source: torch/distributed/fsdp/_flat_param.py, FlatParamHandle._validate_tensors_to_flatten.
+    """
     found = {
         "adapter": _of_leaves(job),
-        "frozen": ", ".join(job.frozen),
+        "frozen": _of_frozen(job),
         "activation_checkpointing": _of_checkpoints(job),
         "offload": "states on the host" if job.offload and _is_wrapped_otherwise(job) else "",
     }
     return {key: word for key, word in found.items() if word}
+
+
+def _of_frozen(job: ResolvedJob) -> str:
+    """Whole blocks are units that are not trained. Those that look at an encoder stay gathered until its gradient came.
+
+    Source: torch/distributed/fsdp/_runtime_utils.py, _register_post_backward_reshard_only_hook, of all inputs.
+    """
+    own = [word for word in job.frozen if job.model.decoder_layers is None or word.startswith(f"{ENCODER}.")]
+    return "" if are_whole_blocks(job.frozen) and len(own) == len(job.frozen) else ", ".join(job.frozen)
 
 
 def _of_leaves(job: ResolvedJob) -> str:

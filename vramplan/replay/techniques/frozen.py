@@ -31,6 +31,11 @@ class Frozen(Trained):
         return tuple(word for word in self.words if matches(_of_layers(word), (LAYERS, str(number))))
 
 
+def are_whole_blocks(words: Sequence[str]) -> bool:
+    """Whether the words name whole blocks, and nothing else: `layers.0-3`, `encoder.layers.0`."""
+    return all(word.endswith(_of_layers(word)) for word in words)
+
+
 class BlocksAlone(Frozen):
     """Nothing outside of the blocks is trained, and of the blocks those that no word names."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vramplan.replay.models import scales_logits
 from vramplan.replay.models.modules import (
     ALL_SCORES,
     CAUSAL_LM,
@@ -23,7 +24,7 @@ from vramplan.replay.models.modules import (
     next_tokens,
     project,
 )
-from vramplan.replay.operators.elementwise import add_in_place, add_scalar, div_by
+from vramplan.replay.operators.elementwise import add_in_place, add_scalar, div_by, mul_scalar
 from vramplan.replay.operators.ends import cross_entropy
 from vramplan.replay.operators.fused_loss import fused_linear_cross_entropy
 from vramplan.replay.operators.views import after, contiguous, narrow, split, to, view
@@ -65,7 +66,8 @@ def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, lab
     if loss in (FUSED, FUSED_BEFORE_AMPERE):
         assert bias is None  # FUSED_NEEDS_NO_BIAS
         hidden = hidden.tape.leave_graph(hidden)
-        return fused_loss(hidden, weight, labels, accumulates=loss == FUSED)
+        scaled = mul_scalar(hidden) if scales_logits(recipe.shape.family) else hidden
+        return fused_loss(scaled, weight, labels, accumulates=loss == FUSED)
     if loss in (FP32_LOGITS, HALF_LOGITS):
         return shifted_loss(hidden, weight, bias, labels, recipe)
     hidden = hidden.tape.leave_graph(hidden)
@@ -105,7 +107,8 @@ def chunked_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, labe
 def fused_loss(hidden: Tensor, weight: Parameter, labels: Tensor, *, accumulates: bool) -> Output:
     """LigerForCausalLMLoss (liger-kernel 0.8.5, transformers/model/loss_utils.py): there are no logits to return.
 
-    A bound on the logits is applied inside its kernel, and costs nothing.
+    A bound on the logits is applied inside its kernel, and costs nothing. A number that they are multiplied by is
+    folded into the hidden states (transformers/model/falcon_h1.py there).
     """
     batch, length, width = hidden.shape
     _labels = next_tokens(labels)

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5503 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5513 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
   foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses,
@@ -84,7 +84,7 @@ adapter: ia3 | 206 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
   qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1669 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
+adapter: lora | 1672 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met, more_families,
   pairs, pairs_beside, quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
   sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, torchtune,
@@ -125,7 +125,7 @@ checkpoint_reentrant: true | 430 | adapted, block_kinds, checkpoints, decoders, 
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
-ema: true | 137 | adapted, fused_lora, galore, liger, master, met, optimizers, precisions, sharded_spaces,
+ema: true | 140 | adapted, fused_lora, galore, liger, master, met, optimizers, precisions, sharded_spaces,
   short_convolutions, state_spaces, tiled | bamba, bert, deepseek_v3, falcon_h1, gemma2, gemma3_text, glm4, gpt2,
   gpt_neox, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mixtral, nemotron_h, olmo2, opt, phi3, qwen2, qwen3,
   qwen3_moe, smollm3 | bamba, bert, deepseek, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe,
@@ -134,20 +134,20 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 802 | adapters, block_kinds, decoders, frozen, fully_shard_more, fused_lora, hosted, images, liger,
-  linear, lora_parts, masks, met, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, turns, zero, zero_adapters | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3,
-  mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+frozen: parts | 805 | adapters, block_kinds, decoders, flat_parameter, frozen, fully_shard_more, fused_lora, hosted,
+  images, liger, linear, lora_parts, masks, met, more_families, pairs, pairs_beside, quantized, replicated,
+  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, turns, zero,
+  zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text,
+  llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt,
+  phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
+  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mistral3, mixtral,
+  mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -157,8 +157,8 @@ grad_scaler: true | 110 | adapted, galore, liger, precisions, sharded_spaces, sh
   bert, cohere, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
   llama, mixtral, nemotron_h, neox, olmo2, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 453 | adapted, block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, fused_lora,
-  images, liger, linear, losses_more, more_families, pairs, sharded_spaces, short_convolutions, smoothing,
+label_smoothing | 454 | adapted, block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, fused_lora,
+  images, liger, linear, losses_more, met, more_families, pairs, sharded_spaces, short_convolutions, smoothing,
   state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, cohere2, deepseek_v2, deepseek_v3,
   ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
   gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral,
@@ -172,7 +172,7 @@ liger_kernels | 118 | adapted, fused_lora, liger, tiled, turns | deepseek_v2, de
   gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl,
   qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4,
   mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-loss: chunked | 657 | block_kinds, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat, losses,
+loss: chunked | 658 | block_kinds, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat, losses,
   losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune, torchtune_units,
   turns | apertus, arcee, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under
   litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
@@ -190,15 +190,15 @@ loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, fal
   gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 loss: fp32-logits | 51 | losses, returned, titan, titan_replicas, titan_units | bert, llama, llama under torchtitan |
   bert, llama, llama under torchtitan
-loss: fused | 265 | adapted, block_kinds, decoders, fully_shard_more, fused_lora, heads, images, liger, linear,
-  losses, losses_more, more_families, quantized, short_convolutions, state_spaces, tiles | apertus, arcee, bamba,
-  bloom, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neox, helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mistral, mixtral, mllama, mpt,
-  nemotron, nemotron_h, olmo, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+loss: fused | 267 | adapted, block_kinds, decoders, fully_shard_more, fused_lora, heads, images, liger, linear,
+  losses, losses_more, met, more_families, quantized, short_convolutions, state_spaces, tiles | apertus, arcee, bamba,
+  bloom, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm,
+  glm4, glm4_moe, gpt2, gpt_neox, helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mistral, mixtral, mllama,
+  mpt, nemotron, nemotron_h, olmo, opt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
   qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm | apertus, arcee, bamba,
-  bloom, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, helium,
-  hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, opt, phi3,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+  bloom, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2,
+  helium, hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, opt,
+  phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: half-logits | 56 | half_logits | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mpt, opt,
   phi, phi3, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mpt, neox, opt, phi, phi3
 loss: orpo | 1 | preference | llama | llama
@@ -207,7 +207,7 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 554 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm | 555 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
   fused_lora, galore, images, liger, linear, master, met, more_families, optimizers, precisions, replicated,
   sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled,
   tiles, titan, titan_replicas, titan_units, turns, zero | bamba, bert, bloom, cohere2, deepseek_v3, falcon,
@@ -241,13 +241,13 @@ offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_m
 offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more, zero_adapters, zero_offload |
   bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta,
   t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adafactor | 165 | adapted, adapters_more, block_kinds, checkpoints, frozen, halves, images, linear, moe,
-  more_families, optimizers, precisions, quantized, random, short_convolutions, state_spaces, suite, tiles, vision |
-  bert, clip, deepseek_v2, deepseek_v3, gemma4_text, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama,
-  llava, ministral3, mistral, mistral3, mixtral, mllama, nemotron_h, qwen2, qwen2_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, vit | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral3, mixtral, mllama, nemotron_h, qwen3_next,
-  qwen3_vl, qwen_moe, vit
+optimizer: adafactor | 167 | adapted, adapters_more, block_kinds, checkpoints, flat_parameter, frozen, halves,
+  images, linear, moe, more_families, optimizers, precisions, quantized, random, short_convolutions, state_spaces,
+  suite, tiles, vision | bert, clip, deepseek_v2, deepseek_v3, gemma4_text, glm4_moe, gpt2, gpt_neo, granitemoehybrid,
+  lfm2, lfm2_moe, llama, llava, ministral3, mistral, mistral3, mixtral, mllama, nemotron_h, qwen2, qwen2_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, vit | bert, clip, deepseek, gemma4,
+  glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral3, mixtral, mllama,
+  nemotron_h, qwen3_next, qwen3_vl, qwen_moe, vit
 optimizer: adam | 134 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
   more_families, optimizers, precisions, random, short_convolutions, state_spaces, tiled, turns, vision | bamba, bert,
   clip, gemma2, gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2_moe, llama, llama4_text, llava,
@@ -274,18 +274,18 @@ optimizer: galore-adamw | 166 | block_kinds, galore, linear | apertus, arcee, ba
   glm, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, llama, llama4, llava, ministral3, mixtral, mpt,
   nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
   t5, vit
-optimizer: lamb | 28 | adapted, optimizers, short_convolutions, state_spaces | bamba, bert, falcon_h1, gpt2,
-  granitemoehybrid, lfm2, lfm2_moe, llama, mistral, nemotron_h, phi3, qwen2 | bamba, bert, falcon_h1, gpt2,
-  granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, phi3
-optimizer: lars | 17 | liger, optimizers, short_convolutions, state_spaces | bert, deepseek_v2, falcon_h1, gpt2,
-  granitemoehybrid, lfm2, lfm2_moe, llama, mistral, qwen2 | bert, deepseek, falcon_h1, gpt2, granitemoehybrid, lfm2,
-  lfm2_moe, llama
+optimizer: lamb | 29 | adapted, flat_parameter, optimizers, short_convolutions, state_spaces | bamba, bert,
+  falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, nemotron_h, phi3, qwen2 | bamba, bert, falcon_h1,
+  gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, phi3
+optimizer: lars | 18 | flat_parameter, liger, optimizers, short_convolutions, state_spaces | bert, deepseek_v2,
+  falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, qwen2 | bert, deepseek, falcon_h1, gpt2,
+  granitemoehybrid, lfm2, lfm2_moe, llama
 optimizer: lion | 32 | adapted, block_kinds, flat_parameter, liger, linear, optimizers, precisions,
   short_convolutions, state_spaces, tiles | bert, falcon_h1, gemma4_text, gpt2, lfm2, lfm2_moe, llama, ministral3,
   mistral, mllama, nemotron_h, qwen2, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, smollm3 | bert,
   falcon_h1, gemma4, gpt2, lfm2, lfm2_moe, llama, ministral3, mllama, nemotron_h, qwen3_next, qwen_moe
-optimizer: lomo | 19 | optimizers, short_convolutions, state_spaces | bamba, bert, gpt2, lfm2, llama, mistral, qwen2
-  | bamba, bert, gpt2, lfm2, llama
+optimizer: lomo | 21 | met, optimizers, short_convolutions, state_spaces | bamba, bert, gpt2, lfm2, llama, mistral,
+  qwen2 | bamba, bert, gpt2, lfm2, llama
 optimizer: muon | 77 | block_kinds, liger, linear, modded, modded_compiled, optimizers, precisions,
   short_convolutions, state_spaces, steps, tiles | bamba, bert, falcon_h1, gemma4_text, gpt2, lfm2, lfm2_moe, llama,
   ministral3, mistral, mllama, modded_nanogpt under modded-nanogpt, nemotron_h, phi3, qwen2, qwen3_5_moe_text,
@@ -300,17 +300,17 @@ optimizer: rmsprop | 282 | adapted, adapters_more, checkpoints, families, frozen
   bart, bert, bloom, clip, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo,
   gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 455 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more,
-  fused_lora, halves, hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions, quantized,
-  random, replicated, resnet, seq2seq, short_convolutions, state_spaces, suite, tiled, tiles, vision | bart, bert,
-  bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4_text, llava, mistral,
-  mistral3, mixtral, mllama, mpt, nemotron_h, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta |
-  bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mllama,
-  mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
-  starcoder2, t5, vit
+optimizer: sgd | 457 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more,
+  fused_lora, halves, hosted, images, liger, master, met, moe, more_families, optimizers, pairs, precisions,
+  quantized, random, replicated, resnet, seq2seq, short_convolutions, state_spaces, suite, tiled, tiles, vision |
+  bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4_text, llava,
+  mistral, mistral3, mixtral, mllama, mpt, nemotron_h, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mistral3,
+  mixtral, mllama, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum | 524 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchtune,
@@ -323,9 +323,9 @@ optimizer: sgd-momentum | 524 | adapted, adapters, adapters_more, checkpoints, f
   gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava,
   mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer_in_backward: true | 180 | adapted, block_kinds, checkpoints, fused_lora, galore, liger, linear, optimizers,
-  precisions, sharded_spaces, short_convolutions, state_spaces, steps, tiled | bamba, bert, falcon_h1, gemma2,
-  gemma3_text, gemma4_text, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral,
+optimizer_in_backward: true | 182 | adapted, block_kinds, checkpoints, fused_lora, galore, liger, linear, met,
+  optimizers, precisions, sharded_spaces, short_convolutions, state_spaces, steps, tiled | bamba, bert, falcon_h1,
+  gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral,
   nemotron_h, olmo2, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_next, smollm3 | bamba, bert, falcon_h1,
   gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h, olmo2,
   phi3, qwen3_next
@@ -353,7 +353,7 @@ padding: right | 473 | adapted, block_kinds, decoders, fully_shard_more, fused_l
   t5
 parallel.fsdp_units: ends | 90 | fully_shard_more, sharded_units, titan_units, torchtune_units | llama, llama under
   torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
-parallel.fsdp_version: 1 | 208 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
+parallel.fsdp_version: 1 | 215 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
   | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under litgpt,
   mistral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3, roberta, vit |
   bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama under litgpt, mpt under
@@ -365,7 +365,7 @@ parallel.sharding: ddp | 91 | fused_lora_shared, modded, modded_compiled, replic
   sharded_bits | bert, gemma, gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3, modded_nanogpt under
   modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3,
   modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 839 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+parallel.sharding: fsdp | 845 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units,
   torchtune, torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under
@@ -378,7 +378,7 @@ parallel.sharding: fsdp | 839 | flat_adapters, flat_host, flat_parameter, foundr
   helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3,
   mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
   litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp-grad-op | 248 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+parallel.sharding: fsdp-grad-op | 249 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_spaces,
   sharded_units | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, gpt2, gpt_neox,
   granitemoehybrid, lfm2, llama, mistral, mixtral, nemotron_h, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
@@ -400,7 +400,7 @@ parallel.sharding: zero3 | 135 | fused_lora_shared, host_activations, zero, zero
   gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3858 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3864 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation, generation_more, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, met,
@@ -424,7 +424,7 @@ precision: amp | 3858 | adapted, adapters, adapters_more, attention, block_kinds
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 453 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+precision: fsdp | 456 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders,
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | apertus, arcee,
   bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
@@ -450,7 +450,7 @@ precision: mixed | 1652 | adapters, attention, block_kinds, checkpoints, compile
   gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3229 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3235 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation_more, half_logits, heads,
   host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met,
@@ -474,24 +474,24 @@ precision: pure | 3229 | adapted, adapters, adapters_more, attention, block_kind
   vit
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
-quantization: int8 | 135 | adapted, adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
+quantization: int8 | 137 | adapted, adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
   quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3_text,
   gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava,
   ministral3, mistral, mixtral, mpt, nemotron_h, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text,
   qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, xlm-roberta | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2,
   gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3,
   mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
-quantization: nf4 | 266 | adapted, adapters, block_kinds, decoders, flat_adapters, fused_lora, images, linear,
+quantization: nf4 | 267 | adapted, adapters, block_kinds, decoders, flat_adapters, fused_lora, images, linear,
   litgpt, met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled,
   tiles, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon, falcon under litgpt,
   falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral, mistral3, mixtral, mllama,
-  mpt, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5,
+  mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5,
   qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss,
   stablelm, t5, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon, falcon under
   litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
 quantization: nf4-double | 179 | adapted, adapters, flat_adapters, fused_lora, fused_lora_shared, images, liger,
   linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces,
@@ -562,34 +562,36 @@ activation_checkpointing: full + ema: true | 35 | adapted, galore, liger, master
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 451 | adapters, block_kinds, decoders, frozen, fully_shard_more,
-  hosted, images, liger, linear, lora_parts, more_families, pairs, pairs_beside, quantized, replicated, sharded_tiles,
-  sharded_units, short_convolutions, state_spaces, tiles, turns, zero, zero_adapters | apertus, arcee, bart, bert,
-  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: full + frozen: parts | 453 | adapters, block_kinds, decoders, flat_parameter, frozen,
+  fully_shard_more, hosted, images, liger, linear, lora_parts, more_families, pairs, pairs_beside, quantized,
+  replicated, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles, turns, zero, zero_adapters |
+  apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h,
+  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 20 | galore, precisions, short_convolutions, state_spaces |
   bert, gpt2, lfm2_moe, llama, nemotron_h
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
-activation_checkpointing: full + label_smoothing | 201 | evaluation, evaluation_more, images, losses_more,
+activation_checkpointing: full + label_smoothing | 202 | evaluation, evaluation_more, images, losses_more, met,
   more_families, pairs, short_convolutions, smoothing, state_spaces | bart, bert, bloom, chatglm, deepseek, falcon,
   falcon_h1, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, mixtral, mpt, nemotron_h,
   neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + liger_kernels | 23 | fused_lora, liger | gemma3_images, glm4, gpt_oss, llama, olmo2,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-activation_checkpointing: full + loss: chunked | 320 | heads, images, litgpt, litgpt_flat, losses, losses_more,
+activation_checkpointing: full + loss: chunked | 321 | heads, images, litgpt, litgpt_flat, losses, losses_more, met,
   more_families, sharded_more, short_convolutions, tiles, torchtune, torchtune_units | bloom, deepseek, falcon, falcon
-  under litgpt, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under litgpt, llama
-  under torchtune, mixtral, mllama, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under litgpt,
+  llama under torchtune, mixtral, mllama, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl,
+  qwen_moe
 activation_checkpointing: full + loss: cpo | 1 | preference | llama
 activation_checkpointing: full + loss: dpo | 181 | losses_more, pairs, preference | deepseek, falcon, gemma, gemma2,
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
 activation_checkpointing: full + loss: fp32-logits | 27 | losses, returned, titan, titan_units | bert, llama, llama
   under torchtitan
-activation_checkpointing: full + loss: fused | 128 | fused_lora, heads, images, losses, losses_more, more_families,
-  quantized, tiles | bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral,
-  mllama, mpt, neox, opt, phi3, qwen3_vl, qwen_moe
+activation_checkpointing: full + loss: fused | 130 | fused_lora, heads, images, losses, losses_more, met,
+  more_families, quantized, tiles | bloom, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, glm, glm4, glm4_moe,
+  gpt2, llama, mixtral, mllama, mpt, neox, opt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: half-logits | 26 | half_logits | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, mpt, neox, opt, phi, phi3
 activation_checkpointing: full + loss: orpo | 1 | preference | llama
@@ -598,7 +600,7 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 245 | adapted, flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + max_gradient_norm | 246 | adapted, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, fused_lora, galore, images, liger, master, more_families, optimizers, precisions, replicated,
   sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan,
   titan_replicas, titan_units, turns, zero | bamba, bert, bloom, gemma, gemma2, gemma3_images, glm4_moe, gpt2,
@@ -616,10 +618,10 @@ activation_checkpointing: full + offload: optimizer | 83 | flat_adapters, flat_h
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
-activation_checkpointing: full + optimizer: adafactor | 103 | adapted, adapters_more, checkpoints, frozen, halves,
-  images, moe, more_families, optimizers, precisions, quantized, random, short_convolutions, suite, tiles, vision |
-  bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, lfm2_moe, llama, llava, mistral3, mixtral, mllama, qwen3_vl,
-  qwen_moe, vit
+activation_checkpointing: full + optimizer: adafactor | 105 | adapted, adapters_more, checkpoints, flat_parameter,
+  frozen, halves, images, moe, more_families, optimizers, precisions, quantized, random, short_convolutions, suite,
+  tiles, vision | bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, lfm2_moe, llama, llava, mistral3, mixtral, mllama,
+  qwen3_vl, qwen_moe, vit
 activation_checkpointing: full + optimizer: adam | 82 | adapted, adapters_more, fully_shard_more, halves, images,
   liger, master, more_families, optimizers, precisions, random, turns, vision | bert, clip, gemma3_images, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
@@ -632,11 +634,11 @@ activation_checkpointing: full + optimizer: galore-adamw | 105 | galore | apertu
   cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma3, glm, glm4, glm4_moe, gpt2, granite, helium,
   hunyuan_v1_dense, llama, llava, mixtral, mpt, nemotron, neox, olmo2, olmoe, opt, phi, phi3, qwen_moe, roberta, t5,
   vit
-activation_checkpointing: full + optimizer: lamb | 7 | optimizers | bert, gpt2, llama
-activation_checkpointing: full + optimizer: lars | 4 | optimizers | bert, llama
+activation_checkpointing: full + optimizer: lamb | 8 | flat_parameter, optimizers | bert, gpt2, llama
+activation_checkpointing: full + optimizer: lars | 5 | flat_parameter, optimizers | bert, llama
 activation_checkpointing: full + optimizer: lion | 11 | flat_parameter, optimizers, short_convolutions | bert,
   lfm2_moe, llama
-activation_checkpointing: full + optimizer: lomo | 10 | optimizers | bert, gpt2, llama
+activation_checkpointing: full + optimizer: lomo | 11 | met, optimizers | bert, gpt2, llama
 activation_checkpointing: full + optimizer: muon | 18 | optimizers, precisions, short_convolutions, state_spaces |
   bamba, bert, gpt2, lfm2_moe, llama
 activation_checkpointing: full + optimizer: rmsprop | 141 | adapted, adapters_more, checkpoints, families, frozen,
@@ -644,19 +646,19 @@ activation_checkpointing: full + optimizer: rmsprop | 141 | adapted, adapters_mo
   replicated, seq2seq, state_spaces, vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm4_moe,
   gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd | 302 | adapted, adapters_more, attention, checkpoints, families,
-  frozen, fully_shard_more, halves, hosted, images, liger, master, moe, more_families, optimizers, pairs, precisions,
-  quantized, random, replicated, seq2seq, short_convolutions, suite, vision | bart, bert, bloom, chatglm, clip,
-  deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, lfm2_moe,
-  llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
-  qwen_moe, roberta, starcoder2, t5, vit
+activation_checkpointing: full + optimizer: sgd | 304 | adapted, adapters_more, attention, checkpoints, families,
+  frozen, fully_shard_more, halves, hosted, images, liger, master, met, moe, more_families, optimizers, pairs,
+  precisions, quantized, random, replicated, seq2seq, short_convolutions, suite, vision | bart, bert, bloom, chatglm,
+  clip, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + optimizer: sgd-momentum | 314 | adapted, adapters, adapters_more, checkpoints,
   families, frozen, fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families,
   optimizers, precisions, quantized, random, seq2seq, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
   deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
   llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt,
   phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer_in_backward: true | 55 | adapted, checkpoints, galore, optimizers,
+activation_checkpointing: full + optimizer_in_backward: true | 56 | adapted, checkpoints, galore, met, optimizers,
   precisions | bert, gpt2, llama, phi3
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
 activation_checkpointing: full + packing: true | 41 | liger, losses_more, state_spaces | bamba, falcon_h1, gpt2,
@@ -669,7 +671,7 @@ activation_checkpointing: full + padding: right | 264 | block_kinds, decoders, f
   qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 49 | fully_shard_more, sharded_units, titan_units,
   torchtune_units | llama, llama under torchtitan, llama under torchtune
-activation_checkpointing: full + parallel.fsdp_version: 1 | 134 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.fsdp_version: 1 | 140 | flat_adapters, flat_host, flat_parameter, foundry,
   litgpt_flat, sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2, llama, llama under
   litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
 activation_checkpointing: full + parallel.replicas | 33 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
@@ -677,7 +679,7 @@ activation_checkpointing: full + parallel.replicas | 33 | flat_adapters, flat_ho
   under torchtitan, opt
 activation_checkpointing: full + parallel.sharding: ddp | 30 | fused_lora_shared, replicated, sharded_activations,
   sharded_bits | bert, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 468 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.sharding: fsdp | 473 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   titan, titan_replicas, titan_units, torchtune, torchtune_units | apertus, arcee, bamba, bert, bloom, cohere,
@@ -685,7 +687,7 @@ activation_checkpointing: full + parallel.sharding: fsdp | 468 | flat_adapters, 
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under
   torchtune, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi
   under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
-activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 113 | flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 114 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, replicas, sharded_activations, sharded_bits,
   sharded_more, sharded_spaces, sharded_units | bert, gemma, gemma2, glm, gpt2, lfm2, llama, neox, opt, phi,
   qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
@@ -699,14 +701,14 @@ activation_checkpointing: full + parallel.sharding: zero3 | 75 | fused_lora_shar
   zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
   llama, mistral3, neox, opt, qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1961 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 1963 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, met, moe,
   more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
   replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units,
   short_convolutions, smoothing, state_spaces, suite, tiles, turns, vision | apertus, arcee, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
   gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama,
   mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
@@ -714,7 +716,7 @@ activation_checkpointing: full + precision: amp | 1961 | adapted, adapters, adap
   starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 250 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + precision: fsdp | 252 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units |
   apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm,
@@ -729,19 +731,19 @@ activation_checkpointing: full + precision: mixed | 873 | adapters, attention, b
   gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1568 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1572 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
-  linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, moe, more_families, optimizers, padding, pairs,
-  pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
+  linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, moe, more_families, optimizers, padding,
+  pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   short_convolutions, smoothing, state_spaces, suite, tiled, tiles, torchtune, torchtune_units, turns, vision |
   apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
-  litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
-  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 68 | adapted, adapters, block_kinds, images, linear, pairs,
@@ -1099,8 +1101,8 @@ adapter: lora + checkpoint_reentrant: true | 96 | fully_shard_more, fused_lora, 
   gemma2, gemma3, glm4, glm4_moe, gpt2, lfm2_moe, llama, mistral3, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_vl
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
-adapter: lora + ema: true | 18 | fused_lora, met, short_convolutions, state_spaces | bamba, falcon_h1, gpt2, lfm2,
-  lfm2_moe, llama, nemotron_h, neox, opt, phi3
+adapter: lora + ema: true | 21 | fused_lora, met, short_convolutions, state_spaces | bamba, falcon_h1, gpt2, lfm2,
+  lfm2_moe, llama, nemotron_h, neox, olmo2, opt, phi3
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
   phi3
 adapter: lora + frozen: parts | 13 | fused_lora, lora_parts | gpt2, llama
@@ -1174,7 +1176,7 @@ adapter: lora + parallel.sharding: zero2 | 13 | fused_lora_shared, zero, zero_ad
   gpt_neo, llama, opt, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 36 | fused_lora_shared, zero, zero_adapters | bert, gemma2, glm4_moe,
   gpt2, gpt_neo, llama, opt, qwen3_vl, t5
-adapter: lora + precision: amp | 752 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+adapter: lora + precision: amp | 755 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
   more_families, pairs, pairs_beside, quantized, replicated, sharded_activations, sharded_bits, sharded_spaces,
   sharded_units, short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bart, bert, bloom, chatglm,
@@ -1199,16 +1201,16 @@ adapter: lora + precision: pure | 556 | adapted, adapters, adapters_more, block_
   qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-adapter: lora + quantization: int8 | 117 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
+adapter: lora + quantization: int8 | 119 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
   quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma4,
   glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h,
   neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 229 | adapters, block_kinds, decoders, flat_adapters, fused_lora, images, linear,
+adapter: lora + quantization: nf4 | 230 | adapters, block_kinds, decoders, flat_adapters, fused_lora, images, linear,
   litgpt, met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled,
   tiles, zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
   gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi
-  under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
+  litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi,
+  phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
 adapter: lora + quantization: nf4-double | 150 | adapters, flat_adapters, fused_lora, fused_lora_shared, images,
   liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions,
   state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4, falcon under litgpt,
@@ -1398,7 +1400,7 @@ ema: true + packing: true | 12 | liger, short_convolutions, state_spaces | deeps
 ema: true + padding: right | 4 | liger, short_convolutions, state_spaces | gemma3, lfm2_moe, llama, nemotron_h
 ema: true + parallel.sharding: fsdp | 4 | sharded_spaces | bamba, falcon_h1, lfm2, nemotron_h
 ema: true + parallel.sharding: fsdp-grad-op | 3 | sharded_spaces | bamba, nemotron_h
-ema: true + precision: amp | 59 | adapted, galore, liger, met, optimizers, precisions, sharded_spaces,
+ema: true + precision: amp | 62 | adapted, galore, liger, met, optimizers, precisions, sharded_spaces,
   short_convolutions, state_spaces, tiled | bamba, bert, deepseek, falcon_h1, gpt2, granitemoehybrid, lfm2, lfm2_moe,
   llama, nemotron_h, olmo2, opt, qwen_moe
 ema: true + precision: fsdp | 2 | sharded_spaces | bamba, falcon_h1
@@ -1406,8 +1408,8 @@ ema: true + precision: mixed | 7 | master | bert, gpt2, llama
 ema: true + precision: pure | 52 | adapted, galore, liger, met, optimizers, sharded_spaces, short_convolutions,
   state_spaces, tiled | bamba, bert, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
   nemotron_h, neox, olmo2, phi3
-ema: true + quantization: int8 | 4 | adapted, met | llama, neox, phi3
-ema: true + quantization: nf4 | 2 | met | gpt2, llama
+ema: true + quantization: int8 | 6 | adapted, met | falcon_h1, lfm2, llama, neox, phi3
+ema: true + quantization: nf4 | 3 | met | gpt2, llama, olmo2
 ema: true + quantization: nf4-double | 6 | adapted, met, short_convolutions | glm4, lfm2_moe, llama, mixtral, opt
 ema: true + trained_blocks: badam | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
 ema: true + trained_blocks: lisa | 1 | short_convolutions | lfm2
@@ -1440,9 +1442,9 @@ frozen: parts + loss: chunked | 6 | met, state_spaces, turns | exaone4, falcon_h
 frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
 frozen: parts + loss: fused | 10 | quantized, short_convolutions, state_spaces | gpt2, lfm2_moe, llama, nemotron_h
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
-frozen: parts + max_gradient_norm | 39 | fully_shard_more, images, liger, replicated, sharded_spaces, sharded_tiles,
-  short_convolutions, state_spaces, tiles, turns, zero | bamba, bert, gpt2, lfm2, llama, mistral3, mllama, nemotron_h,
-  neox, phi
+frozen: parts + max_gradient_norm | 40 | flat_parameter, fully_shard_more, images, liger, replicated, sharded_spaces,
+  sharded_tiles, short_convolutions, state_spaces, tiles, turns, zero | bamba, bert, gpt2, lfm2, llama, mistral3,
+  mllama, nemotron_h, neox, phi
 frozen: parts + offload: activations | 55 | hosted, images, liger, met, more_families, pairs, short_convolutions,
   state_spaces, tiled | bamba, bert, bloom, exaone4, falcon_h1, gemma3, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
   lfm2, llama, llama4, nemotron_h, olmoe, opt, phi, phi3, qwen3_vl
@@ -1467,23 +1469,24 @@ frozen: parts + packing: true | 8 | sharded_spaces, short_convolutions, state_sp
   lfm2_moe
 frozen: parts + padding: right | 25 | pairs, state_spaces | bert, gpt2, llama, nemotron_h
 frozen: parts + parallel.fsdp_units: ends | 1 | sharded_units | llama
+frozen: parts + parallel.fsdp_version: 1 | 3 | flat_parameter | gpt2, llama
 frozen: parts + parallel.sharding: ddp | 2 | replicated | mistral3, qwen3_vl
-frozen: parts + parallel.sharding: fsdp | 36 | fully_shard_more, sharded_spaces, sharded_tiles | bert, glm4_moe,
-  gpt2, gpt_neo, granitemoehybrid, llama, mistral3, mllama, nemotron_h, neox, qwen3_vl
-frozen: parts + parallel.sharding: fsdp-grad-op | 16 | fully_shard_more, sharded_spaces, sharded_units | bamba,
-  falcon_h1, lfm2, llama
+frozen: parts + parallel.sharding: fsdp | 38 | flat_parameter, fully_shard_more, sharded_spaces, sharded_tiles |
+  bert, glm4_moe, gpt2, gpt_neo, granitemoehybrid, llama, mistral3, mllama, nemotron_h, neox, qwen3_vl
+frozen: parts + parallel.sharding: fsdp-grad-op | 17 | flat_parameter, fully_shard_more, sharded_spaces,
+  sharded_units | bamba, falcon_h1, gpt2, lfm2, llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 238 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
-  linear, lora_parts, masks, met, more_families, pairs, quantized, short_convolutions, state_spaces, tiled, tiles,
-  turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mistral3, mixtral,
-  mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-frozen: parts + precision: fsdp | 16 | fully_shard_more, sharded_spaces, sharded_tiles | bamba, bert, falcon_h1,
-  gpt2, granitemoehybrid, llama, mistral3, mllama, neox
+frozen: parts + precision: amp | 239 | adapters, block_kinds, decoders, flat_parameter, frozen, fully_shard_more,
+  images, liger, linear, lora_parts, masks, met, more_families, pairs, quantized, short_convolutions, state_spaces,
+  tiled, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mistral3,
+  mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+frozen: parts + precision: fsdp | 18 | flat_parameter, fully_shard_more, sharded_spaces, sharded_tiles | bamba, bert,
+  falcon_h1, gpt2, granitemoehybrid, llama, mistral3, mllama, neox
 frozen: parts + precision: mixed | 146 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
   zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
@@ -1561,9 +1564,11 @@ label_smoothing + optimizer: adamw-8bit-paged | 1 | state_spaces | falcon_h1
 label_smoothing + optimizer: lamb | 4 | adapted, short_convolutions, state_spaces | granitemoehybrid, lfm2, lfm2_moe,
   phi3
 label_smoothing + optimizer: lion | 2 | short_convolutions | lfm2, lfm2_moe
+label_smoothing + optimizer: lomo | 1 | met | llama
 label_smoothing + optimizer: sgd | 1 | state_spaces | nemotron_h
 label_smoothing + optimizer: sgd-momentum | 2 | adapted, short_convolutions | lfm2_moe, llama
-label_smoothing + optimizer_in_backward: true | 8 | short_convolutions, state_spaces | falcon_h1, lfm2, lfm2_moe
+label_smoothing + optimizer_in_backward: true | 9 | met, short_convolutions, state_spaces | falcon_h1, lfm2,
+  lfm2_moe, llama
 label_smoothing + packing: true | 14 | adapted, losses_more, sharded_spaces, short_convolutions, state_spaces |
   bamba, falcon_h1, gpt2, granitemoehybrid, lfm2, llama, nemotron_h, phi3
 label_smoothing + padding: right | 29 | losses_more, pairs, sharded_spaces, short_convolutions | bert, deepseek,
@@ -1580,12 +1585,12 @@ label_smoothing + precision: fsdp | 6 | fully_shard_more, sharded_spaces | falco
 label_smoothing + precision: mixed | 97 | losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
   phi3, qwen_moe, roberta, t5, vit
-label_smoothing + precision: pure | 142 | adapted, block_kinds, decoders, evaluation, evaluation_more,
-  fully_shard_more, liger, linear, losses_more, pairs, sharded_spaces, short_convolutions, smoothing, state_spaces |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss,
-  stablelm, t5, vit
+label_smoothing + precision: pure | 143 | adapted, block_kinds, decoders, evaluation, evaluation_more,
+  fully_shard_more, liger, linear, losses_more, met, pairs, sharded_spaces, short_convolutions, smoothing,
+  state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next,
+  qwen_moe, roberta, seed_oss, stablelm, t5, vit
 label_smoothing + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
 label_smoothing + quantization: nf4 | 8 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
   qwen_moe
@@ -1627,6 +1632,7 @@ loss: chunked + max_gradient_norm | 16 | liger, tiles | gpt_oss, mllama, olmo2
 loss: chunked + offload: activations | 7 | liger, met, state_spaces | exaone4, glm4, granitemoehybrid, llama
 loss: chunked + optimizer: adafactor | 1 | state_spaces | nemotron_h
 loss: chunked + optimizer: rmsprop | 2 | more_families, state_spaces | falcon_h1, glm4_moe
+loss: chunked + optimizer: sgd | 1 | met | falcon_h1
 loss: chunked + optimizer: sgd-momentum | 89 | litgpt, litgpt_flat, more_families, torchtune, torchtune_units |
   falcon under litgpt, gpt_neo, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt
 loss: chunked + optimizer_in_backward: true | 2 | state_spaces | falcon_h1
@@ -1688,23 +1694,24 @@ loss: fused + max_gradient_norm | 14 | fully_shard_more, state_spaces, tiles | b
 loss: fused + offload: activations | 3 | liger, short_convolutions, state_spaces | bamba, glm4, lfm2_moe
 loss: fused + optimizer: adafactor | 1 | more_families | glm4_moe
 loss: fused + optimizer: lamb | 1 | short_convolutions | lfm2_moe
+loss: fused + optimizer: sgd | 1 | met | falcon_h1
 loss: fused + optimizer: sgd-momentum | 9 | quantized | gpt2, llama
 loss: fused + optimizer_in_backward: true | 1 | state_spaces | nemotron_h
 loss: fused + packing: true | 5 | losses_more, state_spaces | bamba, gpt2, llama, nemotron_h
 loss: fused + padding: right | 17 | losses_more, state_spaces | bamba, deepseek, falcon, glm, glm4, mixtral, qwen_moe
 loss: fused + parallel.sharding: fsdp | 6 | fully_shard_more | gemma, llama
 loss: fused + parallel.sharding: fsdp-grad-op | 4 | fully_shard_more | gemma, llama
-loss: fused + precision: amp | 102 | block_kinds, decoders, fully_shard_more, fused_lora, heads, liger, linear,
-  losses, losses_more, quantized, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bloom, deepseek,
-  ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, helium, hunyuan_v1_dense, lfm2_moe,
-  llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, opt, phi3, qwen3_next, qwen_moe,
-  seed_oss, stablelm
+loss: fused + precision: amp | 103 | block_kinds, decoders, fully_shard_more, fused_lora, heads, liger, linear,
+  losses, losses_more, met, quantized, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bloom,
+  deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, helium,
+  hunyuan_v1_dense, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, opt, phi3,
+  qwen3_next, qwen_moe, seed_oss, stablelm
 loss: fused + precision: fsdp | 2 | fully_shard_more | llama
 loss: fused + precision: mixed | 53 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi3, qwen_moe
-loss: fused + precision: pure | 56 | block_kinds, fully_shard_more, heads, images, linear, losses, more_families,
-  quantized, tiles | bloom, gemma, gemma2, gemma3, gemma4, glm4_moe, gpt2, llama, ministral3, mllama, mpt, neox, opt,
-  phi3, qwen3_5, qwen3_next, qwen3_vl
+loss: fused + precision: pure | 57 | block_kinds, fully_shard_more, heads, images, linear, losses, met,
+  more_families, quantized, tiles | bloom, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4_moe, gpt2, llama,
+  ministral3, mllama, mpt, neox, opt, phi3, qwen3_5, qwen3_next, qwen3_vl
 loss: fused + quantization: int8 | 4 | liger, quantized | glm4, llama
 loss: fused + quantization: nf4 | 12 | adapted, quantized, short_convolutions | glm4, gpt2, lfm2_moe, llama
 loss: fused + quantization: nf4-double | 1 | short_convolutions | lfm2_moe
@@ -1767,7 +1774,7 @@ max_gradient_norm + packing: true | 10 | adapted, liger, short_convolutions, sta
 max_gradient_norm + padding: right | 19 | adapted, fully_shard_more, images, liger, sharded_tiles,
   short_convolutions, tiles | bert, falcon, gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, olmo2
 max_gradient_norm + parallel.fsdp_units: ends | 23 | sharded_units, titan_units | llama, llama under torchtitan
-max_gradient_norm + parallel.fsdp_version: 1 | 40 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
+max_gradient_norm + parallel.fsdp_version: 1 | 41 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
   gpt2, llama
 max_gradient_norm + parallel.replicas | 14 | flat_adapters, flat_host, flat_parameter, titan_replicas, titan_units |
   llama, llama under torchtitan
@@ -1775,17 +1782,18 @@ max_gradient_norm + parallel.sharding: ddp | 4 | replicated | mistral3
 max_gradient_norm + parallel.sharding: fsdp | 147 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert,
   bloom, falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, mllama, nemotron_h, neox, phi, qwen3_vl
-max_gradient_norm + parallel.sharding: fsdp-grad-op | 55 | flat_adapters, flat_host, flat_parameter,
+max_gradient_norm + parallel.sharding: fsdp-grad-op | 56 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama, nemotron_h, neox,
   vit
 max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwen3_vl
 max_gradient_norm + parallel.sharding: zero2 | 2 | zero | mistral3
 max_gradient_norm + parallel.sharding: zero3 | 9 | zero | gemma3_images, glm4_moe, gpt_neo, mistral3, qwen3_vl
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 179 | adapted, flat_adapters, fully_shard_more, fused_lora, galore, images,
-  liger, met, optimizers, precisions, replicated, sharded_bits, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, state_spaces, tiled, tiles, turns | bamba, bert, cohere, falcon_h1, gemma, gemma2, gemma3, glm4,
-  gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, nemotron_h, neox, olmo2, opt, vit
+max_gradient_norm + precision: amp | 180 | adapted, flat_adapters, flat_parameter, fully_shard_more, fused_lora,
+  galore, images, liger, met, optimizers, precisions, replicated, sharded_bits, sharded_spaces, sharded_tiles,
+  sharded_units, short_convolutions, state_spaces, tiled, tiles, turns | bamba, bert, cohere, falcon_h1, gemma,
+  gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, nemotron_h, neox,
+  olmo2, opt, vit
 max_gradient_norm + precision: fsdp | 113 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
   sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert, gemma, gemma2, gpt2, llama,
   llama under torchtitan, mistral3, mllama, neox, phi, qwen3_vl
@@ -1952,13 +1960,15 @@ offload: parameters + weight_dtype: 16 bits | 13 | flat_adapters, sharded_more |
 optimizer: adafactor + optimizer_in_backward: true | 9 | checkpoints, optimizers, short_convolutions | bert, gpt2,
   lfm2, llama
 optimizer: adafactor + packing: true | 1 | short_convolutions | lfm2_moe
+optimizer: adafactor + parallel.fsdp_version: 1 | 2 | flat_parameter | llama
+optimizer: adafactor + parallel.sharding: fsdp | 2 | flat_parameter | llama
 optimizer: adafactor + precision: amp | 65 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
   optimizers, precisions, random, short_convolutions, state_spaces, suite, vision | bert, clip, deepseek, gpt2,
   granitemoehybrid, lfm2, lfm2_moe, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
-optimizer: adafactor + precision: pure | 77 | adapters_more, block_kinds, checkpoints, frozen, images, linear, moe,
-  more_families, quantized, random, short_convolutions, state_spaces, suite, tiles, vision | bert, clip, deepseek,
-  gemma4, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llava, ministral3, mistral3, mixtral, mllama, nemotron_h,
-  qwen3_next, qwen3_vl, qwen_moe, vit
+optimizer: adafactor + precision: pure | 78 | adapters_more, block_kinds, checkpoints, flat_parameter, frozen,
+  images, linear, moe, more_families, quantized, random, short_convolutions, state_spaces, suite, tiles, vision |
+  bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llava, ministral3, mistral3, mixtral,
+  mllama, nemotron_h, qwen3_next, qwen3_vl, qwen_moe, vit
 optimizer: adafactor + quantization: int8 | 2 | adapted, quantized | llava, qwen_moe
 optimizer: adafactor + quantization: nf4 | 2 | quantized | llava
 optimizer: adafactor + quantization: nf4-double | 2 | quantized, short_convolutions | lfm2_moe, mixtral
@@ -2033,15 +2043,20 @@ optimizer: lamb + optimizer_in_backward: true | 4 | optimizers, short_convolutio
   llama
 optimizer: lamb + packing: true | 2 | adapted, short_convolutions | lfm2, phi3
 optimizer: lamb + padding: right | 1 | short_convolutions | lfm2
+optimizer: lamb + parallel.fsdp_version: 1 | 1 | flat_parameter | llama
+optimizer: lamb + parallel.sharding: fsdp | 1 | flat_parameter | llama
 optimizer: lamb + precision: amp | 10 | optimizers, short_convolutions, state_spaces | falcon_h1, gpt2,
   granitemoehybrid, lfm2, lfm2_moe, llama
+optimizer: lamb + precision: fsdp | 1 | flat_parameter | llama
 optimizer: lamb + precision: pure | 11 | optimizers, short_convolutions, state_spaces | bamba, bert, gpt2, lfm2_moe,
   llama, nemotron_h
 optimizer: lamb + quantization: nf4-double | 2 | adapted, short_convolutions | lfm2_moe, phi3
 optimizer: lars + optimizer_in_backward: true | 2 | short_convolutions, state_spaces | falcon_h1, lfm2
+optimizer: lars + parallel.fsdp_version: 1 | 1 | flat_parameter | llama
+optimizer: lars + parallel.sharding: fsdp | 1 | flat_parameter | llama
 optimizer: lars + precision: amp | 7 | optimizers, short_convolutions, state_spaces | bert, falcon_h1, gpt2, lfm2,
   llama
-optimizer: lars + precision: pure | 3 | optimizers | bert, llama
+optimizer: lars + precision: pure | 4 | flat_parameter, optimizers | bert, llama
 optimizer: lion + optimizer_in_backward: true | 3 | liger, optimizers | llama
 optimizer: lion + packing: true | 1 | short_convolutions | lfm2
 optimizer: lion + parallel.fsdp_version: 1 | 1 | flat_parameter | llama
@@ -2052,11 +2067,11 @@ optimizer: lion + precision: pure | 14 | block_kinds, flat_parameter, liger, lin
   tiles | bert, gemma4, lfm2_moe, llama, ministral3, mllama, qwen3_next
 optimizer: lion + quantization: int8 | 1 | state_spaces | falcon_h1
 optimizer: lion + quantization: nf4-double | 1 | short_convolutions | lfm2_moe
-optimizer: lomo + optimizer_in_backward: true | 19 | optimizers, short_convolutions, state_spaces | bamba, bert,
+optimizer: lomo + optimizer_in_backward: true | 21 | met, optimizers, short_convolutions, state_spaces | bamba, bert,
   gpt2, lfm2, llama
 optimizer: lomo + packing: true | 1 | short_convolutions | lfm2
 optimizer: lomo + precision: amp | 8 | optimizers, state_spaces | bamba, bert, gpt2, llama
-optimizer: lomo + precision: pure | 4 | optimizers | llama
+optimizer: lomo + precision: pure | 6 | met, optimizers | llama
 optimizer: muon + optimizer_in_backward: true | 9 | optimizers, short_convolutions, steps | bert, lfm2_moe, llama
 optimizer: muon + parallel.sharding: ddp | 32 | modded, modded_compiled | modded_nanogpt under modded-nanogpt
 optimizer: muon + precision: amp | 14 | liger, optimizers, precisions, short_convolutions | bert, gpt2, lfm2,
@@ -2089,12 +2104,12 @@ optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | ber
 optimizer: sgd + padding: right | 2 | images | gemma3_images
 optimizer: sgd + parallel.sharding: ddp | 1 | replicated | gpt_neo
 optimizer: sgd + parallel.sharding: fsdp | 6 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
-optimizer: sgd + precision: amp | 219 | adapted, adapters_more, attention, checkpoints, families, frozen,
-  fully_shard_more, halves, images, moe, more_families, optimizers, pairs, precisions, quantized, random, replicated,
-  resnet, seq2seq, state_spaces, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llava,
-  mistral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet,
-  roberta, t5, vit
+optimizer: sgd + precision: amp | 220 | adapted, adapters_more, attention, checkpoints, families, frozen,
+  fully_shard_more, halves, images, met, moe, more_families, optimizers, pairs, precisions, quantized, random,
+  replicated, resnet, seq2seq, state_spaces, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
+  llama, llava, mistral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_vl,
+  qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + precision: fsdp | 4 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: sgd + precision: mixed | 7 | master | llama
 optimizer: sgd + precision: pure | 136 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
@@ -2151,7 +2166,7 @@ optimizer_in_backward: true + precision: amp | 69 | adapted, checkpoints, galore
   short_convolutions, state_spaces | bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
   nemotron_h, olmo2, phi3
 optimizer_in_backward: true + precision: fsdp | 2 | sharded_spaces | bamba, granitemoehybrid
-optimizer_in_backward: true + precision: pure | 72 | adapted, block_kinds, checkpoints, galore, liger, linear,
+optimizer_in_backward: true + precision: pure | 74 | adapted, block_kinds, checkpoints, galore, liger, linear, met,
   optimizers, precisions, sharded_spaces, short_convolutions, state_spaces | bamba, bert, falcon_h1, gemma3, gemma4,
   glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, nemotron_h, qwen3_next
 optimizer_in_backward: true + quantization: int8 | 6 | adapted, short_convolutions, state_spaces | bamba,
@@ -2216,17 +2231,17 @@ parallel.fsdp_units: ends + precision: fsdp | 37 | sharded_units, titan_units | 
 parallel.fsdp_units: ends + precision: pure | 39 | sharded_units, torchtune_units | llama, llama under torchtune
 parallel.fsdp_units: ends + weight_dtype: 16 bits | 1 | sharded_units | llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
-parallel.fsdp_version: 1 + parallel.sharding: fsdp | 151 | flat_adapters, flat_host, flat_parameter, foundry,
+parallel.fsdp_version: 1 + parallel.sharding: fsdp | 157 | flat_adapters, flat_host, flat_parameter, foundry,
   litgpt_flat, sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2, llama, llama under
   litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi under litgpt, phi3, vit
-parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 57 | flat_adapters, flat_host, flat_parameter,
+parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 58 | flat_adapters, flat_host, flat_parameter,
   sharded_activations | bert, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, roberta, vit
-parallel.fsdp_version: 1 + precision: amp | 34 | flat_adapters, flat_host, flat_parameter, sharded_activations |
+parallel.fsdp_version: 1 + precision: amp | 35 | flat_adapters, flat_host, flat_parameter, sharded_activations |
   bert, gemma, gemma3, gpt2, llama, opt, phi3, roberta
-parallel.fsdp_version: 1 + precision: fsdp | 90 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat,
+parallel.fsdp_version: 1 + precision: fsdp | 93 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat,
   sharded_activations | falcon under litgpt, gemma2, glm, gpt2, llama, llama under litgpt, mpt under llm-foundry,
   neox, neox under litgpt, opt, phi under litgpt, phi3
-parallel.fsdp_version: 1 + precision: pure | 52 | flat_adapters, flat_host, flat_parameter, litgpt_flat,
+parallel.fsdp_version: 1 + precision: pure | 54 | flat_adapters, flat_host, flat_parameter, litgpt_flat,
   sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, gpt2, llama, llama under litgpt, neox, neox
   under litgpt, phi under litgpt, vit
 parallel.fsdp_version: 1 + quantization: nf4 | 12 | flat_adapters | bert, gemma2, llama
@@ -2259,7 +2274,7 @@ parallel.sharding: fsdp + precision: amp | 143 | flat_adapters, flat_host, flat_
   exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, llama, llama under litgpt, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under
   litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp + precision: fsdp | 380 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+parallel.sharding: fsdp + precision: fsdp | 383 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units |
   apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
@@ -2267,7 +2282,7 @@ parallel.sharding: fsdp + precision: fsdp | 380 | flat_adapters, flat_host, flat
   llama under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h,
   neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
   seed_oss, stablelm
-parallel.sharding: fsdp + precision: pure | 237 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp + precision: pure | 239 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, torchtune,
   torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1,
@@ -2281,7 +2296,7 @@ parallel.sharding: fsdp + quantization: nf4-double | 24 | flat_adapters, sharded
 parallel.sharding: fsdp + weight_dtype: 16 bits | 55 | flat_adapters, fully_shard_more, fused_lora_shared,
   sharded_bits, sharded_more, sharded_spaces, sharded_units | bert, gemma2, gemma3, glm, gpt2, lfm2, llama, mixtral,
   neox, opt, phi, phi3
-parallel.sharding: fsdp-grad-op + precision: amp | 51 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp-grad-op + precision: amp | 52 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, sharded_activations, sharded_bits, sharded_more,
   sharded_spaces, sharded_units | bamba, bert, gemma, gemma2, gemma3, gpt2, llama, roberta, vit
 parallel.sharding: fsdp-grad-op + precision: fsdp | 73 | flat_adapters, flat_host, flat_parameter, fully_shard,
@@ -2311,15 +2326,15 @@ parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
-precision: amp + quantization: int8 | 86 | adapted, adapters, block_kinds, images, liger, linear, met, pairs,
+precision: amp + quantization: int8 | 88 | adapted, adapters, block_kinds, images, liger, linear, met, pairs,
   pairs_beside, quantized, short_convolutions, state_spaces | bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3,
   gemma4, glm, glm4, gpt2, gpt_oss, granite, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt,
   phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
-precision: amp + quantization: nf4 | 138 | adapted, adapters, block_kinds, decoders, flat_adapters, fused_lora,
+precision: amp + quantization: nf4 | 139 | adapted, adapters, block_kinds, decoders, flat_adapters, fused_lora,
   images, linear, met, pairs, pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces | apertus,
   arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite,
   helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
-  opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
+  olmo2, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
 precision: amp + quantization: nf4-double | 97 | adapted, adapters, flat_adapters, fused_lora, fused_lora_shared,
   images, liger, linear, met, more_families, pairs, quantized, sharded_bits, short_convolutions, state_spaces, tiled |
   apertus, arcee, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo,

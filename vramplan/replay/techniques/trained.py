@@ -103,6 +103,7 @@ class Names(NamedTuple):
     widths: frozenset[int]  # inputs and outputs of the linear layers in blocks
     stacked: tuple[str, ...] = ()  # weights of experts and their routers, which are no layers
     tied_head: tuple[str, ...] = ()  # the path of a head that is tied to the table and may come apart from it
+    biased: tuple[str, ...] = ()  # of the linear layers those with a bias
 
     def parts(self, layers: int) -> tuple[str, ...]:
         """Words that name a part: parts of every family, ranges of blocks, and single modules."""
@@ -121,6 +122,7 @@ class _Collector(Trained):
         self.widths: set[int] = set()
         self.stacked: dict[str, None] = {}
         self.tied_head: tuple[str, ...] = ()
+        self.biased: dict[str, None] = {}
 
     def making(self, tape: Tape, name: str, shape: Shape, dtype: DType, trainable: bool) -> bool:
         self.paths[path_of(tape.part, name)] = None
@@ -128,6 +130,8 @@ class _Collector(Trained):
 
     def linear(self, tape: Tape, module: Any, name: str) -> None:
         self.linears[name] = None
+        if module.bias is not None:
+            self.biased[name] = None
         if LAYERS in path_of(tape.part, name):
             self.widths.update(module.weight.shape)
 
@@ -152,7 +156,12 @@ def names_of(model: ModelShape) -> Names:
     _forward(model, Tape(1, direct=True), collector)  # every block, as each has a name of its own
     paths = tuple(collector.paths)
     linears, widths, stacked = tuple(collector.linears), frozenset(collector.widths), tuple(collector.stacked)
-    return Names(paths, linears, paths[0], widths, stacked, collector.tied_head)
+    return Names(paths, linears, paths[0], widths, stacked, collector.tied_head, tuple(collector.biased))
+
+
+def has_no_biases(model: ModelShape) -> bool:
+    """Whether no linear layer has a bias."""
+    return not names_of(model).biased
 
 
 @lru_cache(maxsize=MOST_MODELS)
