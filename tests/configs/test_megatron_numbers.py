@@ -208,7 +208,7 @@ def test_the_stage_that_a_script_writes_into_its_template_counts() -> None:
     [
         ("zai-org/GLM-4.5V", "glm-4.5-air"),
         ("nvidia/Nemotron-3-Nano-Omni-30B-A3B-Reasoning-BF16", "nemotron-3-nano-30b-a3b"),
-        ("zai-org/GLM-5.2", "glm-5"),
+        ("zai-org/GLM-5.2", "glm-5.2"),
     ],
 )
 def test_models_beyond_the_catalogue_are_those_that_they_are_built_on(path: str, counted: str) -> None:

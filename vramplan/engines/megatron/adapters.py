@@ -34,6 +34,7 @@ class LinearLayer(NamedTuple):
     """A linear layer, as who adapts it asks for it."""
 
     weight: Parameter
+    bias: Parameter | None = None  # no adapter looks at it
     transposed: bool = False
 
 
