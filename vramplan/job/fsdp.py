@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_FP8, FSDP_HALVES
 from vramplan.options.words import AS_GATHERED, pattern_word
-from vramplan.replay.models.capable import no_flat_parameters
+from vramplan.replay.models.capable import no_flat_parameters, no_flat_policy
 from vramplan.replay.models.part_names import HEAD
 from vramplan.replay.models.parts import norm_with_head, own_units
 from vramplan.replay.sharding import OWN_UNITS
@@ -59,7 +59,11 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
         why = "torchao's, whose states have the sizes of those of bitsandbytes, which steps no DTensors"
         resolver.assume("optimizer", raw.optimizer, why)
     model = resolver.model_shape
-    obstacle = None if version == 2 or model is None else no_flat_parameters(model.family)
+    obstacle = None
+    if version == 1 and model is not None:
+        obstacle = no_flat_parameters(model.family)
+        if obstacle is None and resolver.precision in FSDP_HALVES:
+            obstacle = no_flat_policy(model.family)
     if obstacle is not None and model is not None:
         message = f"1 is not modelled for {model.code}: {obstacle}"
         parallel.refuse("fsdp_version", message, hint="use 2; its optimizers are those of PyTorch")

@@ -30,6 +30,12 @@ def no_flat_parameters(name: str) -> str | None:
     return reason
 
 
+def no_flat_policy(name: str) -> str | None:
+    """Why FSDP1 is not answered for the family where it casts what it gathers; None as above."""
+    reason: str | None = own(name, "no_flat_policy", None)
+    return reason
+
+
 def no_flash_attention(name: str) -> str | None:
     """Why the family's code cannot call the flash kernels; None where it can."""
     reason: str | None = getattr(family(name), "no_flash_attention", None)

@@ -120,7 +120,7 @@ class Mllama:
         "Transformers asks the patches of the images for a gradient, and backward would then go through what reads "
         "them once for each block that looks at them"
     )
-    no_flat_parameters = "under its mixed precision a trace has more than the replay"
+    no_flat_policy = "under its mixed precision a trace has more than the replay"
     no_generation = "blocks that look at the images keep keys and values of those, whatever the length of the text"
     hands_groups_on = True  # `use_gqa_in_sdpa`
     vision: type[TiledVisionModel] = TiledVisionModel
