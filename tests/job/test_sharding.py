@@ -294,12 +294,3 @@ def test_published_runs_of_alpaca_under_the_trainer(keys: dict[str, Any], verdic
     shared = {"model": "llama-7b", "precision": precision, "sequence_length": 512, "gradient_accumulation_steps": 8}
     kernels = {"activation_checkpointing": "none", "attention": "eager", "allocator": "simulate"}
     assert answer(job(**shared, **keys, **kernels)).verdict == verdict
-
-
-@pytest.mark.contract
-def test_flat_parameters_of_llama_3_2_vision_are_not_cast() -> None:
-    keys = {"model": "llama-3.2-11b-vision", "gpu": "h100", "sequence_length": 8192}
-    shared = {"data": 8, "sharding": "fsdp", "fsdp_version": 1}
-    assert build_job({**keys, "precision": "amp-bf16", "parallel": shared}).sharding is not None
-    with pytest.raises(InputError, match="under its mixed precision a trace has more than the replay"):
-        build_job({**keys, "precision": "fsdp-bf16", "parallel": shared})

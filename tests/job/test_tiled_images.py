@@ -70,13 +70,17 @@ def test_reentrant_checkpoints_cannot_run() -> None:
         assert "checkpoint_reentrant: true cannot run for mllama: Transformers asks the patches" in message
 
 
-def test_the_first_fsdp_is_refused() -> None:
-    """Composed of seed 11 under FSDP1: with fsdp-bf16 over half weights the replay was 15% below the trace."""
+def test_the_first_fsdp_is_refused_where_it_casts() -> None:
+    """Composed of seeds 11 and 8801 under FSDP1: with fsdp-bf16 the replay was 9 to 17% below the traces; without a
+    policy ten of ten were exact.
+    """
     parallel = {"data": 2, "sharding": "fsdp"}
     assert job(parallel=parallel).sharding.version == 2
-    message = refused(parallel={**parallel, "fsdp_version": 1})
-    assert "parallel.fsdp_version: 1 is not modelled for mllama" in message
-    assert "use 2" in refused(parallel=parallel, optimizer="adamw-8bit", precision="pure-bf16")
+    message = refused(parallel={**parallel, "fsdp_version": 1}, precision="fsdp-bf16")
+    assert "parallel.fsdp_version: 1 is not modelled for mllama: under its mixed precision" in message
+    assert "use 2" in message
+    for precision in ("amp-bf16", "pure-bf16"):
+        assert job(parallel={**parallel, "fsdp_version": 1}, precision=precision).sharding.version == 1
 
 
 def test_an_image_of_another_size_has_no_positions() -> None:
