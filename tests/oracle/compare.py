@@ -59,7 +59,7 @@ ROWS = {
     "flat_host": 45,
     "flat_adapters": 64,
     "replicas": 16,
-    "sharded_more": 60,
+    "sharded_more": 70,
     "galore": 161,
     "master": 36,
     "pairs": 462,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from vramplan.job.behaviour import under
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS
 from vramplan.replay.techniques.trained import names_of
+from vramplan.values.parallel import is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 KEY, ALONE = "trained_blocks", "leave one of the two out"
 BADAM = "badam"
+FULLY_SHARD = 2  # the version of FSDP whose units may have weights of both kinds
 STEPPED = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "lion", "adamw-8bit")
 BESIDE = {"frozen": "parts that are frozen", "adapter": "an adapter", "quantization": "quantized weights"}
 AGAINST_LISA = {
@@ -44,9 +47,14 @@ def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, prec
             fields.refuse(KEY, f"{given} trains every weight of its blocks, {AGAINST_LISA[key]}", hint=ALONE)
         else:
             fields.refuse(KEY, f"{given} is not modelled with {what}", hint=ALONE)
-    if raw.sharding not in {None, "none"} or raw.data_parallel_size > 1 or raw.split is not None:
-        fields.refuse(KEY, f"{given} is modelled on one device", hint="leave parallel out")
-    if precision not in ("fp32",) and not precision.startswith(("amp-", "pure-")):
+    version = raw.fsdp_version or (under(resolver.runtime).fsdp_version(resolver)[0] if is_fsdp(raw.sharding) else None)
+    of_shards = word != BADAM and is_fsdp(raw.sharding) and version == FULLY_SHARD and raw.split is None
+    alone = raw.sharding in {None, "none"} and raw.data_parallel_size == 1 and raw.split is None
+    if not (alone or of_shards):
+        where = "on one device" if word == BADAM else "on one device and under FSDP2"
+        fields.refuse(KEY, f"{given} is modelled {where}", hint="leave parallel out")
+    known = ("amp-", "pure-", "fsdp-bf16", "fsdp-fp16") if of_shards else ("amp-", "pure-")
+    if precision not in ("fp32",) and not precision.startswith(known):
         fields.refuse(KEY, f"{given} is not modelled with {precision}", hint="precision: amp-bf16 or pure-bf16")
     if word == BADAM and optimizer not in STEPPED:
         fields.refuse(KEY, f"{given} is not modelled with {optimizer}", hint=f"use {', '.join(STEPPED)}")

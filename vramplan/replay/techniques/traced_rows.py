@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5513 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5517 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
   foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses,
@@ -111,17 +111,17 @@ adapter: oft | 52 | adapted | bert, cohere2, falcon, gemma2, gemma3_text, glm4, 
   llama, mixtral, neox, olmo2, opt, phi3, qwen_moe
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 430 | adapted, block_kinds, checkpoints, decoders, fully_shard_more, fused_lora,
-  fused_lora_shared, images, liger, linear, more_families, pairs, replicated, sharded_spaces, short_convolutions,
-  state_spaces, tiled, turns, zero | apertus, arcee, bamba, bert, cohere, cohere2, ernie4_5, exaone4, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neox, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mistral3, mixtral, nemotron, nemotron_h, olmo, olmo3,
-  opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm, vit | apertus, arcee, bamba, bert, cohere,
-  ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, nemotron,
-  nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
-  stablelm, vit
+checkpoint_reentrant: true | 431 | adapted, block_kinds, checkpoints, decoders, fully_shard_more, fused_lora,
+  fused_lora_shared, images, liger, linear, more_families, pairs, replicated, sharded_more, sharded_spaces,
+  short_convolutions, state_spaces, tiled, turns, zero | apertus, arcee, bamba, bert, cohere, cohere2, ernie4_5,
+  exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neox, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mistral3, mixtral, nemotron,
+  nemotron_h, olmo, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm, vit | apertus, arcee,
+  bamba, bert, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe,
+  gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral,
+  nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
+  seed_oss, stablelm, vit
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
@@ -134,20 +134,21 @@ eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, 
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
   gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
-frozen: parts | 805 | adapters, block_kinds, decoders, flat_parameter, frozen, fully_shard_more, fused_lora, hosted,
+frozen: parts | 815 | adapters, block_kinds, decoders, flat_parameter, frozen, fully_shard_more, fused_lora, hosted,
   images, liger, linear, lora_parts, masks, met, more_families, pairs, pairs_beside, quantized, replicated,
-  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, turns, zero,
-  zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text,
-  llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt,
-  phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
-  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mistral3, mixtral,
-  mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, turns,
+  zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2,
+  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava,
+  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
@@ -207,7 +208,7 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 555 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm | 556 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
   fused_lora, galore, images, liger, linear, master, met, more_families, optimizers, precisions, replicated,
   sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled,
   tiles, titan, titan_replicas, titan_units, turns, zero | bamba, bert, bloom, cohere2, deepseek_v3, falcon,
@@ -365,7 +366,7 @@ parallel.sharding: ddp | 91 | fused_lora_shared, modded, modded_compiled, replic
   sharded_bits | bert, gemma, gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3, modded_nanogpt under
   modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3,
   modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 845 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+parallel.sharding: fsdp | 854 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units,
   torchtune, torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under
@@ -378,7 +379,7 @@ parallel.sharding: fsdp | 845 | flat_adapters, flat_host, flat_parameter, foundr
   helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3,
   mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
   litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp-grad-op | 249 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+parallel.sharding: fsdp-grad-op | 250 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_spaces,
   sharded_units | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, gpt2, gpt_neox,
   granitemoehybrid, lfm2, llama, mistral, mixtral, nemotron_h, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
@@ -400,7 +401,7 @@ parallel.sharding: zero3 | 135 | fused_lora_shared, host_activations, zero, zero
   gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3864 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3865 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation, generation_more, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, met,
@@ -424,7 +425,7 @@ precision: amp | 3864 | adapted, adapters, adapters_more, attention, block_kinds
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 456 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+precision: fsdp | 462 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders,
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | apertus, arcee,
   bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
@@ -450,7 +451,7 @@ precision: mixed | 1652 | adapters, attention, block_kinds, checkpoints, compile
   gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3235 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3236 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation_more, half_logits, heads,
   host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met,
@@ -506,8 +507,9 @@ quantization: nf4-double | 179 | adapted, adapters, flat_adapters, fused_lora, f
 trained_blocks: badam | 24 | short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma, gpt_neox,
   granitemoehybrid, lfm2, mistral, nemotron_h, opt, phi, phi3, qwen2, qwen3 | bamba, falcon_h1, gemma,
   granitemoehybrid, lfm2, llama, nemotron_h, neox, opt, phi, phi3
-trained_blocks: lisa | 24 | short_convolutions, state_spaces, turns | gemma, gpt_neox, lfm2, llama, mistral, mixtral,
-  nemotron_h, olmo2, phi, phi3, qwen2, qwen3 | gemma, lfm2, llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
+trained_blocks: lisa | 34 | sharded_more, short_convolutions, state_spaces, turns | bert, gemma, gemma2, gpt2,
+  gpt_neox, lfm2, llama, mistral, mixtral, nemotron_h, olmo2, phi, phi3, qwen2, qwen3 | bert, gemma, gemma2, gpt2,
+  lfm2, llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
 weight_dtype: 16 bits | 887 | adapted, adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more, met,
   more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more, sharded_spaces,
@@ -550,11 +552,12 @@ activation_checkpointing: full + adapter: modules_to_save | 80 | adapted, adapte
 activation_checkpointing: full + adapter: oft | 6 | adapted | falcon, gemma2, llama, olmo2, phi3
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 359 | adapted, block_kinds, checkpoints, decoders,
+activation_checkpointing: full + checkpoint_reentrant: true | 360 | adapted, block_kinds, checkpoints, decoders,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, more_families, pairs, replicated,
-  short_convolutions, zero | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral3, nemotron, neox, olmo,
-  olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
+  sharded_more, short_convolutions, zero | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral3,
+  nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
+  stablelm, vit
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
 activation_checkpointing: full + ema: true | 35 | adapted, galore, liger, master, met, optimizers, precisions,
@@ -562,14 +565,14 @@ activation_checkpointing: full + ema: true | 35 | adapted, galore, liger, master
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
   bloom, chatglm, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3,
   qwen_moe, roberta, t5, vit
-activation_checkpointing: full + frozen: parts | 453 | adapters, block_kinds, decoders, flat_parameter, frozen,
+activation_checkpointing: full + frozen: parts | 457 | adapters, block_kinds, decoders, flat_parameter, frozen,
   fully_shard_more, hosted, images, liger, linear, lora_parts, more_families, pairs, pairs_beside, quantized,
-  replicated, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles, turns, zero, zero_adapters |
-  apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h,
-  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, starcoder2, t5, vit
+  replicated, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles, turns, zero,
+  zero_adapters | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
+  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + grad_scaler: true | 20 | galore, precisions, short_convolutions, state_spaces |
   bert, gpt2, lfm2_moe, llama, nemotron_h
 activation_checkpointing: full + gradient_dtype: fp32 | 13 | master | llama
@@ -679,7 +682,7 @@ activation_checkpointing: full + parallel.replicas | 33 | flat_adapters, flat_ho
   under torchtitan, opt
 activation_checkpointing: full + parallel.sharding: ddp | 30 | fused_lora_shared, replicated, sharded_activations,
   sharded_bits | bert, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 473 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.sharding: fsdp | 476 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   titan, titan_replicas, titan_units, torchtune, torchtune_units | apertus, arcee, bamba, bert, bloom, cohere,
@@ -687,7 +690,7 @@ activation_checkpointing: full + parallel.sharding: fsdp | 473 | flat_adapters, 
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under
   torchtune, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi
   under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
-activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 114 | flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 115 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, replicas, sharded_activations, sharded_bits,
   sharded_more, sharded_spaces, sharded_units | bert, gemma, gemma2, glm, gpt2, lfm2, llama, neox, opt, phi,
   qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
@@ -701,7 +704,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 75 | fused_lora_shar
   zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
   llama, mistral3, neox, opt, qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1963 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 1964 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, met, moe,
@@ -716,7 +719,7 @@ activation_checkpointing: full + precision: amp | 1963 | adapted, adapters, adap
   starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 252 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + precision: fsdp | 254 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units |
   apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm,
@@ -731,7 +734,7 @@ activation_checkpointing: full + precision: mixed | 873 | adapters, attention, b
   gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1572 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1573 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
   linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, moe, more_families, optimizers, padding,
@@ -761,8 +764,8 @@ activation_checkpointing: full + quantization: nf4-double | 103 | adapted, adapt
   gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under
   litgpt, ministral3, mixtral, mpt, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
-activation_checkpointing: full + trained_blocks: lisa | 5 | short_convolutions, state_spaces, turns | gemma, lfm2,
-  llama, nemotron_h, phi
+activation_checkpointing: full + trained_blocks: lisa | 9 | sharded_more, short_convolutions, state_spaces, turns |
+  bert, gemma, lfm2, llama, nemotron_h, neox, phi
 activation_checkpointing: full + weight_dtype: 16 bits | 533 | adapted, adapters, adapters_more, block_kinds,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, linear,
   losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more, sharded_units,
@@ -1293,9 +1296,9 @@ adapter: over experts + quantization: nf4 | 2 | linear | qwen3_next
 adapter: over experts + weight_dtype: 16 bits | 10 | adapters_more, linear | deepseek, mixtral, qwen3_next, qwen_moe
 checkpoint_reentrant: true + ema: true | 11 | liger, sharded_spaces, short_convolutions, state_spaces, tiled |
   falcon_h1, gemma2, glm4, lfm2, lfm2_moe, llama, nemotron_h, qwen_moe
-checkpoint_reentrant: true + frozen: parts | 71 | fully_shard_more, images, liger, more_families, pairs,
-  sharded_spaces, short_convolutions, state_spaces, turns | bamba, bert, falcon_h1, gemma, gemma2, gemma3, glm4_moe,
-  gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, neox, opt, phi, phi3, qwen2_vl
+checkpoint_reentrant: true + frozen: parts | 72 | fully_shard_more, images, liger, more_families, pairs,
+  sharded_more, sharded_spaces, short_convolutions, state_spaces, turns | bamba, bert, falcon_h1, gemma, gemma2,
+  gemma3, glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h, neox, opt, phi, phi3, qwen2_vl
 checkpoint_reentrant: true + grad_scaler: true | 8 | adapted, liger, sharded_spaces, state_spaces | cohere,
   falcon_h1, gemma3, glm4, granitemoehybrid, nemotron_h
 checkpoint_reentrant: true + label_smoothing | 20 | pairs, sharded_spaces, short_convolutions, state_spaces | bamba,
@@ -1334,9 +1337,9 @@ checkpoint_reentrant: true + padding: right | 35 | fully_shard_more, images, lig
 checkpoint_reentrant: true + parallel.fsdp_units: ends | 2 | fully_shard_more | llama
 checkpoint_reentrant: true + parallel.replicas | 1 | fully_shard_more | llama
 checkpoint_reentrant: true + parallel.sharding: ddp | 1 | replicated | glm4_moe
-checkpoint_reentrant: true + parallel.sharding: fsdp | 31 | fully_shard_more, fused_lora_shared, sharded_spaces |
-  bert, glm4_moe, gpt2, granitemoehybrid, lfm2, llama, mistral3, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen_moe, vit
+checkpoint_reentrant: true + parallel.sharding: fsdp | 32 | fully_shard_more, fused_lora_shared, sharded_more,
+  sharded_spaces | bert, glm4_moe, gpt2, granitemoehybrid, lfm2, llama, mistral3, nemotron_h, neox, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen_moe, vit
 checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 5 | fused_lora_shared, sharded_spaces | bamba,
   granitemoehybrid, lfm2, llama
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
@@ -1351,17 +1354,17 @@ checkpoint_reentrant: true + precision: fsdp | 18 | fully_shard_more, fused_lora
   granitemoehybrid, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
 checkpoint_reentrant: true + precision: mixed | 35 | checkpoints, more_families, pairs, zero | bert, gemma, gemma2,
   gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: pure | 128 | adapted, block_kinds, checkpoints, fully_shard_more, images,
-  liger, linear, more_families, pairs, replicated, short_convolutions, state_spaces, tiled | bamba, bert, falcon_h1,
-  gemma, gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3,
-  mixtral, nemotron_h, neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, vit
+checkpoint_reentrant: true + precision: pure | 129 | adapted, block_kinds, checkpoints, fully_shard_more, images,
+  liger, linear, more_families, pairs, replicated, sharded_more, short_convolutions, state_spaces, tiled | bamba,
+  bert, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
+  ministral3, mistral3, mixtral, nemotron_h, neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, vit
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 15 | pairs, state_spaces, tiled | gpt2, granitemoehybrid, llama,
   mixtral, opt, phi3
 checkpoint_reentrant: true + quantization: nf4-double | 6 | adapted, liger, pairs, short_convolutions | gemma2, lfm2,
   lfm2_moe, llama
 checkpoint_reentrant: true + trained_blocks: badam | 4 | state_spaces, turns | gemma, nemotron_h, neox
-checkpoint_reentrant: true + trained_blocks: lisa | 1 | turns | llama
+checkpoint_reentrant: true + trained_blocks: lisa | 2 | sharded_more, turns | llama, neox
 checkpoint_reentrant: true + weight_dtype: 16 bits | 17 | adapted, liger, pairs, short_convolutions, state_spaces,
   turns | bamba, falcon_h1, glm4, gpt2, lfm2, lfm2_moe, llama, neox
 compile: true + optimizer: muon | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
@@ -1442,9 +1445,9 @@ frozen: parts + loss: chunked | 6 | met, state_spaces, turns | exaone4, falcon_h
 frozen: parts + loss: dpo | 22 | pairs | gemma2, gpt2, llama, phi
 frozen: parts + loss: fused | 10 | quantized, short_convolutions, state_spaces | gpt2, lfm2_moe, llama, nemotron_h
 frozen: parts + loss: tiled | 4 | tiled | glm4, mixtral, phi3
-frozen: parts + max_gradient_norm | 40 | flat_parameter, fully_shard_more, images, liger, replicated, sharded_spaces,
-  sharded_tiles, short_convolutions, state_spaces, tiles, turns, zero | bamba, bert, gpt2, lfm2, llama, mistral3,
-  mllama, nemotron_h, neox, phi
+frozen: parts + max_gradient_norm | 41 | flat_parameter, fully_shard_more, images, liger, replicated, sharded_more,
+  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiles, turns, zero | bamba, bert, gpt2, lfm2,
+  llama, mistral3, mllama, nemotron_h, neox, phi
 frozen: parts + offload: activations | 55 | hosted, images, liger, met, more_families, pairs, short_convolutions,
   state_spaces, tiled | bamba, bert, bloom, exaone4, falcon_h1, gemma3, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
   lfm2, llama, llama4, nemotron_h, olmoe, opt, phi, phi3, qwen3_vl
@@ -1471,37 +1474,39 @@ frozen: parts + padding: right | 25 | pairs, state_spaces | bert, gpt2, llama, n
 frozen: parts + parallel.fsdp_units: ends | 1 | sharded_units | llama
 frozen: parts + parallel.fsdp_version: 1 | 3 | flat_parameter | gpt2, llama
 frozen: parts + parallel.sharding: ddp | 2 | replicated | mistral3, qwen3_vl
-frozen: parts + parallel.sharding: fsdp | 38 | flat_parameter, fully_shard_more, sharded_spaces, sharded_tiles |
-  bert, glm4_moe, gpt2, gpt_neo, granitemoehybrid, llama, mistral3, mllama, nemotron_h, neox, qwen3_vl
-frozen: parts + parallel.sharding: fsdp-grad-op | 17 | flat_parameter, fully_shard_more, sharded_spaces,
-  sharded_units | bamba, falcon_h1, gpt2, lfm2, llama
+frozen: parts + parallel.sharding: fsdp | 47 | flat_parameter, fully_shard_more, sharded_more, sharded_spaces,
+  sharded_tiles | bert, gemma2, glm4_moe, gpt2, gpt_neo, granitemoehybrid, llama, mistral3, mixtral, mllama,
+  nemotron_h, neox, qwen3_vl
+frozen: parts + parallel.sharding: fsdp-grad-op | 18 | flat_parameter, fully_shard_more, sharded_more,
+  sharded_spaces, sharded_units | bamba, falcon_h1, gpt2, lfm2, llama
 frozen: parts + parallel.sharding: zero1 | 1 | zero_adapters | llama
 frozen: parts + parallel.sharding: zero2 | 3 | zero, zero_adapters | gpt2, llama, mistral3
 frozen: parts + parallel.sharding: zero3 | 5 | zero_adapters | bert, gpt2, llama, opt
-frozen: parts + precision: amp | 239 | adapters, block_kinds, decoders, flat_parameter, frozen, fully_shard_more,
-  images, liger, linear, lora_parts, masks, met, more_families, pairs, quantized, short_convolutions, state_spaces,
-  tiled, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mistral3,
-  mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-frozen: parts + precision: fsdp | 18 | flat_parameter, fully_shard_more, sharded_spaces, sharded_tiles | bamba, bert,
-  falcon_h1, gpt2, granitemoehybrid, llama, mistral3, mllama, neox
+frozen: parts + precision: amp | 240 | adapters, block_kinds, decoders, flat_parameter, frozen, fully_shard_more,
+  images, liger, linear, lora_parts, masks, met, more_families, pairs, quantized, sharded_more, short_convolutions,
+  state_spaces, tiled, tiles, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava,
+  ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+frozen: parts + precision: fsdp | 24 | flat_parameter, fully_shard_more, sharded_more, sharded_spaces, sharded_tiles
+  | bamba, bert, falcon_h1, gemma2, gpt2, granitemoehybrid, llama, mistral3, mllama, neox
 frozen: parts + precision: mixed | 146 | adapters, frozen, hosted, images, liger, more_families, pairs, pairs_beside,
   zero, zero_adapters | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4,
   glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen3_vl, qwen_moe, resnet, roberta, t5, vit
-frozen: parts + precision: pure | 266 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
-  linear, lora_parts, masks, met, more_families, pairs, pairs_beside, quantized, replicated, sharded_spaces,
-  sharded_tiles, short_convolutions, state_spaces, tiled, tiles, turns | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
-  vit
+frozen: parts + precision: pure | 267 | adapters, block_kinds, decoders, frozen, fully_shard_more, images, liger,
+  linear, lora_parts, masks, met, more_families, pairs, pairs_beside, quantized, replicated, sharded_more,
+  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiled, tiles, turns | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mistral3, mixtral, mllama, nemotron, nemotron_h, neox,
+  olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit
 frozen: parts + trained_blocks: badam | 18 | short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma,
   granitemoehybrid, lfm2, llama, nemotron_h, neox, phi, phi3
-frozen: parts + trained_blocks: lisa | 14 | state_spaces, turns | llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
+frozen: parts + trained_blocks: lisa | 24 | sharded_more, state_spaces, turns | bert, gemma2, gpt2, llama, mixtral,
+  nemotron_h, neox, olmo2, phi, phi3
 frozen: parts + weight_dtype: 16 bits | 16 | liger, more_families, pairs, short_convolutions, state_spaces, turns |
   bamba, gpt2, gpt_oss, lfm2, llama, llama4, neox, olmo2, starcoder2
 generation_batch_size + precision: amp | 30 | generation, generation_more, pairs_beside | deepseek, falcon, gemma,
@@ -1779,7 +1784,7 @@ max_gradient_norm + parallel.fsdp_version: 1 | 41 | flat_adapters, flat_host, fl
 max_gradient_norm + parallel.replicas | 14 | flat_adapters, flat_host, flat_parameter, titan_replicas, titan_units |
   llama, llama under torchtitan
 max_gradient_norm + parallel.sharding: ddp | 4 | replicated | mistral3
-max_gradient_norm + parallel.sharding: fsdp | 147 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm + parallel.sharding: fsdp | 148 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert,
   bloom, falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, mllama, nemotron_h, neox, phi, qwen3_vl
 max_gradient_norm + parallel.sharding: fsdp-grad-op | 56 | flat_adapters, flat_host, flat_parameter,
@@ -1794,7 +1799,7 @@ max_gradient_norm + precision: amp | 180 | adapted, flat_adapters, flat_paramete
   sharded_units, short_convolutions, state_spaces, tiled, tiles, turns | bamba, bert, cohere, falcon_h1, gemma,
   gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, nemotron_h, neox,
   olmo2, opt, vit
-max_gradient_norm + precision: fsdp | 113 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
+max_gradient_norm + precision: fsdp | 114 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
   sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert, gemma, gemma2, gpt2, llama,
   llama under torchtitan, mistral3, mllama, neox, phi, qwen3_vl
 max_gradient_norm + precision: mixed | 46 | images, master, more_families, tiles, zero | bert, gemma3_images,
@@ -1810,8 +1815,8 @@ max_gradient_norm + quantization: nf4 | 18 | flat_adapters, images, sharded_bits
 max_gradient_norm + quantization: nf4-double | 16 | adapted, flat_adapters, liger, met, sharded_bits,
   short_convolutions, state_spaces, zero | falcon_h1, gemma2, glm4, gpt_neo, granitemoehybrid, lfm2, llama, opt, phi
 max_gradient_norm + trained_blocks: badam | 2 | state_spaces, turns | bamba, phi
-max_gradient_norm + trained_blocks: lisa | 4 | short_convolutions, state_spaces, turns | gemma, lfm2, llama,
-  nemotron_h
+max_gradient_norm + trained_blocks: lisa | 5 | sharded_more, short_convolutions, state_spaces, turns | gemma, gpt2,
+  lfm2, llama, nemotron_h
 max_gradient_norm + weight_dtype: 16 bits | 48 | adapted, flat_adapters, fully_shard_more, fused_lora, galore, liger,
   met, precisions, sharded_bits, sharded_units, short_convolutions, state_spaces | bamba, bert, cohere, gemma3, gpt2,
   lfm2, llama, olmo2, opt, phi
@@ -2274,7 +2279,7 @@ parallel.sharding: fsdp + precision: amp | 143 | flat_adapters, flat_host, flat_
   exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, llama, llama under litgpt, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under
   litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp + precision: fsdp | 383 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+parallel.sharding: fsdp + precision: fsdp | 389 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units |
   apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
@@ -2282,7 +2287,7 @@ parallel.sharding: fsdp + precision: fsdp | 383 | flat_adapters, flat_host, flat
   llama under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h,
   neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
   seed_oss, stablelm
-parallel.sharding: fsdp + precision: pure | 239 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp + precision: pure | 240 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, torchtune,
   torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1,
@@ -2293,10 +2298,11 @@ parallel.sharding: fsdp + quantization: nf4 | 25 | flat_adapters, sharded_bits, 
   gemma3, gpt2, llama, opt, phi3
 parallel.sharding: fsdp + quantization: nf4-double | 24 | flat_adapters, sharded_bits, sharded_more | bloom, gemma,
   glm, llama, mixtral, neox, opt, phi, phi3, roberta
+parallel.sharding: fsdp + trained_blocks: lisa | 9 | sharded_more | bert, gemma2, gpt2, llama, mixtral, neox
 parallel.sharding: fsdp + weight_dtype: 16 bits | 55 | flat_adapters, fully_shard_more, fused_lora_shared,
   sharded_bits, sharded_more, sharded_spaces, sharded_units | bert, gemma2, gemma3, glm, gpt2, lfm2, llama, mixtral,
   neox, opt, phi, phi3
-parallel.sharding: fsdp-grad-op + precision: amp | 52 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp-grad-op + precision: amp | 53 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, sharded_activations, sharded_bits, sharded_more,
   sharded_spaces, sharded_units | bamba, bert, gemma, gemma2, gemma3, gpt2, llama, roberta, vit
 parallel.sharding: fsdp-grad-op + precision: fsdp | 73 | flat_adapters, flat_host, flat_parameter, fully_shard,
@@ -2309,6 +2315,7 @@ parallel.sharding: fsdp-grad-op + precision: pure | 75 | flat_adapters, flat_hos
   nemotron_h, neox, opt, phi, phi3, qwen_moe, roberta
 parallel.sharding: fsdp-grad-op + quantization: nf4 | 3 | sharded_bits | gemma2, gpt2, llama
 parallel.sharding: fsdp-grad-op + quantization: nf4-double | 2 | sharded_bits | llama
+parallel.sharding: fsdp-grad-op + trained_blocks: lisa | 1 | sharded_more | llama
 parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 12 | flat_adapters, fully_shard_more, fused_lora_shared,
   sharded_bits, sharded_spaces | bamba, gpt2, llama
 parallel.sharding: zero1 + precision: mixed | 54 | fused_lora_shared, host_activations, zero, zero_adapters | bert,
@@ -2342,7 +2349,7 @@ precision: amp + quantization: nf4-double | 97 | adapted, adapters, flat_adapter
   neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
 precision: amp + trained_blocks: badam | 8 | state_spaces, turns | falcon_h1, gemma, granitemoehybrid, llama,
   nemotron_h, neox
-precision: amp + trained_blocks: lisa | 11 | state_spaces, turns | llama, mixtral, nemotron_h, phi, phi3
+precision: amp + trained_blocks: lisa | 12 | sharded_more, state_spaces, turns | llama, mixtral, nemotron_h, phi, phi3
 precision: amp + weight_dtype: 16 bits | 839 | adapted, adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
   met, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_spaces, short_convolutions,
@@ -2353,6 +2360,7 @@ precision: amp + weight_dtype: 16 bits | 839 | adapted, adapters, adapters_more,
   seed_oss, stablelm, starcoder2, t5, vit
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
+precision: fsdp + trained_blocks: lisa | 6 | sharded_more | bert, gemma2, gpt2, llama
 precision: fsdp + weight_dtype: 16 bits | 48 | flat_adapters, fully_shard_more, sharded_bits, sharded_more,
   sharded_units | gemma2, gemma3, glm, gpt2, llama, phi, phi3
 precision: mixed + quantization: nf4 | 2 | zero | qwen3_vl
@@ -2373,8 +2381,8 @@ precision: pure + quantization: nf4-double | 54 | adapted, adapters, flat_adapte
   neox under litgpt, olmo2, opt, phi, roberta, t5
 precision: pure + trained_blocks: badam | 9 | short_convolutions, state_spaces, turns | bamba, lfm2, llama,
   nemotron_h, neox, phi, phi3
-precision: pure + trained_blocks: lisa | 10 | short_convolutions, state_spaces, turns | gemma, lfm2, nemotron_h,
-  neox, olmo2, phi, phi3
+precision: pure + trained_blocks: lisa | 11 | sharded_more, short_convolutions, state_spaces, turns | gemma, lfm2,
+  nemotron_h, neox, olmo2, phi, phi3
 quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
   llama, neox, opt, phi, phi3
 quantization: int8 + weight_dtype: 16 bits | 31 | adapters, block_kinds, liger, linear, quantized,
