@@ -186,6 +186,8 @@ def _with(random: Random, option: Any) -> Keys:
             adapter |= {"rank": random.choice([1, 4, 8]), "dropout": random.choice([0.0, 0.1])}
             if random.random() < 0.4:
                 adapter["targets"] = ["all-linear"]
+                if kind == "lora" and random.random() < 0.3:
+                    adapter["kernels"] = ["mlp", "qkv", "o"]
         return {"adapter": adapter}
     if option.key == "quantization":
         return {"quantization": random.choice(QUANTIZED), **_with(random, table.find("adapter"))}
