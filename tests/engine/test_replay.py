@@ -30,6 +30,33 @@ def quick(setup: Setup, batch: int) -> Record:
 
 
 SHORT_T5 = model("t5", layers=5, decoder_layers=1, attention_heads=1, key_value_heads=1, head_size=8)
+# the last of them makes the gradient of what they look at, and the others add to it
+THREE_BLOCKS_LOOK_AT_IMAGES = setup(
+    model(
+        "mllama",
+        layers=4,
+        hidden_size=8,
+        attention_heads=1,
+        key_value_heads=1,
+        intermediate_size=24,
+        image_size=16,
+        patch_size=8,
+        channels=1,
+        vision_layers=1,
+        vision_hidden_size=8,
+        vision_attention_heads=1,
+        vision_intermediate_size=24,
+        vision_global_layers=1,
+        vision_tapped_layers=(0,),
+        vision_tiles=1,
+        cross_attention_layers=(0, 1, 2),
+    ),
+    sequence_length=1,
+    optimizer="sgd",
+    optimizer_implementation="for-loop",
+    optimizer_in_backward=True,
+    image_size=16,
+)
 PADDED_ROWS = setup(SHORT_T5, precision="pure-fp16", sequence_length=56, attention="efficient")
 """A fused kernel pads the rows of the bias's gradient, which one block has and the next have not."""
 
@@ -37,6 +64,7 @@ PADDED_ROWS = setup(SHORT_T5, precision="pure-fp16", sequence_length=56, attenti
 @pytest.mark.sweep(4)
 @DRAWS
 @given(setups(), BATCHES)
+@example(THREE_BLOCKS_LOOK_AT_IMAGES, 1)
 @example(PADDED_ROWS, 1)
 def test_the_quick_replay_equals_the_replay_of_every_block(setup: Setup, batch: int) -> None:
     """Phase peaks, what forward saves, and every component at the peak, to the byte."""

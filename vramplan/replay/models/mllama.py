@@ -31,6 +31,8 @@ from vramplan.values.model import ModelShape
 MORE_TOKENS = 8  # rows of the table beyond the vocabulary: the token of an image, and what fills it up
 PARTS = ("vision_encoder", "language_model", "projector", "lm_head")
 
+LAST = "last"  # of the blocks that look at the images
+
 
 class Seen:
     """What the text blocks are given of the images: hidden states, which of them a token sees, and whether any."""
@@ -210,8 +212,13 @@ class Mllama:
         def block(i: int) -> TextBlock | CrossBlock:
             return self.text_block(is_cross(i), seen, mask, position_ids, rotary)
 
+        last = max(shape.cross_attention_layers, default=None)  # the first to have a gradient of what they look at
+
+        def make_up(i: int) -> object:
+            return LAST if i == last else is_cross(i)
+
         segments = self.text_segments()
-        hidden = run_blocks(tape, segments, block, hidden, kind=is_cross, alike=False, make_up=is_cross)
+        hidden = run_blocks(tape, segments, block, hidden, kind=is_cross, alike=False, make_up=make_up)
         return RMSNorm(tape, "norm", shape.hidden_size, recipe.weight_dtype)(hidden)
 
     def text_segments(self) -> Sequence[Segment]:
