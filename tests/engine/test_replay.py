@@ -93,10 +93,13 @@ def test_the_affine_peak_is_within_a_hundredth_of_a_percent(setup: Setup, batch:
     """Where hidden size and sequence are multiples of 128 only statistics and masks are rounded.
 
     The tensors of a classification head, of chunks of a loss and of experts are smaller than a block, which a toy
-    network of some MB notices.
+    network of some MB notices. Linear attention and state spaces have heads of other widths, so that each of their
+    tensors is rounded.
     """
     exact = replay(setup, batch=batch, direct=True).peak_bytes(batch)
-    assert Envelope(replay(setup)).peak_bytes(batch) == pytest.approx(exact, rel=1e-4, abs=16 * 512)
+    has_widths = setup.model.linear_attention is not None or setup.model.state_space is not None
+    rounded = (64 if has_widths else 16) * 512
+    assert Envelope(replay(setup)).peak_bytes(batch) == pytest.approx(exact, rel=1e-4, abs=rounded)
 
 
 @pytest.mark.sweep(4)
