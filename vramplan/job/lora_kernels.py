@@ -29,6 +29,8 @@ def with_kernels(
     raw, fields = resolver.raw, resolver.fields
     if not raw.adapter_kernels:
         return _of_the_program(resolver, model, adapter, cells, reference)
+    if raw.adapter is None or not raw.adapter.given("kind"):
+        return adapter  # which was refused
     asked, kind = tuple(raw.adapter_kernels), model.transformers_model_type
     if model.engine is not None:
         hint = "leave it out, or --runtime transformers"

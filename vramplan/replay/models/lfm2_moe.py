@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from vramplan.replay.autograd import dropped
 from vramplan.replay.models import lfm2
-from vramplan.replay.models.experts import GroupedExperts, Look, Routed, experts_of
+from vramplan.replay.models.experts import GroupedExperts, Look, Routed, TopKRouter, experts_of
 from vramplan.replay.models.llama import Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Recipe
-from vramplan.replay.observers import Outer, Trained
+from vramplan.replay.observers import Outer
 from vramplan.replay.operators.contrastive import div
 from vramplan.replay.operators.elementwise import add, add_scalar, mul_scalar
 from vramplan.replay.operators.experts import gather_last, sigmoid, sum_last, top_k
@@ -24,21 +24,12 @@ from vramplan.replay.tensors import Tensor
 from vramplan.values.model import ModelShape
 
 
-class SigmoidRouter:
+class SigmoidRouter(TopKRouter):
     """Lfm2MoeTopKRouter: sigmoids, and a bias that only the choice sees, in a graph that leads nowhere."""
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        self.experts = experts_of(recipe)
-        routed = self.experts.routed
-        self.weight = tape.parameter("gate.weight", (routed, recipe.shape.hidden_size), recipe.weight_dtype)
-        self.adapter = tape.role(Trained).tensors(tape, {"gate.weight": self.weight})
-        self.bias = tape.constant((routed,), recipe.buffer_dtype, False)
-
-    def __call__(self, hidden: Tensor) -> Routed:
-        if self.adapter is not None:
-            routed: Routed = self.adapter(self.base, hidden)
-            return routed
-        return self.base(hidden)
+        super().__init__(tape, recipe)
+        self.bias = tape.constant((self.experts.routed,), recipe.buffer_dtype, False)
 
     def base(self, hidden: Tensor, look: Look | None = None) -> Routed:
         """The router as it is in the model; `look` gives its weight where an adapter changes it."""

@@ -204,10 +204,7 @@ def step_in_backward(optimizer: str, implementation: str, parameter: Parameter) 
     Source: PyTorch tutorials, intermediate_source/optimizer_step_in_backward_tutorial.py (PyTorch 2.13:
     torch/_tensor.py, register_post_accumulate_grad_hook).
     """
-    tape = parameter.tape
-    first = len(tape.fixed)
-    step_group(tape, [parameter], optimizer, implementation)
-    tape.unseen.handed_on.difference_update(range(first, len(tape.fixed)))  # each copy has a loop of its own
+    step_group(parameter.tape, [parameter], optimizer, implementation)
     parameter.grad = None
 
 

@@ -31,7 +31,7 @@ from vramplan.replay.techniques.adapters import (
 from vramplan.replay.techniques.convolution_adapters import LoraConvolution
 from vramplan.replay.techniques.expert_adapters import LoraTensors, tensors_of
 from vramplan.replay.techniques.frozen import path_of
-from vramplan.replay.techniques.lora_kernels import FusedLoRA, all_at_once, gated_at_once
+from vramplan.replay.techniques.lora_kernels import all_at_once, gated_at_once, output_at_once
 from vramplan.replay.techniques.quantized import four_bits, quantize, shared_bytes
 from vramplan.replay.techniques.quantized_adapters import quantized_adapter
 from vramplan.replay.techniques.quantized_experts import QuantizedTensors
@@ -124,8 +124,8 @@ class Adapted(Trained):
             if self.adapter.kind == "oft":
                 return self.turned(tape, module, name, quantized)
             if name == OUTPUT_LAYER and OUTPUT in self.adapter.kernels:
-                bits = None if quantized is None else self.bits
-                return FusedLoRA(tape, name, *widths(module), self.adapter, DTYPES[self.adapter.dtype], bits)
+                lora = LoRA(tape, name, *widths(module), self.adapter, DTYPES[self.adapter.dtype])
+                return output_at_once(lora, None if quantized is None else self.bits)
             if quantized is None or self.quantization is None:
                 return adapting(tape, module, name, self.adapter)
             if self.quantization == GPTQ:

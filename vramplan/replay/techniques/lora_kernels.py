@@ -11,31 +11,17 @@ from vramplan.replay.models.modules import Linear
 from vramplan.replay.operators.elementwise import dropout
 from vramplan.replay.operators.lora_kernels import FusedLayer, fused_linear, fused_mlp, fused_projections
 from vramplan.replay.operators.quantized import FourBits
-from vramplan.replay.recorder import Tape
-from vramplan.replay.techniques.adapters import LoRA
-from vramplan.replay.tensors import DType, Tensor
-from vramplan.values.job import Adapter
+from vramplan.replay.techniques.adapters import Adapting, LoRA
+from vramplan.replay.tensors import Tensor
 
 
-class FusedLoRA(LoRA):
-    """LoRA over the layer that ends an attention, as one function."""
+def output_at_once(lora: LoRA, bits: FourBits | None) -> Adapting:
+    """What runs the layer that ends an attention, with its LoRA."""
 
-    def __init__(
-        self,
-        tape: Tape,
-        name: str,
-        inputs: int,
-        outputs: int,
-        adapter: Adapter,
-        dtype: DType,
-        bits: FourBits | None,
-    ) -> None:
-        super().__init__(tape, name, inputs, outputs, adapter, dtype)
-        self.bits = bits
+    def run(module: Linear, x: Tensor) -> Tensor:
+        return fused_linear(x, dropout(x, lora.p) if lora.p else None, _fused(module, lora, bits))
 
-    def __call__(self, module: Linear, x: Tensor) -> Tensor:
-        dropped = dropout(x, self.p) if self.p else None
-        return fused_linear(x, dropped, _fused(module, self, self.bits))
+    return run
 
 
 def all_at_once(layers: Sequence[Linear], bits: FourBits | None) -> Callable[[Tensor], list[Tensor]] | None:
