@@ -51,6 +51,7 @@ class JobKeys(TypedDict, total=False):
     compile: bool | None
     mamba_kernels: bool | None
     liger_kernels: Sequence[str] | None
+    tiled_mlp: int | None
     dropout: float | None
     hold_outputs: bool | None
     hold_outputs_until: str | None
@@ -137,6 +138,7 @@ class JobFields:
     compile: bool | None
     mamba_kernels: bool | None
     liger_kernels: tuple[str, ...] | None
+    tiled_mlp: int | None
     dropout: float | None
     hold_outputs: bool | None
     hold_outputs_until: str | None

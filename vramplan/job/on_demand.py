@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from vramplan.job.split import planned_part as planned_part
     from vramplan.job.state_space import tell_space as tell_space
     from vramplan.job.targets import target_length as target_length
+    from vramplan.job.tiled_mlp import tiles_of as tiles_of
     from vramplan.job.trained import resolve_trained as resolve_trained
     from vramplan.job.trained_blocks import frozen_by_blocks as frozen_by_blocks
     from vramplan.replay.models.windows import windowed_blocks as windowed_blocks
@@ -130,6 +131,7 @@ MODULES = {
     "vramplan.job.software": ("with_software",),
     "vramplan.job.split": ("check_split", "planned_part"),
     "vramplan.job.targets": ("target_length",),
+    "vramplan.job.tiled_mlp": ("tiles_of",),
     "vramplan.job.trained": ("resolve_trained",),
     "vramplan.job.trained_blocks": ("frozen_by_blocks",),
     "vramplan.replay.models.windows": ("windowed_blocks",),

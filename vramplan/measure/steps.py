@@ -29,6 +29,7 @@ from vramplan.measure.quantized import by_value, copied, operators, quantize, qu
 from vramplan.measure.runnable import LOMO, QUANTIZED, TRACED_MICRO_STEPS
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
 from vramplan.measure.storages import Storages
+from vramplan.measure.tiled_mlp import in_tiles
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import NEXT_FORWARD, ResolvedJob
 
@@ -242,7 +243,7 @@ def on_gpu(job: ResolvedJob, steps: int) -> dict[str, Any]:
         phase = name
 
     try:
-        with attention_of(job), contextlib.ExitStack() as stack:
+        with attention_of(job), in_tiles(job), contextlib.ExitStack() as stack:
             loop = prepare(job, "cuda")
             cuda.empty_cache()  # what the random numbers of the weights took
             stack.enter_context(cores(job, loop.model))
@@ -282,6 +283,7 @@ def without_data(job: ResolvedJob) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(liger.for_one_job())
         stack.enter_context(lora_kernels.for_one_job())
+        stack.enter_context(in_tiles(job))
         model, copy = skeleton(job), skeleton(job) if job.ema else None
         stack.enter_context(without_kernels(job, truth))
         stack.enter_context(by_value(job))

@@ -37,6 +37,7 @@ class Values:
     compile: bool | None
     mamba_kernels: bool | None
     liger_kernels: tuple[str, ...]
+    tiled_mlp: int | None
     dropout: float | None
     hold_outputs: bool | None
     hold_outputs_until: str | None

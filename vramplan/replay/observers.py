@@ -162,6 +162,14 @@ class Accumulation:
     """The role of gradients that exist before backward. The class as it stands says that there are none."""
 
     resident = False  # each weight has a gradient or a buffer already: the new gradient is added to it, and freed
+    waits = False  # more of the same gradients come, and until then nobody is told
+
+
+class TiledWeights:
+    """The role of who wants to know which weights run in tiles. The class as it stands does not."""
+
+    def tiled(self, weights: Sequence[Parameter]) -> None:
+        """An MLP with these weights has run, tile by tile and without a graph; backward will come to it."""
 
 
 class Resident(Accumulation):

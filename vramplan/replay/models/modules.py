@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
+from vramplan.engines import imported
 from vramplan.replay.models import casts_logits, scales_logits
 from vramplan.replay.models.part_names import HEAD, NORMS
 from vramplan.replay.observers import Kernels, Sharding, Trained, entered
@@ -99,6 +102,13 @@ class Slice(NamedTuple):
     start: int = 0  # of a pipeline: the number of this stage's first block among all of the model
 
 
+class Tiling(NamedTuple):
+    """How an MLP is cut along the sequence."""
+
+    number: int  # of tiles
+    sums_apart: bool  # gradients of tiles are added to zeros beside the weights' own; else to these
+
+
 class Recipe(NamedTuple):
     """All that a forward pass depends on beside the micro-batch."""
 
@@ -123,6 +133,7 @@ class Recipe(NamedTuple):
     float8: bool = False  # over shards in fp32: products in fp8
     mamba_kernels: bool = False  # of mamba-ssm, in blocks with a state space
     fused_projection: bool = False  # queries, keys and values are one projection, where the family has three
+    tiling: Tiling | None = None  # of the MLP of each block; None: it runs at once
     slice: Slice = Slice()
     loaded_dtype: DType | None = (
         None  # of what is not gathered, where weights are gathered in another type; None: theirs
@@ -140,6 +151,18 @@ class Recipe(NamedTuple):
         Positions are not looked at where a mask is given (masking_utils.py, _preprocess_mask_arguments).
         """
         return self.packed and self.attention != "flash" and not self.padded
+
+
+def in_tiles(make: Callable[[Tape, Recipe], Callable[[Tensor], Tensor]], tape: Tape, recipe: Recipe) -> Any:
+    """The MLP of a block, which runs tile by tile where the recipe says so."""
+    start = len(tape.parameters)
+    mlp = make(tape, recipe)
+    if recipe.tiling is None:
+        return mlp
+    name = "tiles_summed_apart" if recipe.tiling.sums_apart else "tiles_summed_in_place"
+    function = imported(f"vramplan.replay.operators.tiled_mlp:{name}")
+    weights = tuple(one for one in tape.parameters[start:] if one.node is not None)
+    return partial(function, mlp=mlp, weights=weights, number=recipe.tiling.number)
 
 
 class Output(NamedTuple):

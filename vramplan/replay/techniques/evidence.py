@@ -13,7 +13,15 @@ from itertools import combinations
 from vramplan.replay.models import shares_by_itself
 from vramplan.replay.models.capable import offloads
 from vramplan.replay.models.parts import compiles_blocks
-from vramplan.replay.techniques.vocabulary import EVALUATION, GENERATION, given, key_of, techniques_of, traced_code
+from vramplan.replay.techniques.vocabulary import (
+    EVALUATION,
+    GENERATION,
+    TILED_MLP,
+    given,
+    key_of,
+    techniques_of,
+    traced_code,
+)
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
 from vramplan.values.model import ModelShape
@@ -47,6 +55,7 @@ TOUCHES = {
     "quantization: gptq-int4": WEIGHTS,
     OFFLOAD: SAVED,
     "checkpoint_reentrant: true": SAVED,
+    TILED_MLP: SAVED,
     "label_smoothing": LOSS,
     EVALUATION: BESIDE,
     GENERATION: BESIDE,

@@ -20,6 +20,7 @@ SWITCHES = (
 """Keys of a job that are true or false, and each name one technique."""
 
 LIGER, KERNELS = "liger_kernels", "adapter.kernels"
+TILED_MLP = "tiled_mlp"
 EVALUATION, GENERATION = "eval_batch_size", "generation_batch_size"
 
 
@@ -99,6 +100,8 @@ def _of_loss(job: ResolvedJob) -> Iterator[str]:
         yield f"padding: {job.padding}"
     if job.liger_kernels:
         yield LIGER
+    if job.tiled_mlp is not None:
+        yield TILED_MLP
     if job.eval_batch_size is not None:
         yield EVALUATION
     if job.generation_batch_size is not None:
