@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import under
 from vramplan.job.losses import RESIDENT
-from vramplan.replay.models.lora_kernels import LAYERS, OF_ATTENTION
+from vramplan.replay.models.lora_kernels import LAYERS, MLP, OF_ATTENTION
 from vramplan.replay.models.tiled_mlp import STOPS, TILED
 from vramplan.replay.techniques.adapters import leaf
 from vramplan.values.parallel import DDP, ZERO_STAGES, is_fsdp
@@ -31,6 +31,9 @@ def tiles_of(
         return None
     if kind in STOPS:
         fields.refuse(KEY, f"Axolotl stops at a {kind}: {STOPS[kind]}", hint="leave it out")
+        return None
+    if adapter is not None and MLP in adapter.kernels:
+        resolver.warnings.append(f"{KEY} changes nothing: Axolotl's fused LoRA runs in the place of the MLP")
         return None
     if raw.optimizer_in_backward:
         message = "Axolotl sums the gradients of tiles by itself, and a weight would be stepped after each of them"

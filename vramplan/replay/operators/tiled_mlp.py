@@ -43,7 +43,7 @@ def tiles_summed_apart(x: Tensor, mlp: Feed, weights: Sequence[Parameter], numbe
         sums = [tape.new("zeros_like", one.shape, one.dtype, False, category="gradients") for one in weights]
         _output = _last = None
         with _walking(tape) as outer:
-            for size, _ in _sizes(tape, whole.shape[1], number):
+            for size, _ in _sizes(tape, whole.shape[1], number, one_by_one=False):
                 tile, given = _part(whole, size), _part(grad, size)
                 leaf = tile.node = Leaf("AccumulateGrad", _no_backward, [], tape.path)
                 since = len(tape.nodes)
@@ -63,7 +63,7 @@ def tiles_summed_apart(x: Tensor, mlp: Feed, weights: Sequence[Parameter], numbe
             del total
         return (x_grad,)
 
-    return _forward("TiledMLP", x, mlp, weights, number, backward)
+    return _forward(x, mlp, weights, number, backward, one_by_one=False)
 
 
 def tiles_summed_in_place(x: Tensor, mlp: Feed, weights: Sequence[Parameter], number: int) -> Tensor:
@@ -87,7 +87,7 @@ def tiles_summed_in_place(x: Tensor, mlp: Feed, weights: Sequence[Parameter], nu
         x_grad = tape.like("zeros_like", flat)
         _output = None
         with _walking(tape) as outer:
-            for size, is_last in _sizes(tape, rows, number):
+            for size, is_last in _sizes(tape, rows, number, one_by_one=True):
                 if is_last:
                     tape.enlist(Accumulation, outer)
                 tile, given = _rows(flat, size, shape), _rows(incoming, size, shape)
@@ -98,24 +98,25 @@ def tiles_summed_in_place(x: Tensor, mlp: Feed, weights: Sequence[Parameter], nu
                 del tile, given, leaf
         return (x_grad.alias(shape, None, None),)
 
-    return _forward("TiledMLP", x, mlp, weights, number, backward)
+    return _forward(x, mlp, weights, number, backward, one_by_one=True)
 
 
 def _forward(
-    operator: str,
     x: Tensor,
     mlp: Feed,
     weights: Sequence[Parameter],
     number: int,
     backward: Callable[[Tensor, Saved], Grads],
+    *,
+    one_by_one: bool,
 ) -> Tensor:
     """All tiles without a graph, and the node of their function."""
     tape = x.tape
-    node = tape.record(operator, (x,), backward)
+    node = tape.record("TiledMLP", (x,), backward)
     outer, tape.no_grad = tape.no_grad, True
     outputs: list[Tensor] = []
     try:
-        for size, _ in _sizes(tape, x.shape[1], number):
+        for size, _ in _sizes(tape, x.shape[1], number, one_by_one=one_by_one):
             outputs.append(mlp(_part(x, size)))
     finally:
         tape.no_grad = outer
@@ -129,11 +130,14 @@ def _forward(
     return out.alias(out.shape, None, node)
 
 
-def _sizes(tape: Tape, length: int, number: int) -> Iterator[tuple[int, bool]]:
-    """How long each tile is, and whether it is the last one: as torch.chunk cuts."""
+def _sizes(tape: Tape, length: int, number: int, *, one_by_one: bool) -> Iterator[tuple[int, bool]]:
+    """How long each tile is, and whether it is the last one: as torch.chunk cuts.
+
+    `one_by_one`: what is gathered for a tile stays for others, so that none stands for several.
+    """
     step = -(-length // number)
     number = -(-length // step)
-    for index, _ in tape.repeat(number, stride=0):
+    for index in range(number) if one_by_one else (index for index, _ in tape.repeat(number, stride=0)):
         is_last = index == number - 1
         yield (length - index * step if is_last else step), is_last
 
