@@ -44,6 +44,8 @@ class JobKeys(TypedDict, total=False):
     expert_pad_to_capacity: bool | None
     checkpoint_reentrant: bool | None
     loss: str | None
+    teacher: Mapping[str, Any] | None
+    distillation: str | None
     label_smoothing: float | None
     dpo_reference: str | None
     padding: str | None
@@ -131,6 +133,8 @@ class JobFields:
     expert_pad_to_capacity: bool | None
     checkpoint_reentrant: bool | None
     loss: str | None
+    teacher: Mapping[str, Any] | None
+    distillation: str | None
     label_smoothing: float | None
     dpo_reference: str | None
     padding: str | None

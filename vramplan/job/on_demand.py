@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vramplan.job.codes import refuse_class as refuse_class
     from vramplan.job.combinations import composed_of as composed_of
     from vramplan.job.compiling import check_compile as check_compile
+    from vramplan.job.distillation import teacher_of as teacher_of
     from vramplan.job.experts import check_capacity as check_capacity
     from vramplan.job.experts import expert_imbalance as expert_imbalance
     from vramplan.job.float8 import check_float8 as check_float8
@@ -94,6 +95,7 @@ MODULES = {
     ),
     "vramplan.job.combinations": ("composed_of",),
     "vramplan.job.compiling": ("check_compile",),
+    "vramplan.job.distillation": ("teacher_of",),
     "vramplan.job.experts": (
         "check_capacity",
         "expert_imbalance",

@@ -82,6 +82,9 @@ class _ReplayResolver(Resolver):
         if (raw.adapter_kernels or under(runtime).fuses_adapters) and model is not None and adapter is not None:
             adapter = on_demand.with_kernels(self, model, adapter, cells, reference)
         liger = on_demand.liger_of(self, model, reference) if raw.liger_kernels and model is not None else ()
+        teacher = word = None
+        if (raw.teacher is not None or raw.distillation) and model is not None and runtime is not None:
+            teacher, word = on_demand.teacher_of(self, model, runtime, loss, adapter)
         tiles = (
             on_demand.tiles_of(self, model, adapter, sequence_length, reference)
             if raw.tiled_mlp and model is not None
@@ -150,6 +153,8 @@ class _ReplayResolver(Resolver):
             fp32_gradients=cells.fp32_gradients,
             fp32_states=cells.fp32_states,
             liger_kernels=liger,
+            teacher=teacher,
+            distillation=word,
             tiled_mlp=tiles,
             mamba_kernels=bool(raw.mamba_kernels) and model.state_space is not None and bool(model.state_space.layers),
             every_second_matmul=bool(raw.every_second_matmul),
@@ -456,6 +461,7 @@ def _is_special(job: ResolvedJob) -> bool:
         or job.offload_activations
         or bool(job.liger_kernels)
         or job.tiled_mlp is not None
+        or job.teacher is not None
         or bool(job.eval_batch_size or job.generation_batch_size or job.label_smoothing)
         or job.loss not in ("standard", "fp32-logits")
     )

@@ -30,6 +30,7 @@ class Values:
     expert_pad_to_capacity: bool | None
     checkpoint_reentrant: bool | None
     loss: str | None
+    distillation: str | None
     label_smoothing: float | None
     dpo_reference: str | None
     padding: str | None

@@ -70,6 +70,8 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         pytorch=release_of(job),
         liger_kernels=job.liger_kernels,
         mamba_kernels=job.mamba_kernels,
+        teacher=job.teacher,
+        distillation=job.distillation,
         tiled_mlp=job.tiled_mlp,
         composed_norms=not job.compile
         and (release_of(job) or job.runtime.fused_rms_norm_since) < job.runtime.fused_rms_norm_since,

@@ -165,6 +165,17 @@ class Accumulation:
     waits = False  # more of the same gradients come, and until then nobody is told
 
 
+Comparing = Callable[[Sequence[Tensor], Tensor], Tensor]
+
+
+class Teacher:
+    """The role of a second model whose predictions those of the model that trains are compared with; there is none."""
+
+    def asked(self) -> Comparing | None:
+        """The model has its logits. Returns what compares them with the teacher's, given the labels too."""
+        return None
+
+
 class TiledWeights:
     """The role of who wants to know which weights run in tiles. The class as it stands does not."""
 

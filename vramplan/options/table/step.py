@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.options import spellings, words
-from vramplan.options.option import COUNT, FLAG, MAX_COUNT, MAX_RATE, NUMBER, TEXTS, WORD, Option
+from vramplan.options.option import COUNT, FLAG, MAPPING, MAX_COUNT, MAX_RATE, NUMBER, TEXTS, WORD, Option
 from vramplan.options.table.sections import CHECKPOINTING, FORWARD, MODEL, NUMBERS
 
 
@@ -238,6 +238,26 @@ FORWARD_ROWS = (
         spellings=spellings.LOSSES,
         panel=MODEL,
         everyday=True,
+        section=FORWARD,
+    ),
+    Option(
+        "teacher",
+        MAPPING,
+        "A second, frozen model whose predictions the loss compares with: a profile, as the model.",
+        usual="none",
+        note="Distillation, as [torchtune's recipes](losses.md#distillation-with-a-teacher) have it.",
+        metavar="MODEL",
+        panel=MODEL,
+        section=FORWARD,
+    ),
+    Option(
+        "distillation",
+        WORD,
+        "How the predictions of model and teacher are compared.",
+        words=words.DISTILLATIONS,
+        usual="with a `teacher` `forward-kl`",
+        note="[How](losses.md#distillation-with-a-teacher).",
+        panel=MODEL,
         section=FORWARD,
     ),
     Option(

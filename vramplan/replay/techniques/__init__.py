@@ -163,6 +163,7 @@ def casts_images(setup: Setup) -> bool:
 TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
     (trains_less, "vramplan.replay.techniques.trained:TrainsLess"),
     (lambda setup: setup.trained_blocks.startswith("lisa:"), "vramplan.replay.techniques.blockwise:KeepsStates"),
+    (lambda setup: setup.teacher is not None, "vramplan.replay.techniques.distillation:Teaches"),
     (lambda setup: setup.tiled_mlp is not None, "vramplan.replay.techniques.tiled_mlp:TilesMLP"),
     (recomputes_reentrantly, "vramplan.replay.reentrant:ReentrantCheckpoints"),
     (

@@ -1,0 +1,69 @@
+"""A second model that runs beside the one that trains, without gradients: a reference, or a teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from vramplan.replay.models import family
+from vramplan.replay.models.modules import Recipe
+from vramplan.replay.observers import Sharding, Trained, train
+from vramplan.replay.precision import PRECISIONS
+from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.setup import Setup
+from vramplan.replay.tensors import Parameter
+from vramplan.values.parallel import ZERO3, is_fsdp
+
+T = TypeVar("T")
+
+
+def run_beside(
+    setup: Setup, tape: Tape, recipe: Recipe, run: Callable[[Any], T], trained: Callable[[], Trained] | None = None
+) -> tuple[T, list[int], list[Parameter]]:
+    """What `run` makes of a model of this recipe, the bytes of its buffers, and its weights, which backward never sees.
+
+    It has an autocast context of its own, and nothing that replaces layers of the model that trains, unless `trained`
+    gives it. Who shares the states is told.
+    """
+    before = len(tape.parameters)
+    roles, observers = dict(tape.roles), tape.told.observers
+    if not tape.role(Sharding).walks_others:
+        # an engine of its own shares the model, block by block; and where it is the model that trains itself, what is
+        # gathered for it is what the end of the pass before has had
+        tape.dismiss(Sharding)
+    tape.role(Sharding).begin_other()
+    tape.tell([one for one in observers if one.walks_others])
+    other_trained = None if trained is None else trained()
+    tape.dismiss(Trained)
+    if other_trained is not None:
+        train(tape, other_trained)
+    model = family(recipe.shape.family)(tape, recipe)
+    tape.autocast, tape.no_grad = PRECISIONS[setup.precision].autocast, True
+    found = run(model)
+    buffers: list[int] = getattr(model, "own_buffers", model.buffers)()  # without those of a training loop
+    tape.no_grad = False
+    tape.role(Sharding).end_other()
+    tape.roles = roles
+    tape.tell(observers)
+    weights = tape.parameters[before:]
+    del tape.parameters[before:]
+    for one in weights:
+        one.node = None  # it was its own accumulator: a cycle
+    return found, buffers, weights
+
+
+def bytes_beside(buffers: list[int], weights: list[Parameter], shards: int) -> int:
+    """Bytes of its weights, shared among so many devices, and of its buffers, which each has."""
+    size = sum(rounded(one.elements * one.dtype.itemsize) * one.copies for one in weights)
+    return -(-size // shards) + sum(rounded(buffer) for buffer in buffers)
+
+
+def shards_beside(setup: Setup) -> int:
+    """Among how many devices the weights of a reference are shared: where those of the model that trains are.
+
+    Source: trl 1.16.0, trainer/dpo_trainer.py, DPOTrainer.__init__; models/utils.py, prepare_deepspeed (stage 3 as the
+    model that trains, else stage 0) and prepare_fsdp.
+    """
+    sharding = setup.sharding
+    shared = sharding is not None and (is_fsdp(sharding.kind) or sharding.kind == ZERO3)
+    return sharding.shards if shared and sharding is not None else 1
