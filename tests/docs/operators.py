@@ -53,6 +53,7 @@ TITLES = {
     "vramplan.replay.operators.biased": "Attention with a learned bias",
     "vramplan.replay.operators.fused_loss": "Fused loss",
     "vramplan.replay.operators.lora_kernels": "Axolotl's fused LoRA",
+    "vramplan.replay.operators.tiled_mlp": "An MLP in tiles along the sequence",
     "vramplan.replay.operators.liger": "Liger's norms, gated activations and positions",
     "vramplan.replay.operators.experts": "Routing and experts",
     "vramplan.replay.operators.repeats": "Experts that compute every token, and positions that turn complex numbers",

@@ -9,7 +9,10 @@ from vramplan.replay.techniques.vocabulary import key_of
 from vramplan.values.job import ResolvedJob
 
 PADDING = "padding: right"
-OF_THE_HEAD = ("loss", "label_smoothing", "padding", "eval_batch_size", "generation_batch_size")
+OF_THE_HEAD = (
+    *("loss", "label_smoothing", "padding", "eval_batch_size", "generation_batch_size"),
+    *("distillation", "tiled_mlp"),
+)
 
 
 def composed_of(job: ResolvedJob) -> tuple[str, ...]:

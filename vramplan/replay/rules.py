@@ -40,6 +40,7 @@ OWN = (
     "vramplan.replay.operators.fused_loss",
     "vramplan.replay.operators.liger",
     "vramplan.replay.operators.lora_kernels",
+    "vramplan.replay.operators.tiled_mlp",
     "vramplan.replay.operators.experts",
     "vramplan.replay.operators.repeats",
     "vramplan.replay.operators.latent",

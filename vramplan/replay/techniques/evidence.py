@@ -32,6 +32,8 @@ REENTRANT, FLAT = "checkpoint_reentrant: true", "parallel.fsdp_version: 1"
 PACKING, OFFLOAD = "packing: true", "offload: activations"
 PREFERENCES = tuple(f"loss: {word}" for word in ("dpo", "orpo", "cpo", "simpo", "reward"))
 
+DISTILLATIONS = tuple(f"distillation: {word}" for word in ("forward-kl", "reverse-kl", "symmetric-kl"))
+
 INPUTS, TRAINED, WEIGHTS, SAVED, LOSS = "inputs", "trained", "weights", "saved", "loss"
 BESIDE, STEP = "beside", "step"
 
@@ -56,6 +58,7 @@ TOUCHES = {
     OFFLOAD: SAVED,
     "checkpoint_reentrant: true": SAVED,
     TILED_MLP: SAVED,
+    **dict.fromkeys(DISTILLATIONS, LOSS),
     "label_smoothing": LOSS,
     EVALUATION: BESIDE,
     GENERATION: BESIDE,
