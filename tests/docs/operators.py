@@ -63,6 +63,7 @@ TITLES = {
     "vramplan.replay.operators.mamba_kernels": "mamba-ssm's kernels",
     "vramplan.replay.operators.piecewise": "Functions in pieces",
     "vramplan.replay.operators.loss_parts": "Parts of losses",
+    "vramplan.replay.operators.mixtures": "Mixtures of two predictions",
     "vramplan.replay.operators.log_probabilities": "Log-probabilities",
     "vramplan.replay.operators.selected_log_softmax": "Log-probabilities of whole logits",
     "vramplan.replay.operators.adapters": "Adapters",

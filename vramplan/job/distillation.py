@@ -10,7 +10,7 @@ from vramplan.job.behaviour import under
 from vramplan.job.codes import as_written
 from vramplan.options import words
 from vramplan.replay.models import stands_for
-from vramplan.replay.models.capable import head_losses
+from vramplan.replay.models.capable import head_losses, smooths
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -41,7 +41,7 @@ def teacher_of(
     word = raw.distillation
     if word is None:
         word = known[0]
-        resolver.assume(OTHER_KEY, word, f"the default of the recipes of {runtime.name}")
+        resolver.assume(OTHER_KEY, word, f"the default under {runtime.name}")
     if _refused(resolver, model, teacher, loss, adapter):
         return None, None
     if raw.compile:
@@ -72,10 +72,12 @@ def _refused(resolver: Resolver, model: ModelShape, teacher: ModelShape, loss: s
     elif model.vocabulary_size != teacher.vocabulary_size:
         message = f"{teacher.name} has a vocabulary of {teacher.vocabulary_size}, and {model.name} one of "
         fields.refuse(KEY, f"{message}{model.vocabulary_size}: their logits cannot be compared", hint="another one")
-    elif adapter is None:
-        fields.refuse(KEY, "the recipes of distillation train adapters alone", hint="adapter: lora")
     elif raw.split is not None:
         fields.refuse(KEY, "a teacher is not modelled over devices that share a layer", hint="leave parallel out")
+    elif under(resolver.runtime).distils_over_logits:
+        return _refused_over_logits(resolver, model, loss)
+    elif adapter is None:
+        fields.refuse(KEY, "the recipes of distillation train adapters alone", hint="adapter: lora")
     elif words.pattern_word(loss) != "chunked:N" and model.engine is None:
         message = f"{KEY} is modelled with the loss of its recipes, which takes logits in chunks"
         fields.refuse("loss", message, hint="chunked:8")
@@ -84,5 +86,28 @@ def _refused(resolver: Resolver, model: ModelShape, teacher: ModelShape, loss: s
     elif model.engine is None and "chunked:N" not in head_losses(model.family):
         fields.refuse("loss", f"{loss} is not modelled for {model.code}", hint="another model")
     else:
+        return False
+    return True
+
+
+def _refused_over_logits(resolver: Resolver, model: ModelShape, loss: str) -> bool:
+    """TRL's trainer makes one loss, of what both models return."""
+    raw, fields = resolver.raw, resolver.fields
+    if loss != "standard" or raw.label_smoothing:
+        fields.refuse(
+            "loss", f"{loss} is not what TRL's GKDTrainer computes", hint="leave loss and label_smoothing out"
+        )
+    elif not smooths(model.family) or model.takes_images:
+        fields.refuse(KEY, f"a teacher of {model.code} is not modelled", hint="leave it out")
+    elif raw.compile:
+        fields.refuse(KEY, "a teacher is not modelled in a compiled model", hint="leave compile out")
+    elif raw.activation_checkpointing == words.OPTIMAL:
+        fields.refuse("activation_checkpointing", f"{words.OPTIMAL} is not modelled with a teacher", hint="use sqrt")
+    elif raw.hold_outputs:
+        fields.refuse("hold_outputs", "true contradicts GKDTrainer, which returns the loss alone", hint="leave it out")
+    else:
+        if not fields.present("dropout"):
+            raw.dropout = 0.0
+            resolver.assume("dropout", 0.0, "GKDTrainer turns dropout off")
         return False
     return True

@@ -154,6 +154,9 @@ def keeps_zeroed_gradients(job: ResolvedJob) -> bool:
 
 def loss_of(job: ResolvedJob) -> str:
     """The loss that the job's iteration computes."""
+    taught = None if job.teacher is None else planning_of(job).taught_loss
+    if taught is not None:
+        return taught
     if job.label_smoothing and job.loss.startswith("chunked:"):
         return f"{SMOOTHED}-{job.loss}"
     if job.label_smoothing and job.loss != "fused":  # whose kernel smooths in place

@@ -49,6 +49,7 @@ OWN = (
     "vramplan.replay.operators.mamba_kernels",
     "vramplan.replay.operators.piecewise",
     "vramplan.replay.operators.loss_parts",
+    "vramplan.replay.operators.mixtures",
     "vramplan.replay.operators.log_probabilities",
     "vramplan.replay.operators.selected_log_softmax",
     "vramplan.replay.operators.adapters",

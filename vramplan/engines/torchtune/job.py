@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import JobBehaviour, Refusal
-from vramplan.options.words import DISTILLATIONS, pattern_word
+from vramplan.options.words import pattern_word
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
@@ -31,7 +31,7 @@ class TorchtuneJob(JobBehaviour):
 
     has_preference_training = True  # recipes/lora_dpo_single_device.py, full_dpo_distributed.py
     preferences_by = "torchtune"
-    distils = DISTILLATIONS  # recipes/knowledge_distillation_single_device.py
+    distils = ("forward-kl", "reverse-kl", "symmetric-kl")  # recipes/knowledge_distillation_single_device.py
     joined = MappingProxyType(JOINED)
     splits = ("tensor",)  # full_finetune_distributed.py, tensor_parallel_dim
 

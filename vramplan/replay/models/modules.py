@@ -49,6 +49,7 @@ TOKEN_SCORES = "token-scores"  # the same without the mean logits
 TILED = "tiled"  # the negative log-likelihood of what that head gives
 SMOOTHED = "smoothed"  # the model's own with PyTorch's label smoothing
 LABEL_SMOOTHER = "label-smoother"
+DISTILLED = "distilled"  # a divergence of its logits from those of a teacher
 DPO, DPO_PRECOMPUTED = "dpo", "dpo-precomputed"  # preference training with a reference model, or with its scores
 DPO_ADAPTER_OFF = "dpo-adapter-off"  # the reference is the model without its adapter
 KTO, KTO_PRECOMPUTED, KTO_ADAPTER_OFF = "kto", "kto-precomputed", "kto-adapter-off"  # the same over single sequences
@@ -57,6 +58,7 @@ ORPO, CPO, SIMPO, REWARD = "orpo", "cpo", "simpo", "reward"  # over pairs, witho
 LOGIT_PAIRS = (ORPO, CPO, SIMPO)
 OUTSIDE_LOSSES = {
     LABEL_SMOOTHER: LOGITS,
+    DISTILLED: LOGITS,
     TILED: TOKEN_SCORES,
     **dict.fromkeys(PREFERENCES, ALL_SCORES),
     **dict.fromkeys((*LOGIT_PAIRS, REWARD), LOGITS),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from vramplan.engines import imported
 from vramplan.replay.inputs import Objective
-from vramplan.replay.models.modules import LABEL_SMOOTHER, LOGIT_PAIRS, PREFERENCES, REWARD, TILED, Recipe
+from vramplan.replay.models.modules import DISTILLED, LABEL_SMOOTHER, LOGIT_PAIRS, PREFERENCES, REWARD, TILED, Recipe
 from vramplan.replay.observers import Sharding
 from vramplan.replay.precision import PRECISIONS, Precision
 from vramplan.replay.record import Record, StandingState
@@ -192,6 +192,7 @@ TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
 OBJECTIVES = {
     TILED: "vramplan.replay.techniques.objectives:ScoresTokens",
     LABEL_SMOOTHER: "vramplan.replay.techniques.objectives:SmoothsLabels",
+    DISTILLED: "vramplan.replay.techniques.distillation:Distils",
     **dict.fromkeys(PREFERENCES, "vramplan.replay.techniques.preference_pairs:Preferences"),
     **dict.fromkeys(LOGIT_PAIRS, "vramplan.replay.techniques.pair_losses:LogitPairs"),
     REWARD: "vramplan.replay.techniques.pair_losses:Rewards",

@@ -5,17 +5,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from vramplan.replay.inputs import Objective
 from vramplan.replay.models import own
-from vramplan.replay.models.modules import LOGITS, Recipe, Segment
-from vramplan.replay.observers import Comparing, Teacher
+from vramplan.replay.models.modules import DISTILLED, LOGITS, Output, Recipe, Segment
+from vramplan.replay.models.windows import has_window
+from vramplan.replay.observers import Comparing, Sharding, Teacher
 from vramplan.replay.operators.views import split
 from vramplan.replay.recipe import recipe_of
 from vramplan.replay.record import StandingState
 from vramplan.replay.techniques import Technique
-from vramplan.replay.techniques.divergence import chunked_divergence, whole_divergence
+from vramplan.replay.techniques.divergence import chunked_divergence, jensen_shannon, whole_divergence
 from vramplan.replay.techniques.losses import CHUNKED
+from vramplan.replay.techniques.objectives import leave_autocast
 from vramplan.replay.techniques.second_model import bytes_beside, run_beside, shards_beside
-from vramplan.replay.tensors import Tensor
+from vramplan.replay.tensors import INT64, Tensor
+
+
+class Distils(Objective):
+    """TRL's GKDTrainer: both models return logits, and the loss is the divergence of the two.
+
+    Where the trainer lets the student answer first (`lmbda`), training on the answer is the same.
+    Source: trl 1.16.0, experimental/gkd/gkd_trainer.py, GKDTrainer.compute_loss.
+    """
+
+    def forward(self, model: Any, arguments: list[Tensor], states: list[StandingState]) -> Output:
+        """Both forward passes, and the loss."""
+        tape = self.tape
+        output = leave_autocast(tape, model(*arguments))
+        tape.leave_model()
+        assert isinstance(output.logits, Tensor)
+        logits = tape.role(Sharding).after_model(output.logits)
+        compare = tape.role(Teacher).asked()
+        assert compare is not None
+        return Output(compare([logits], arguments[1]), logits)
+
+    def returned(self, output: Output) -> Output:
+        """The trainer returns the loss alone."""
+        return Output(None, None)
 
 
 class Teaches(Technique, Teacher):
@@ -43,6 +69,8 @@ class Teaches(Technique, Teacher):
         self.at.append(StandingState("reference", bytes_beside(buffers, weights, shards_beside(setup)), 0))
 
         def compare(logits: Sequence[Tensor], labels: Tensor) -> Tensor:
+            if setup.loss == DISTILLED:
+                return jensen_shannon(word, logits[0], taught[0], labels)
             if not setup.loss.startswith(CHUNKED):
                 return whole_divergence(word, logits[0], taught[0], labels)
             size = logits[0].shape[1]
@@ -67,6 +95,21 @@ class Teaches(Technique, Teacher):
         if self.setup.teacher is not None and own(self.setup.teacher.family, "logits_of", None) is not None:
             found: list[Tensor] = model.logits_of(self.ids)
             return found
-        logits = model(self.ids, self.ids).logits
+        logits = leave_autocast(self.tape, model(self.ids, self.ids)).logits
         assert isinstance(logits, Tensor)
-        return [logits]
+        return [logits, *self._cache()]
+
+    def _cache(self) -> list[Tensor]:
+        """Keys and values of every layer, which the model of a configuration in Transformers returns with its logits.
+
+        The Trainer turns that off for the model that it trains (`use_cache`), and not for another.
+        Source: transformers 5.23, cache_utils.py, DynamicLayer.update and DynamicSlidingWindowLayer.
+        """
+        teacher, tape = self.setup.teacher, self.tape
+        if teacher is None or self.setup.loss != DISTILLED:
+            return []
+        wide = (tape.batch, teacher.key_value_heads, self.ids.shape[1], teacher.head_size)
+        dtype = self.precision.weights
+        found = [tape.new("cat", wide, dtype, True) for _ in range(2 * teacher.layers)]
+        windows = sum(has_window(teacher, block) for block in range(teacher.layers))
+        return [*found, *(tape.new("to", (), INT64, False) for _ in range(windows))]  # how long each window is

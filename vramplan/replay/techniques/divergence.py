@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from vramplan.replay.operators.contrastive import exp
 from vramplan.replay.operators.elementwise import (
     add,
     add_in_place,
@@ -17,9 +18,11 @@ from vramplan.replay.operators.elementwise import (
     mul_scalar,
     neg,
 )
+from vramplan.replay.operators.log_probabilities import masked_rows
 from vramplan.replay.operators.loss_parts import sum_all, sum_last
+from vramplan.replay.operators.mixtures import difference_of, logsumexp_of_two
 from vramplan.replay.operators.normalised import log_softmax, softmax
-from vramplan.replay.operators.views import split, view
+from vramplan.replay.operators.views import narrow, split, view
 from vramplan.replay.tensors import BOOL, FP32, INT32, INT64, Tensor
 
 FORWARD_KL, REVERSE_KL, SYMMETRIC_KL = "forward-kl", "reverse-kl", "symmetric-kl"
@@ -65,6 +68,52 @@ def whole_divergence(word: str, logits: Tensor, teacher: Tensor, labels: Tensor)
 def _averaged(total: Tensor) -> Tensor:
     """Over the labels that count."""
     return div_by(total, total.tape.new("sum", (), INT64, False))
+
+
+def jensen_shannon(word: str, logits: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
+    """generalized_jsd_loss: between the two, or with `beta` 0 or 1 the divergence of one from the other.
+
+    The Trainer counts the labels of a batch.
+    Source: trl 1.16.0, experimental/gkd/gkd_trainer.py, GKDTrainer.generalized_jsd_loss.
+    """
+    tape, (batch, length, _) = logits.tape, logits.shape
+    _student_logits = mul_scalar(narrow(logits, 1, length - 1))  # over the temperature
+    _teacher_logits = mul_scalar(narrow(teacher, 1, length - 1))
+    _student = log_softmax(_student_logits)
+    _teacher = log_softmax(_teacher_logits)
+    if word == FORWARD_KL:
+        _jsd = _relative(_student, _teacher)
+    elif word == REVERSE_KL:
+        _jsd = _relative(_teacher, _student)
+    else:
+        _beta = tape.new("tensor", (), _student.dtype, False)
+        _mixture = logsumexp_of_two(_weighed(_student), _weighed(_teacher))
+        _of_teacher = _relative(_mixture, _teacher)
+        _of_student = _relative(_mixture, _student)
+        _jsd = _sum_of_parts(_of_teacher, _of_student, _beta)
+    _mask = tape.new("ne", (batch, length - 1), BOOL, True)
+    _jsd = masked_rows(_jsd, _mask)
+    _jsd_sum = sum_all(_jsd)
+    return div_by(_jsd_sum, tape.constant((), INT64, False))
+
+
+def _weighed(x: Tensor) -> Tensor:
+    """x plus the logarithm of a share."""
+    share = x.tape.new("log", (), x.dtype, False)
+    found = add_scalar(x)
+    del share
+    return found
+
+
+def _sum_of_parts(of_teacher: Tensor, of_student: Tensor, beta: Tensor) -> Tensor:
+    rest = beta.tape.new("rsub", (), beta.dtype, False)
+    return add(mul(of_teacher, beta), mul(of_student, rest))
+
+
+def _relative(x: Tensor, target: Tensor) -> Tensor:
+    """F.kl_div(x, target, reduction="none", log_target=True) (aten/src/ATen/native/Loss.cpp)."""
+    difference = difference_of(target, x)  # the second factor is computed first
+    return mul(exp(target), difference)
 
 
 def _rows(logits: Tensor) -> Tensor:

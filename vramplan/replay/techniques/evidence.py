@@ -32,7 +32,7 @@ REENTRANT, FLAT = "checkpoint_reentrant: true", "parallel.fsdp_version: 1"
 PACKING, OFFLOAD = "packing: true", "offload: activations"
 PREFERENCES = tuple(f"loss: {word}" for word in ("dpo", "orpo", "cpo", "simpo", "reward"))
 
-DISTILLATIONS = tuple(f"distillation: {word}" for word in ("forward-kl", "reverse-kl", "symmetric-kl"))
+DISTILLATIONS = tuple(f"distillation: {word}" for word in ("forward-kl", "reverse-kl", "symmetric-kl", "jsd"))
 
 INPUTS, TRAINED, WEIGHTS, SAVED, LOSS = "inputs", "trained", "weights", "saved", "loss"
 BESIDE, STEP = "beside", "step"
