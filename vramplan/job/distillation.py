@@ -42,8 +42,11 @@ def teacher_of(
     if word is None:
         word = known[0]
         resolver.assume(OTHER_KEY, word, f"the default under {runtime.name}")
+    if word not in known:
+        fields.refuse(OTHER_KEY, f"{runtime.name} has no {word}", hint=f"one of {', '.join(known)}")
     if _refused(resolver, model, teacher, loss, adapter):
         return None, None
+    resolver.assume("teacher.dtype", "the model's", "the program's own scripts load the teacher as they load the model")
     if raw.compile:
         resolver.warnings.append(f"{KEY} is not modelled in a compiled model: the divergence is counted uncompiled")
     engine = engine_of(runtime.engine)

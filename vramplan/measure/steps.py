@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -176,8 +177,7 @@ def taught(loop: Loop, *, casts: bool) -> Any:
 
     Source: trl 1.16.0, experimental/gkd/gkd_trainer.py, compute_loss.
     """
-    from trl.experimental.gkd.gkd_trainer import GKDTrainer
-
+    trainer: Any = import_module("trl.experimental.gkd.gkd_trainer").GKDTrainer
     job = loop.job
     given = {key: value for key, value in loop.batch.items() if key != "labels"}
 
@@ -193,7 +193,7 @@ def taught(loop: Loop, *, casts: bool) -> Any:
         _teacher_outputs = run(loop.teacher)
     _student_logits = _student_outputs.logits[:, :-1, :]
     _teacher_logits = _teacher_outputs.logits[:, :-1, :]
-    loss = GKDTrainer.generalized_jsd_loss(
+    loss = trainer.generalized_jsd_loss(
         student_logits=_student_logits,
         teacher_logits=_teacher_logits,
         labels=loop.batch["labels"][:, 1:],

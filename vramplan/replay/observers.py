@@ -176,6 +176,16 @@ class Teacher:
         return None
 
 
+class KeyValues:
+    """The role of who keeps the keys and values of each block, which the model returns; nobody does."""
+
+    keeps = False
+
+    def kept(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """What a block goes on with."""
+        return key, value
+
+
 class TiledWeights:
     """The role of who wants to know which weights run in tiles. The class as it stands does not."""
 

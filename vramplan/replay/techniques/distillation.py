@@ -8,8 +8,7 @@ from typing import Any
 from vramplan.replay.inputs import Objective
 from vramplan.replay.models import own
 from vramplan.replay.models.modules import DISTILLED, LOGITS, Output, Recipe, Segment
-from vramplan.replay.models.windows import has_window
-from vramplan.replay.observers import Comparing, Sharding, Teacher
+from vramplan.replay.observers import Comparing, KeyValues, Sharding, Teacher
 from vramplan.replay.operators.views import split
 from vramplan.replay.recipe import recipe_of
 from vramplan.replay.record import StandingState
@@ -19,6 +18,7 @@ from vramplan.replay.techniques.losses import CHUNKED
 from vramplan.replay.techniques.objectives import leave_autocast
 from vramplan.replay.techniques.second_model import bytes_beside, run_beside, shards_beside
 from vramplan.replay.tensors import INT64, Tensor
+from vramplan.values.model import ModelShape
 
 
 class Distils(Objective):
@@ -92,24 +92,39 @@ class Teaches(Technique, Teacher):
     def _logits(self, model: Any) -> list[Tensor]:
         """In the chunks that the teacher's own code makes, else all at once."""
         self.tape.dismiss(Teacher)  # which it has none of
-        if self.setup.teacher is not None and own(self.setup.teacher.family, "logits_of", None) is not None:
+        teacher = self.setup.teacher
+        assert teacher is not None
+        if own(teacher.family, "logits_of", None) is not None:
             found: list[Tensor] = model.logits_of(self.ids)
             return found
+        cache = ReturnsCache(teacher)
+        if self.setup.loss == DISTILLED:
+            self.tape.enlist(KeyValues, cache)
         logits = leave_autocast(self.tape, model(self.ids, self.ids)).logits
         assert isinstance(logits, Tensor)
-        return [logits, *self._cache()]
+        return [logits, *cache.tensors]
 
-    def _cache(self) -> list[Tensor]:
-        """Keys and values of every layer, which the model of a configuration in Transformers returns with its logits.
 
-        The Trainer turns that off for the model that it trains (`use_cache`), and not for another.
-        Source: transformers 5.23, cache_utils.py, DynamicLayer.update and DynamicSlidingWindowLayer.
-        """
-        teacher, tape = self.setup.teacher, self.tape
-        if teacher is None or self.setup.loss != DISTILLED:
-            return []
-        wide = (tape.batch, teacher.key_value_heads, self.ids.shape[1], teacher.head_size)
-        dtype = self.precision.weights
-        found = [tape.new("cat", wide, dtype, True) for _ in range(2 * teacher.layers)]
-        windows = sum(has_window(teacher, block) for block in range(teacher.layers))
-        return [*found, *(tape.new("to", (), INT64, False) for _ in range(windows))]  # how long each window is
+class ReturnsCache(KeyValues):
+    """Keys and values of every block, which a model returns with its logits.
+
+    The Trainer turns that off for the model that it trains (`use_cache`), and not for another.
+    Source: transformers 5.23, cache_utils.py, DynamicLayer.update and DynamicSlidingWindowLayer.
+    """
+
+    keeps = True
+
+    def __init__(self, shape: ModelShape) -> None:
+        self.shape = shape
+        self.tensors: list[Tensor] = []
+
+    def kept(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Copies, which are concatenated to what is empty and has the element type of the keys."""
+        tape = key.tape
+        if self.shape.sliding_window is not None:
+            self.tensors.append(tape.new("to", (), INT64, False))  # how long the window is
+        dtype = max(key.dtype, value.dtype, key=lambda one: one.itemsize)
+        keys = tape.new("cat", key.shape, key.dtype, key.batched)
+        values = tape.new("cat", value.shape, dtype, value.batched)
+        self.tensors += (keys, values)
+        return keys, values

@@ -40,13 +40,15 @@ def run_beside(
     model = family(recipe.shape.family)(tape, recipe)
     tape.autocast, tape.no_grad = PRECISIONS[setup.precision].autocast, True
     found = run(model)
-    buffers: list[int] = getattr(model, "own_buffers", model.buffers)()  # without those of a training loop
     tape.no_grad = False
+    weights, every = tape.parameters[before:], tape.parameters
+    tape.parameters = weights  # of the model that is asked
+    buffers: list[int] = getattr(model, "own_buffers", model.buffers)()  # without those of a training loop
+    tape.parameters = every
+    del every[before:]
     tape.role(Sharding).end_other()
     tape.roles = roles
     tape.tell(observers)
-    weights = tape.parameters[before:]
-    del tape.parameters[before:]
     for one in weights:
         one.node = None  # it was its own accumulator: a cycle
     return found, buffers, weights
