@@ -48,6 +48,7 @@ TRANSFORMERS = Rig(
             "liger",
             "turns",
             "tiled",
+            "taught",
         ),
         *("linear", "block_kinds", "decoders", "state_spaces", "short_convolutions", "met"),
     ),
@@ -75,13 +76,15 @@ ZERO = Rig(
 )
 AXOLOTL = Rig(
     "axolotl",
-    ("fused_lora", "fused_lora_shared"),
-    "Axolotl's fused LoRA in the models of the first rig",
+    ("fused_lora", "fused_lora_shared", "tiled_mlp", "tiled_mlp_shared"),
+    "Axolotl's fused LoRA and its MLPs in tiles in the models of the first rig",
     alone=("axolotl==0.19.0",),
 )
 TORCHAO = Rig("torchao", ("fp8", "fp8_more"), "torchao's Float8Linear in the models of the first rig")
 TORCHTUNE = Rig(
-    "torchtune", ("torchtune", "torchtune_units"), "torchtune's builders, adapters and losses, and its shards"
+    "torchtune",
+    ("torchtune", "torchtune_units", "torchtune_taught"),
+    "torchtune's builders, adapters and losses, its teachers, and its shards",
 )
 LITGPT = Rig(
     "litgpt", ("litgpt", "litgpt_flat"), "LitGPT's models and LoRA, its losses and Fabric around them, and its shards"
