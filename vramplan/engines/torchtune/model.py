@@ -256,7 +256,9 @@ class TransformerDecoder:
 
     def logits_of(self, tokens: Tensor) -> list[Tensor]:
         """What it gives where no loss is made of it."""
-        return self.decoder(tokens)
+        logits = self.decoder(tokens)
+        logits[-1] = self.tape.role(Sharding).after_model(logits[-1])
+        return logits
 
     def fused(self, tokens: Tensor, labels: Tensor) -> Output:
         """Liger's loss in place of the head, over the last hidden states, which are all that the model returns then.

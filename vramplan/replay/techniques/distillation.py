@@ -102,7 +102,7 @@ class Teaches(Technique, Teacher):
             self.tape.enlist(KeyValues, cache)
         logits = leave_autocast(self.tape, model(self.ids, self.ids)).logits
         assert isinstance(logits, Tensor)
-        return [logits, *cache.tensors]
+        return [self.tape.role(Sharding).after_model(logits), *cache.tensors]
 
 
 class ReturnsCache(KeyValues):

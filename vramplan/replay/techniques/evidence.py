@@ -58,7 +58,7 @@ TOUCHES = {
     OFFLOAD: SAVED,
     "checkpoint_reentrant: true": SAVED,
     TILED_MLP: SAVED,
-    **dict.fromkeys(DISTILLATIONS, LOSS),
+    **dict.fromkeys(DISTILLATIONS, BESIDE),
     "label_smoothing": LOSS,
     EVALUATION: BESIDE,
     GENERATION: BESIDE,
