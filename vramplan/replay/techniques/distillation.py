@@ -8,15 +8,17 @@ from typing import Any
 from vramplan.replay.inputs import Objective
 from vramplan.replay.models import own
 from vramplan.replay.models.modules import DISTILLED, LOGITS, Output, Recipe, Segment
+from vramplan.replay.models.windows import has_window
 from vramplan.replay.observers import Comparing, KeyValues, Sharding, Teacher
 from vramplan.replay.operators.views import split
 from vramplan.replay.recipe import recipe_of
 from vramplan.replay.record import StandingState
+from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques import Technique
 from vramplan.replay.techniques.divergence import chunked_divergence, jensen_shannon, whole_divergence
 from vramplan.replay.techniques.losses import CHUNKED
 from vramplan.replay.techniques.objectives import leave_autocast
-from vramplan.replay.techniques.second_model import bytes_beside, run_beside, shards_beside
+from vramplan.replay.techniques.second_model import bytes_beside, run_beside
 from vramplan.replay.tensors import INT64, Tensor
 from vramplan.values.model import ModelShape
 
@@ -66,7 +68,7 @@ class Teaches(Technique, Teacher):
         word = setup.distillation
         assert word is not None
         taught, buffers, weights = run_beside(setup, self.tape, recipe, self._logits)
-        self.at.append(StandingState("reference", bytes_beside(buffers, weights, shards_beside(setup)), 0))
+        self.at.append(StandingState("reference", bytes_beside(buffers, weights, setup), 0))
 
         def compare(logits: Sequence[Tensor], labels: Tensor) -> Tensor:
             if setup.loss == DISTILLED:
@@ -102,7 +104,14 @@ class Teaches(Technique, Teacher):
             self.tape.enlist(KeyValues, cache)
         logits = leave_autocast(self.tape, model(self.ids, self.ids)).logits
         assert isinstance(logits, Tensor)
+        if cache.tensors and cache.windows < teacher.layers:  # which of those that are played have one is not asked
+            cache.tensors += [_window(self.tape) for _ in range(cache.windows)]
         return [self.tape.role(Sharding).after_model(logits), *cache.tensors]
+
+
+def _window(tape: Tape) -> Tensor:
+    """How long the window of a layer of the cache is."""
+    return tape.new("to", (), INT64, False)
 
 
 class ReturnsCache(KeyValues):
@@ -116,13 +125,14 @@ class ReturnsCache(KeyValues):
 
     def __init__(self, shape: ModelShape) -> None:
         self.shape = shape
+        self.windows = sum(has_window(shape, block) for block in range(shape.layers))
         self.tensors: list[Tensor] = []
 
     def kept(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Copies, which are concatenated to what is empty and has the element type of the keys."""
         tape = key.tape
-        if self.shape.sliding_window is not None:
-            self.tensors.append(tape.new("to", (), INT64, False))  # how long the window is
+        if self.windows == self.shape.layers:
+            self.tensors.append(_window(tape))
         dtype = max(key.dtype, value.dtype, key=lambda one: one.itemsize)
         keys = tape.new("cat", key.shape, key.dtype, key.batched)
         values = tape.new("cat", value.shape, dtype, value.batched)

@@ -23,7 +23,7 @@ from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapted import Adapted, AdapterOff
 from vramplan.replay.techniques.preference import Scored, completion_loss, preference_loss
-from vramplan.replay.techniques.second_model import bytes_beside, run_beside, shards_beside
+from vramplan.replay.techniques.second_model import bytes_beside, run_beside
 from vramplan.replay.tensors import BOOL, FP32, INT64, Tensor
 
 SEQUENCES = 2  # of a pair
@@ -117,7 +117,7 @@ def forward_and_preferences(
         off = (lambda: _switched_off(tape)) if shares else None
         found, buffers, weights = run_beside(setup, tape, frozen, lambda model: _scores(tape, model(ids, labels)), off)
         if not shares:
-            states.append(StandingState("reference", bytes_beside(buffers, weights, shards_beside(setup)), 0))
+            states.append(StandingState("reference", bytes_beside(buffers, weights, setup), 0))
         return found
 
     other_one = None if setup.loss in SCORED else reference

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, TypeVar
 
 from vramplan.replay.models import family
@@ -11,6 +12,7 @@ from vramplan.replay.observers import Sharding, Trained, train
 from vramplan.replay.precision import PRECISIONS
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
+from vramplan.replay.sharding.units import shard_shape
 from vramplan.replay.tensors import Parameter
 from vramplan.values.parallel import ZERO3, is_fsdp
 
@@ -54,10 +56,18 @@ def run_beside(
     return found, buffers, weights
 
 
-def bytes_beside(buffers: list[int], weights: list[Parameter], shards: int) -> int:
-    """Bytes of its weights, shared among so many devices, and of its buffers, which each has."""
-    size = sum(rounded(one.elements * one.dtype.itemsize) * one.copies for one in weights)
-    return -(-size // shards) + sum(rounded(buffer) for buffer in buffers)
+def bytes_beside(buffers: list[int], weights: list[Parameter], setup: Setup) -> int:
+    """Bytes of its weights, shared among the devices that share those of the model that trains, and of its buffers.
+
+    FSDP2 cuts each weight along its first dimension; what others share lies behind each other.
+    """
+    sharding, shards = setup.sharding, shards_beside(setup)
+    if sharding is not None and is_fsdp(sharding.kind) and sharding.version != 1:
+        cut = [(prod(shard_shape(one.shape, shards)), one) for one in weights]
+        share = sum(rounded(elements * one.dtype.itemsize) * one.copies for elements, one in cut)
+    else:
+        share = -(-sum(rounded(one.elements * one.dtype.itemsize) * one.copies for one in weights) // shards)
+    return share + sum(rounded(buffer) for buffer in buffers)
 
 
 def shards_beside(setup: Setup) -> int:
