@@ -152,6 +152,30 @@ def test_gpus_beside_a_file_with_a_split_are_all_of_them(tmp_path: Path, gpus: s
 
 
 @pytest.mark.parametrize(
+    ("degree", "options", "replicas", "steps"),
+    [
+        (2, "--tensor 4", 2, 8),  # the GPUs of the script, and its batch
+        (2, "--tensor 4 --gpus 16", 4, 4),
+        (2, "--tensor 1 --gpus 4", 4, 4),
+        (2, "--pipeline 2 --gpus 16", 4, 4),
+        (1, "--tensor 2 --gpus 8", 8, 2),  # beside a script that splits no replica the number is that of the replicas
+        (2, "--tensor 4 --gpus 2", 2, 8),  # and so is one that makes no whole ones
+    ],
+)
+def test_options_split_a_replica_in_another_way_and_the_batch_stays(
+    tmp_path: Path, degree: int, options: str, replicas: int, steps: int
+) -> None:
+    path = tmp_path / "own.sh"
+    wide = SPLIT.replace("--hidden-size 64 --num-attention-heads 2", "--hidden-size 128 --num-attention-heads 4")
+    path.write_text(dedent(wide).replace("parallel-size 2", f"parallel-size {degree}"))
+    ran = run("fit", path, "--gpu", "h100", "--format", "json", *options.split())
+    assert ran.code == 0, ran.err
+    echoed = ran.document["job"]
+    assert (echoed["parallel"]["data"], echoed["gradient_accumulation_steps"]) == (replicas, steps)
+    assert echoed["global_batch_size"] == 16
+
+
+@pytest.mark.parametrize(
     ("modules", "word", "kept"),
     [("", "selective", None), ("core_attn mlp", "selective", "mlp recomputed"), ("moe_act layernorm", "none", "moe")],
 )

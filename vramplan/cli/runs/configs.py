@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from vramplan.catalog.fields import Sink
 from vramplan.catalog.text import read_text
 from vramplan.cli.job_options import REQUIRED, as_job
 from vramplan.cli.output import say
+from vramplan.cli.runs.replicas import counted_gpus, flat_keys, gpus_of_replica, is_group, replicas_of, without_divided
 from vramplan.configs.combine import groups, read_files
 from vramplan.configs.reading import Wanted, settings
 from vramplan.configs.registry import recognised
@@ -23,7 +23,6 @@ from vramplan.errors import InputError, Problem, UsageError
 from vramplan.job import JobEntry, build_any_job, build_job
 from vramplan.job.keyed import root_of
 from vramplan.job.lookup import Catalog
-from vramplan.job.spelled import counted
 from vramplan.options import table
 from vramplan.results import FitResult
 from vramplan.results.reading import ReadJob
@@ -150,7 +149,7 @@ def defaulted(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles)
     """Keys of the job that no setting of the files gave, nor an option, but the defaults of their program."""
     over = _over(given)
     read = _read(over, folders, asked)
-    typed = _flat(over)
+    typed = flat_keys(over)
     return frozenset(
         one.key
         for one in read.values
@@ -174,7 +173,7 @@ def run_of(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) ->
     keys = _keys(read, over)
     with _placed(read, over):
         job = build_job(keys, profile_dirs=folders)
-    typed = _flat(over)
+    typed = flat_keys(over)
     split = job.split
     replica = 1 if split is None else split.tensor * split.pipeline * split.context
     if job.micro_batch_size is not None and job.gradient_accumulation_steps is not None:
@@ -229,29 +228,18 @@ def _over(given: dict[str, Any]) -> dict[str, Any]:
     return over
 
 
-def _flat(keys: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in keys.items():
-        if isinstance(value, Mapping) and key in ("parallel", "adapter"):
-            found.update({f"{key}.{name}": item for name, item in value.items()})
-        else:
-            found[key] = value
-    return found
-
-
 def _read(over: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> ReadJob:
-    beside = {key: value for key, value in _flat(over).items() if value is not None}
-    devices = _counted(over)
-    with suppress(ValueError, TypeError):
-        devices = int(beside["parallel.data"]) if "parallel.data" in beside else devices
-        for key in ("parallel.tensor", "parallel.pipeline", "parallel.context"):
-            if "parallel.data" in beside and devices is not None:
-                devices *= int(beside.get(key, 1))
+    beside = {key: value for key, value in flat_keys(over).items() if value is not None}
+    named = str(beside.get("parallel.data", ""))
+    devices = int(named) if named.isdecimal() else counted_gpus(over)
     wanted = Wanted(asked.program, asked.version, devices, asked.ignore_unknown, folders, beside)
     read = read_files(asked.files, wanted)
-    each = _replica(read, beside) if "parallel.data" in beside else 1
-    if each > 1 and devices is not None and "parallel.data" in read.open:  # no whole replicas: the number of these
-        read = read_files(asked.files, replace(wanted, devices=devices * each))
+    own, each = gpus_of_replica(read), gpus_of_replica(read, beside)
+    if each != own:  # the GPUs and the batch of a step stay, and only how many of them are a replica is another
+        replicas = replicas_of(read, devices, each)
+        return read if replicas is None else read_files(asked.files, replace(wanted, devices=replicas * own))
+    if own > 1 and named.isdecimal() and "parallel.data" in read.open:  # no whole replicas: the number of these
+        return read_files(asked.files, replace(wanted, devices=int(named) * own))
     return read
 
 
@@ -260,12 +248,6 @@ def model_named(given: dict[str, Any], folders: Sequence[Path], asked: GivenFile
     values = _read(_over(given), folders, asked).values
     found = [value.sources[0].value for value in values if value.key == MODEL and value.sources]
     return found[0] if found and isinstance(found[0], str) else None
-
-
-def _counted(over: Mapping[str, Any]) -> int | None:
-    """How many devices the GPU that is typed counts: `--gpu 8xh100`."""
-    found = counted(over["gpu"]) if isinstance(over.get("gpu"), str) else None
-    return None if found is None else found[0]
 
 
 def _tell(read: ReadJob, asked: GivenFiles) -> None:
@@ -284,19 +266,21 @@ def _tell(read: ReadJob, asked: GivenFiles) -> None:
 
 def _keys(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
     """The keys of the job with those of the options; what is still open and needed is asked for by its option."""
-    keys: dict[str, Any] = {key: dict(value) if _is_group(key, value) else value for key, value in read.job.items()}
-    over = _shared(read, over)
+    keys: dict[str, Any] = {key: dict(value) if is_group(key, value) else value for key, value in read.job.items()}
+    over = without_divided(read, over)
     for key, value in over.items():
-        if _is_group(key, value):
+        if is_group(key, value):
             place = keys.setdefault(key, {})
             for name, item in value.items():
                 _put(place, name, item)
         else:
             _put(keys, key, value)
-    given = _flat(keys)
-    if _counted(over) is not None and "parallel.data" not in _flat(over):  # as typed, and not as the file has it
+    given = flat_keys(keys)
+    if counted_gpus(over) is not None and "parallel.data" not in flat_keys(
+        over
+    ):  # as typed, and not as the file has it
         given["parallel.data"] = None
-        if _is_group("parallel", keys.get("parallel")):
+        if is_group("parallel", keys.get("parallel")):
             keys["parallel"].pop("data", None)
     missing: list[Problem] = []
     file = read.files[-1]
@@ -311,29 +295,6 @@ def _keys(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
     if missing:
         raise InputError(missing)
     return keys
-
-
-SPLITS = ("parallel.tensor", "parallel.pipeline", "parallel.context")
-
-
-def _shared(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
-    """The options, without the GPUs where the file splits a replica: it has divided them already."""
-    typed = _flat(over)
-    if _replica(read, typed) == 1 or "parallel.data" in read.open or not str(typed.get("parallel.data")).isdecimal():
-        return over
-    return {**over, "parallel": {key: value for key, value in over["parallel"].items() if key != "data"}}
-
-
-def _replica(read: ReadJob, typed: Mapping[str, Any]) -> int:
-    """The GPUs of one replica, where the file says how many and no option does; 1 otherwise."""
-    if any(key in typed for key in SPLITS):
-        return 1
-    split = _flat(read.job)
-    return prod(int(split.get(key, 1)) for key in SPLITS)
-
-
-def _is_group(key: str, value: Any) -> bool:
-    return key in ("parallel", "adapter") and isinstance(value, Mapping)
 
 
 def _put(place: dict[str, Any], name: str, value: Any) -> None:
@@ -377,7 +338,7 @@ def _placed(read: ReadJob, over: dict[str, Any]) -> Iterator[None]:
         yield
     except InputError as error:
         values = {value.key: value for value in read.values}
-        typed = _flat(over)
+        typed = flat_keys(over)
         problems = []
         for problem in error.problems:
             value = values.get(problem.key or "")
