@@ -26,6 +26,11 @@ MUST_MATCH = ("micro_batch_size", "gradient_accumulation_steps", "max_gradient_n
 
 Source: huggingface/transformers 5.23.0, src/transformers/integrations/deepspeed.py, trainer_config_process.
 """
+OF_TORCHRUN = tuple(
+    f"launcher.{name}" for name in ("nproc_per_node", "node_rank", "master_addr", "rdzv_id", "rdzv_endpoint")
+)
+"""Options that `accelerate launch` has not, or calls otherwise."""
+
 Opened = Callable[[str], Mapping[str, Written] | None]
 
 
@@ -132,7 +137,7 @@ def _launching(written: dict[str, Written], file: str, text: str, find: Opened) 
 
     What it takes is no longer among them.
     """
-    launch = accelerate.from_launcher(written) if "launcher.nproc_per_node" not in written else {}
+    launch = {} if any(key in written for key in OF_TORCHRUN) else accelerate.from_launcher(written)
     for name in ("num_gpus", "nnodes"):  # of a script's variables and of the program that hands out machines
         launch.pop(name, None)
     named, option = launch.pop("config_file", None), "--config_file"

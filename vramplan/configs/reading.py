@@ -278,7 +278,8 @@ def _source(sheet: Sheet, key: str) -> Source:
 _ENDS_WITH_SIZE = re.compile(r"\d[bm]$")
 """Of a name that says how many parameters there are: what is shorter still may be another model's."""
 
-_ON_ANOTHER_MACHINE = re.compile(r"\.{0,2}/|~|[A-Za-z]:\\\\|\$")
+_ON_ANOTHER_MACHINE = re.compile(r"\.{0,2}/|~|[A-Za-z]:\\\\|\$|path/to\b|(your|my)[_-]|.*/.*/")
+"""How a folder begins, or a name that is to be filled in; a name on the hub has one slash."""
 
 
 def _name_model(meaning: Meaning, known: Catalogue) -> None:

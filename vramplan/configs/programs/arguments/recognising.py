@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramplan.configs.programs.arguments import scripts
 from vramplan.configs.programs.arguments.keys import OF_OTHERS, OF_SCRIPTS, OF_TRL
 from vramplan.configs.table import names
 
 
 def recognise_trl(keys: Mapping[str, Any]) -> int:
     """How many keys are TRL's, or its scripts'."""
-    if OF_OTHERS & set(keys):
+    if scripts.of(keys) is not None or OF_OTHERS & set(keys):
         return 0
     program = str(getattr(keys.get("program"), "value", "") or "").rsplit("/", 1)[-1]
     tops = {key.split(".", 1)[0] for key in keys}
@@ -27,6 +28,8 @@ def recognise_trl(keys: Mapping[str, Any]) -> int:
 
 def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are the plain Trainer's."""
+    if scripts.of(keys) is not None:
+        return len(keys)
     if OF_OTHERS & set(keys) or recognise_trl(keys):
         return 0
     tops = {key.split(".", 1)[0] for key in keys}
