@@ -228,6 +228,8 @@ def _together(parts: Sequence[FilePart], files: Sequence[str], wanted: Wanted, f
         asked = replace(wanted, beside=beside, devices=what.devices if devices is None else devices)
         read[what.program.name] = reading.job_of(what.program, what.written, [what.file], asked, what.text, find)
     one = next(iter(read.values())) if len(read) == 1 else merged(list(read.values()), files)
+    if what is not None and len(read) == 1:
+        one = _under_typed(one, str(wanted.beside.get("parallel.sharding") or ""))
     named = (source.file for value in one.values for source in value.sources if source.file is not None)
     return one._replace(files=tuple(dict.fromkeys([*files, *named])))
 
@@ -303,6 +305,17 @@ def _precision(values: dict[str, ReadValue], main: ReadJob) -> None:
     values["precision"] = ReadValue("precision", word, (*told.sources, *sharding.sources))
     if row == "zero":
         values.pop("weight_dtype", None)
+
+
+def _under_typed(read: ReadJob, sharding: str) -> ReadJob:
+    """A job whose devices share the model as the caller says: autocast is then what the program makes of it there."""
+    values = {value.key: value for value in read.values}
+    if not sharding or "parallel.sharding" in values:
+        return read
+    values["parallel.sharding"] = ReadValue("parallel.sharding", sharding, ())
+    _precision(values, read)
+    del values["parallel.sharding"]
+    return read._replace(job=_nested(values.values()), values=tuple(values.values()))
 
 
 def _nested(values: Any) -> dict[str, Any]:
