@@ -83,9 +83,7 @@ def test_the_scripts_of_chinese_llama_take_an_adapter_unless_they_are_told_other
 
 def test_lmflow_trains_few_blocks_adapters_or_with_an_optimizer_of_its_own() -> None:
     words = f"python examples/finetune.py {SAME} --dataset_path data --block_size 512 --model_name_or_path llama-3.2-3b"
-    holds(
-        job(f"{words} --use_lisa 1 --lisa_activated_layers 1\n", "a.sh"), trained_blocks="lisa:1", adapter__kind=None
-    )
+    holds(job(f"{words} --use_lisa 1 --lisa_activated_layers 1\n", "a.sh"), trained_blocks="lisa:1", adapter__kind=None)
     holds(job(f"{words} --use_lora 1\n", "run.sh"), adapter__kind="lora", adapter__rank=8, quantization=None)
     holds(job(f"{words} --use_qlora 1\n", "run.sh"), adapter__kind="lora", quantization="nf4-double")
     found = meant(f"{words} --use_customized_optim 1 --customized_optim yogi --optim_beta1 0.9\n", "run.sh")
@@ -108,3 +106,34 @@ def test_what_a_script_computes_of_its_caller_is_asked_for() -> None:
 def test_a_name_that_is_to_be_filled_in_is_asked_for(name: str) -> None:
     found = meant(f"python train.py {SAME} --block_size 512 --model_name_or_path {name}\n", "run.sh")
     assert "model" in found.open
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            f"deepspeed examples/chatbot.py {SAME} --model_name_or_path gpt2\n",
+            "chatbot.py answers, evaluates or merges",
+        ),
+        (f"python merge_lora.py {SAME} --model_name_or_path gpt2\n", "trains nothing"),
+        (f"python llava/train/train_mem.py {SAME} --vision_tower openai/clip\n", "in the code of LLaVA"),
+    ],
+)
+def test_a_script_that_is_none_for_a_job_is_told_so_in_one_sentence(text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        meant(text, "run.sh")
+    assert len(caught.value.problems) == 1
+
+
+def test_a_file_that_filters_a_data_set_or_is_of_another_program_is_told_so() -> None:
+    with pytest.raises(InputError, match="filters a data set"):
+        meant("model_name_or_path: gpt2\nnum_generations: 8\npass_rate_min: 0.2\nseed: 1\n", "a.yaml")
+    with pytest.raises(InputError, match="is of nanotron, whose runs are not modelled"):
+        meant("general: {}\nparallelism: {dp: 8}\ntokens: {}\nmodel: {}\noptimizer: {}\n", "a.yaml")
+
+
+def test_the_name_of_a_script_says_which_loss_it_has() -> None:
+    words = f"{SAME} --model_max_length 512 --flash_attn True --model_name_or_path llama-7b"
+    holds(job(f"torchrun examples/reward_modeling.py {words}\n", "a.sh"), loss="reward", attention="flash")
+    holds(job(f"torchrun examples/finetune_dpo.py {words}\n", "a.sh"), loss="dpo", dpo_reference="model")
+    holds(job(f"torchrun examples/supervised.py {words}\n", "a.sh"), loss=None)

@@ -34,6 +34,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
 def read_file(file: TrainingFile) -> None:
     """The job of the file."""
     sheet, meaning = file.sheet, file.meaning
+    scripts.refuse_without_training(sheet)
+    if sheet.refused:
+        return
     scripts.settled(sheet, meaning)
     trainer.renamed(sheet, OF_PEFT)
     if "program" in sheet:

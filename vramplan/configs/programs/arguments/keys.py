@@ -40,9 +40,10 @@ OF_PEFT = {
     "use_nested_quant": "use_bnb_nested_quant",
     "bnb_4bit_quant_storage_dtype": "bnb_4bit_quant_storage",
     "use_flash_attn": "use_flash_attention_2",
+    "flash_attn": "use_flash_attention_2",
     "use_reentrant": "gradient_checkpointing_kwargs.use_reentrant",
 }
-"""What the script of PEFT around TRL calls its arguments. Source: huggingface/peft, examples/sft/train.py."""
+"""What the script of PEFT around TRL, and others, call arguments. Source: huggingface/peft, examples/sft/train.py."""
 
 OF_OTHERS = names(
     """

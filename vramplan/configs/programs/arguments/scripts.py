@@ -3,11 +3,12 @@
 Source: lm-sys/FastChat (0e6d3e4b), fastchat/train/train_lora.py; QwenLM/Qwen (2df8e8a), finetune.py; OpenBMB/MiniCPM
 (0fcc3d0), finetune/finetune.py; artidoro/qlora (7f4e95a), qlora.py; ymcui/Chinese-LLaMA-Alpaca-2 (2a334d1),
 scripts/training/run_clm_pt_with_peft.py and run_clm_sft_with_peft.py; OptimalScale/LMFlow (f3597dba),
-src/lmflow/args.py, models/hf_model_mixin.py and pipeline/finetuner.py; tatsu-lab/alpaca_farm (30717dd), examples.
+src/lmflow/args.py, models/hf_model_mixin.py and pipeline/finetuner.py.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,9 @@ from vramplan.tuples import NamedTuple
 
 FUSED_QWEN = {"c_attn": ("q_proj", "k_proj", "v_proj"), "c_proj": ("o_proj", "down_proj"), "w1": ("up_proj",)}
 """The layers of the first Qwen by the names of the model that is counted; `c_proj` is two, and `w2` is the gate."""
+
+
+GIVE = "give the file of a training run"
 
 
 class TrainerScript(NamedTuple):
@@ -34,6 +38,34 @@ class TrainerScript(NamedTuple):
     renamed: Mapping[str, str] = {}
     defaults: Mapping[str, Any] = {}
     settle: Callable[[Sheet, Meaning], None] = lambda sheet, meaning: None
+
+
+WITHOUT_TRAINING = re.compile(
+    r"(.*_)?(chat|chatbot|cli_demo|web_demo|demo|infer|inference|evaluate|evaluation|evaluator|eval|merge|export|serve)"
+    r"([_-].*)?\.py|.*(merge_lora|_to_hf)\w*\.py"
+)
+"""What scripts are called that train nothing."""
+
+OF_FILTERS = ("pass_rate_min", "pass_rate_max")
+"""Arguments of open-r1's script that filters a data set. Source: huggingface/open-r1 (1416fa0), scripts/pass_rate_*."""
+
+OF_LLAVA = ("vision_tower", "mm_projector_type", "mm_vision_select_layer")
+"""Arguments of LLaVA's own code and of scripts made from it, which put a language model behind an encoder."""
+
+
+def refuse_without_training(sheet: Sheet) -> None:
+    """Refuse what trains nothing, and models that are made in code of their own; each in one sentence."""
+    program = (sheet.text("program") or "").replace("\\", "/").rsplit("/", 1)[-1]
+    if WITHOUT_TRAINING.fullmatch(program):
+        sheet.refuse("program", f"{program} answers, evaluates or merges and trains nothing", GIVE)
+    for key in OF_FILTERS:
+        if sheet.given(key):
+            sheet.refuse(key, "the file filters a data set and trains nothing", GIVE)
+            return
+    key = next((key for key in OF_LLAVA if sheet.given(key)), None)
+    if key is not None:
+        message = "a language model behind an encoder of images, in the code of LLaVA, is not modelled"
+        sheet.refuse(key, message, "--model llava-1.5-7b without the file is LLaVA as Transformers computes it")
 
 
 def of(written: Mapping[str, Any]) -> TrainerScript | None:
@@ -94,7 +126,7 @@ def _qlora(sheet: Sheet, meaning: Meaning) -> None:
     source, target = sheet.count("source_max_len", 1024), sheet.count("target_max_len", 256)
     meaning.say("sequence_length", (source or 0) + (target or 0), "source_max_len", "target_max_len")
     if not sheet.flag("do_train", True):
-        sheet.refuse("do_train", "the script generates or evaluates and trains nothing", "give a training run")
+        sheet.refuse("do_train", "the script generates or evaluates and trains nothing", GIVE)
 
 
 def _qwen(sheet: Sheet, meaning: Meaning) -> None:
@@ -173,7 +205,7 @@ SCRIPTS = (
         "fastchat/train/train_lora.py",
         ("train_lora.py",),
         ("model_max_length",),
-        {"flash_attn": "use_flash_attention_2", "q_lora": "load_in_4bit"},
+        {"q_lora": "load_in_4bit"},
         {
             **_OF_FASTCHAT,
             "model_max_length": 512,
@@ -251,5 +283,4 @@ SCRIPTS = (
         },
         _lmflow,
     ),
-    TrainerScript("alpaca_farm", ("supervised.py",), ("flash_attn",), {"flash_attn": "use_flash_attention_2"}),
 )
