@@ -126,6 +126,20 @@ def test_what_a_recipes_precision_says_of_gradients_goes_before_its_ddp() -> Non
     holds(found, gradient_dtype="bf16", precision="mixed-bf16")
 
 
+def test_an_output_layer_of_its_own_is_one_where_the_arguments_untie_it() -> None:
+    llama = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 11008 --seq-length 512 "
+    words = f"{llama}--max-position-embeddings 4096 --micro-batch-size 1 --bf16 --disable-bias-linear {GATED}"
+    untied = "--untie-embeddings-and-output-weights"
+    assert job(f"{words} {untied}\n", "-")["model"] == "llama-2-7b"
+    tied = job(f"{words} --vocab-size 32000\n", "-")["model"]
+    assert (tied["tied_embeddings"], tied["vocabulary_size"]) == (True, 32000)
+    found = meant(f"{words}\n", "-")
+    assert (found.job["model"]["vocabulary_size"], found.open.get("model.vocabulary_size")) == (32000, None)
+    assert any("the sizes of llama-2-7b" in note for note in found.notes)
+    gpt = job(f"{SIZES}--bf16 {untied}\n", "-")["model"]
+    assert (gpt["family"], gpt["tied_embeddings"], gpt["positions"]) == ("megatron_gpt", False, "learned")
+
+
 def test_a_recipe_whose_blocks_are_a_pattern_is_read() -> None:
     text = BRIDGE.replace("\n        cfg.model = AutoBridge.from_hf_pretrained(PATH).get_model_config()", HYBRID)
     model = job(text, "llama3.py")["model"]
