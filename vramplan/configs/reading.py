@@ -105,6 +105,8 @@ def settings(text: str, file: str) -> dict[str, Written]:
         if script.empty and options.recognise(written):
             names = ", ".join(f"${name}" for name in sorted(script.empty))
             written[NOTE] = Written(f"nothing sets {names}: no arguments are read from there", file)
+            if script.undecided:
+                written[options.UNDECIDED] = Written(script.undecided, file)
         return written
     if form == PYTHON:
         path, name = named_in(file)

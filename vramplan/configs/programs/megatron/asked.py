@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramplan.configs import shell
+from vramplan.configs.programs.megatron.options import UNDECIDED
 from vramplan.configs.sheet import Meaning, Sheet
 
 OF_MODEL = (
@@ -35,6 +36,11 @@ class MegatronMeaning:
             self.meaning.ask(asks, f"--{key.replace('_', '-')} is ${name}, which only the caller gives")
             return None
         return self.sheet.count(key)
+
+    def undecided(self, *names: str) -> str | None:
+        """The first of these options that only a branch adds which the caller decides; None where there is none."""
+        found = self.sheet.get(UNDECIDED) or ()
+        return next((name for name in names if name in found), None)
 
     def part(self, key: str) -> float:
         """A part of one, which is taken whole where only the caller knows it."""
