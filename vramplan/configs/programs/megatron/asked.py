@@ -26,6 +26,7 @@ class MegatronMeaning:
 
     def __init__(self, sheet: Sheet, meaning: Meaning) -> None:
         self.sheet, self.meaning = sheet, meaning
+        self._undecided: tuple[str, ...] = tuple(sheet.get(UNDECIDED) or ())
 
     def count(self, key: str, asks: str | None = None) -> int | None:
         """A whole number; what only the caller knows is asked for under `asks`."""
@@ -39,8 +40,7 @@ class MegatronMeaning:
 
     def undecided(self, *names: str) -> str | None:
         """The first of these options that only a branch adds which the caller decides; None where there is none."""
-        found = self.sheet.get(UNDECIDED) or ()
-        return next((name for name in names if name in found), None)
+        return next((name for name in names if name in self._undecided), None)
 
     def part(self, key: str) -> float:
         """A part of one, which is taken whole where only the caller knows it."""
