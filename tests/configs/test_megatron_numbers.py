@@ -169,11 +169,11 @@ def test_gpus_beside_a_file_with_a_split_are_all_of_them(tmp_path: Path, gpus: s
     ("degree", "options", "replicas", "steps"),
     [
         (2, "--tensor 4", 2, 8),  # the GPUs of the script, and its batch
-        (2, "--tensor 4 --gpus 16", 4, 4),
+        (2, "--tensor 4 --gpus 4", 4, 4),  # a number beside them is that of the replicas
         (2, "--tensor 1 --gpus 4", 4, 4),
-        (2, "--pipeline 2 --gpus 16", 4, 4),
-        (1, "--tensor 2 --gpus 8", 8, 2),  # beside a script that splits no replica the number is that of the replicas
-        (2, "--tensor 4 --gpus 2", 2, 8),  # and so is one that makes no whole ones
+        (2, "--pipeline 2 --gpus 2", 2, 8),
+        (1, "--tensor 2 --gpus 8", 8, 2),
+        (1, "--tensor 2", 4, 4),
     ],
 )
 def test_options_split_a_replica_in_another_way_and_the_batch_stays(

@@ -15,7 +15,8 @@ from vramplan.catalog.fields import Sink
 from vramplan.catalog.text import read_text
 from vramplan.cli.job_options import REQUIRED, as_job
 from vramplan.cli.output import say
-from vramplan.cli.runs.replicas import counted_gpus, flat_keys, gpus_of_replica, is_group, replicas_of, without_divided
+from vramplan.cli.runs.divided import counted_gpus, gpus_of_replica, is_group, replicas_of, without_divided
+from vramplan.cli.runs.jobs import flat, left_open
 from vramplan.configs.combine import groups, read_files
 from vramplan.configs.reading import Wanted, settings
 from vramplan.configs.registry import recognised
@@ -149,21 +150,12 @@ def defaulted(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles)
     """Keys of the job that no setting of the files gave, nor an option, but the defaults of their program."""
     over = _over(given)
     read = _read(over, folders, asked)
-    typed = flat_keys(over)
+    typed = flat(over)
     return frozenset(
         one.key
         for one in read.values
         if one.sources and all(source.is_default for source in one.sources) and one.key not in typed
     )
-
-
-HOW = (
-    *("activation_checkpointing", "checkpoint_reentrant", "compile", "offload", "micro_batch_size"),
-    *("gradient_accumulation_steps", "optimizer_implementation"),
-)
-"""What a search for plans varies, or follows from what it varies: of a file it is not taken."""
-
-_HALF = re.compile(r"(amp|fsdp|mixed)-(bf16|fp16)")
 
 
 def run_of(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> dict[str, Any]:
@@ -173,22 +165,7 @@ def run_of(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) ->
     keys = _keys(read, over)
     with _placed(read, over):
         job = build_job(keys, profile_dirs=folders)
-    typed = flat_keys(over)
-    split = job.split
-    replica = 1 if split is None else split.tensor * split.pipeline * split.context
-    if job.micro_batch_size is not None and job.gradient_accumulation_steps is not None:
-        batch = job.micro_batch_size * job.gradient_accumulation_steps * job.data_parallel_size
-        keys.setdefault("global_batch_size", batch)
-    for key in HOW:
-        if key not in typed:
-            keys.pop(key, None)
-    if keys.get("loss") != "dpo" and "loss" not in typed:
-        keys.pop("loss", None)
-    half = _HALF.fullmatch(str(keys.get("precision")))
-    if half and "precision" not in typed:
-        keys["precision"] = half[2]  # which word it is follows from how the model is shared
-    keys["parallel"] = {key: value for key, value in keys.get("parallel", {}).items() if f"parallel.{key}" in typed}
-    keys["parallel"]["data"] = job.data_parallel_size * replica
+    left_open(keys, job, flat(over))
     _tell(read, asked)
     return keys
 
@@ -229,14 +206,14 @@ def _over(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(over: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> ReadJob:
-    beside = {key: value for key, value in flat_keys(over).items() if value is not None}
+    beside = {key: value for key, value in flat(over).items() if value is not None}
     named = str(beside.get("parallel.data", ""))
     devices = int(named) if named.isdecimal() else counted_gpus(over)
     wanted = Wanted(asked.program, asked.version, devices, asked.ignore_unknown, folders, beside)
     read = read_files(asked.files, wanted)
     own, each = gpus_of_replica(read), gpus_of_replica(read, beside)
-    if each != own:  # the GPUs and the batch of a step stay, and only how many of them are a replica is another
-        replicas = replicas_of(read, devices, each)
+    if each != own:  # the batch of a step stays, and the GPUs where none are typed
+        replicas = int(named) if named.isdecimal() else replicas_of(read, devices, each)
         return read if replicas is None else read_files(asked.files, replace(wanted, devices=replicas * own))
     if own > 1 and named.isdecimal() and "parallel.data" in read.open:  # no whole replicas: the number of these
         return read_files(asked.files, replace(wanted, devices=int(named) * own))
@@ -275,10 +252,8 @@ def _keys(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
                 _put(place, name, item)
         else:
             _put(keys, key, value)
-    given = flat_keys(keys)
-    if counted_gpus(over) is not None and "parallel.data" not in flat_keys(
-        over
-    ):  # as typed, and not as the file has it
+    given = flat(keys)
+    if counted_gpus(over) is not None and "parallel.data" not in flat(over):  # as typed, and not as the file has it
         given["parallel.data"] = None
         if is_group("parallel", keys.get("parallel")):
             keys["parallel"].pop("data", None)
@@ -338,7 +313,7 @@ def _placed(read: ReadJob, over: dict[str, Any]) -> Iterator[None]:
         yield
     except InputError as error:
         values = {value.key: value for value in read.values}
-        typed = flat_keys(over)
+        typed = flat(over)
         problems = []
         for problem in error.problems:
             value = values.get(problem.key or "")

@@ -7,6 +7,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
+from vramplan.cli.runs.jobs import flat
 from vramplan.job.spelled import counted
 from vramplan.results.reading import ReadJob
 
@@ -18,17 +19,6 @@ def is_group(key: str, value: Any) -> bool:
     return key in ("parallel", "adapter") and isinstance(value, Mapping)
 
 
-def flat_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a job with dots, as `parallel.data`."""
-    found: dict[str, Any] = {}
-    for key, value in keys.items():
-        if is_group(key, value):
-            found.update({f"{key}.{name}": item for name, item in value.items()})
-        else:
-            found[key] = value
-    return found
-
-
 def counted_gpus(over: Mapping[str, Any]) -> int | None:
     """How many devices the GPU that is typed counts: `--gpu 8xh100`."""
     found = counted(over["gpu"]) if isinstance(over.get("gpu"), str) else None
@@ -37,7 +27,9 @@ def counted_gpus(over: Mapping[str, Any]) -> int | None:
 
 def without_divided(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
     """The options, without the GPUs where the file splits a replica: it has divided them already."""
-    typed = flat_keys(over)
+    typed = flat(over)
+    if any(key in typed for key in SPLITS):
+        return over  # beside these a number of GPUs is that of the replicas
     if gpus_of_replica(read) == 1 or "parallel.data" in read.open or not str(typed.get("parallel.data")).isdecimal():
         return over
     return {**over, "parallel": {key: value for key, value in over["parallel"].items() if key != "data"}}
@@ -45,17 +37,17 @@ def without_divided(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
 
 def gpus_of_replica(read: ReadJob, typed: Mapping[str, Any] = MappingProxyType({})) -> int:
     """The GPUs of one replica, as the file splits it, with the options in place of the file's."""
-    split = {**flat_keys(read.job), **typed}
+    split = {**flat(read.job), **typed}
     sizes = [str(split.get(key, 1)) for key in SPLITS]
     return prod(int(size) for size in sizes if size.isdecimal())
 
 
 def replicas_of(read: ReadJob, devices: int | None, each: int) -> int | None:
-    """How many replicas of `each` GPUs there are, where options split them in another way; None: nobody says it.
+    """How many replicas of `each` GPUs all the devices make, those of the file where none are counted beside it.
 
-    A number beside a file that splits no replica is that of the replicas, as is one that makes no whole ones.
+    None: nobody says how many there are, or they make no whole replicas.
     """
-    own, data = gpus_of_replica(read), read.job.get("parallel", {}).get("data")
+    data = read.job.get("parallel", {}).get("data")
     if devices is None:
-        return None if data is None else max(1, int(data) * own // each)
-    return devices // each if own > 1 and devices % each == 0 else devices
+        return None if data is None else max(1, int(data) * gpus_of_replica(read) // each)
+    return None if devices % each else devices // each
