@@ -13,9 +13,9 @@ from vramplan.answers.fit import answered
 from vramplan.catalog import model_names, scope
 from vramplan.catalog.fields import Sink
 from vramplan.catalog.text import read_text
+from vramplan.cli.divided import counted_gpus, gpus_of_replica, is_group, replicas_of, without_divided
 from vramplan.cli.job_options import REQUIRED, as_job
 from vramplan.cli.output import say
-from vramplan.cli.runs.divided import counted_gpus, gpus_of_replica, is_group, replicas_of, without_divided
 from vramplan.cli.runs.jobs import flat, left_open
 from vramplan.configs.combine import groups, read_files
 from vramplan.configs.reading import Wanted, settings

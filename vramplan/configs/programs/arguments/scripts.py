@@ -62,10 +62,10 @@ def refuse_without_training(sheet: Sheet) -> None:
         if sheet.given(key):
             sheet.refuse(key, "the file filters a data set and trains nothing", GIVE)
             return
-    key = next((key for key in OF_LLAVA if sheet.given(key)), None)
-    if key is not None:
+    own = next((key for key in OF_LLAVA if sheet.given(key)), None)
+    if own is not None:
         message = "a language model behind an encoder of images, in the code of LLaVA, is not modelled"
-        sheet.refuse(key, message, "--model llava-1.5-7b without the file is LLaVA as Transformers computes it")
+        sheet.refuse(own, message, "--model llava-1.5-7b without the file is LLaVA as Transformers computes it")
 
 
 def of(written: Mapping[str, Any]) -> TrainerScript | None:
