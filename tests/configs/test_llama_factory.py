@@ -189,3 +189,11 @@ def test_the_way_to_share_that_the_caller_gives_decides_what_autocast_becomes() 
     holds(values, precision="mixed-bf16", weight_dtype=None, parallel__sharding=None)
     sharded = read_texts({"a.yaml": BASE}, Wanted(beside={"parallel.sharding": "fsdp"}))
     assert sharded.job["precision"] == "fsdp-bf16"
+
+
+def test_trained_blocks_in_fp32_beside_frozen_ones_are_told() -> None:
+    found = meant(BASE + "finetuning_type: freeze\nfreeze_trainable_layers: 8\nuse_llama_pro: true\n", "a.yaml")
+    assert "in fp32 beside frozen ones" in found.unmodelled["finetuning_type"]
+    assert "added to the model" in found.unmodelled["use_llama_pro"]
+    pure = meant(BASE + "finetuning_type: freeze\npure_bf16: true\n", "a.yaml")
+    assert "finetuning_type" not in pure.unmodelled
