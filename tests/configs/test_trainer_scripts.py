@@ -18,6 +18,10 @@ def test_fastchats_adapters_are_there_without_a_word() -> None:
     holds(quantized, adapter__rank=16, quantization="nf4-double", attention=None)
     fast = job(f"deepspeed train_lora.py {SAME} --model_max_length 512 --flash_attn True\n", "run.sh")
     assert fast["attention"] == "flash"
+    whole = f"{SAME} --fsdp 'full_shard auto_wrap' --model_name_or_path llama-7b --lazy_preprocess True\n"
+    patched = job(f"torchrun --nproc_per_node=8 fastchat/train/train_mem.py {whole}", "run.sh")
+    holds(patched, attention="flash", sequence_length=512, optimizer_implementation="foreach", adapter__kind=None)
+    holds(job(f"torchrun --nproc_per_node=8 fastchat/train/train.py {whole}", "run.sh"), attention=None)
 
 
 def test_the_first_qwens_layers_have_the_names_of_the_model_that_is_counted() -> None:

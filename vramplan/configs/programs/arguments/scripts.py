@@ -1,6 +1,6 @@
 """Scripts around the Trainer that have arguments and defaults of their own.
 
-Source: lm-sys/FastChat (0e6d3e4b), fastchat/train/train_lora.py; QwenLM/Qwen (2df8e8a), finetune.py; OpenBMB/MiniCPM
+Source: lm-sys/FastChat (0e6d3e4b), fastchat/train/train*.py; QwenLM/Qwen (2df8e8a), finetune.py; OpenBMB/MiniCPM
 (0fcc3d0), finetune/finetune.py; artidoro/qlora (7f4e95a), qlora.py; ymcui/Chinese-LLaMA-Alpaca-2 (2a334d1),
 scripts/training/run_clm_pt_with_peft.py and run_clm_sft_with_peft.py; OptimalScale/LMFlow (f3597dba),
 src/lmflow/args.py, models/hf_model_mixin.py and pipeline/finetuner.py.
@@ -214,6 +214,16 @@ SCRIPTS = (
             "lora_alpha": 16,
             "lora_target_modules": ["q_proj", "v_proj"],
         },
+    ),
+    TrainerScript(
+        "fastchat/train/train_mem.py",
+        ("fastchat/train/train_mem.py",),
+        defaults={"optim": "adamw_torch", "model_max_length": 512, "use_flash_attention_2": True},
+    ),
+    TrainerScript(
+        "fastchat/train/train.py",
+        ("fastchat/train/train.py",),
+        defaults={"optim": "adamw_torch", "model_max_length": 512},
     ),
     TrainerScript(
         "Qwen's finetune.py",
