@@ -95,6 +95,14 @@ def test_lmflow_trains_few_blocks_adapters_or_with_an_optimizer_of_its_own() -> 
     assert "yogi" in found.unmodelled["customized_optim"]
 
 
+def test_pefts_script_stores_what_it_does_not_quantize_as_it_stores_what_it_does() -> None:
+    words = f"{SAME} --use_peft_lora True --use_4bit_quantization True --model_name_or_path llama-2-7b --max_length 512"
+    stored = job(f"python train.py {words} --bnb_4bit_quant_storage_dtype bfloat16\n", "run.sh")
+    holds(stored, weight_dtype="bf16", adapter__rank=64, adapter__alpha=16, quantization="nf4", packing=False)
+    holds(job(f"python train.py {words}\n", "run.sh"), weight_dtype="fp32", runtime="transformers")
+    holds(job(f"python train.py {words} --use_unsloth True --lora_r 8\n", "a.sh"), runtime="unsloth", adapter__rank=8)
+
+
 def test_what_a_script_computes_of_its_caller_is_asked_for() -> None:
     script = f"""
         torchrun --nproc-per-node $(nvidia-smi -L | wc -l) --node_rank=$RANK --rdzv_id 1 --rdzv_backend=c10d \\

@@ -41,7 +41,8 @@ def read_file(file: TrainingFile) -> None:
     trainer.renamed(sheet, OF_PEFT)
     if "program" in sheet:
         trainer.complete(sheet, TABLE)
-    meaning.say("runtime", "transformers", "program" if "program" in sheet else "model_name_or_path")
+    if "runtime" not in meaning.job:
+        meaning.say("runtime", "transformers", "program" if "program" in sheet else "model_name_or_path")
     name = sheet.text("model_name_or_path")
     if name:
         meaning.say("model", name, "model_name_or_path")

@@ -12,7 +12,10 @@ from vramplan.configs.table import names
 
 def recognise_trl(keys: Mapping[str, Any]) -> int:
     """How many keys are TRL's, or its scripts'."""
-    if scripts.of(keys) is not None or OF_OTHERS & set(keys):
+    script = scripts.of(keys)
+    if script is not None:
+        return len(keys) if script.of_trl else 0
+    if OF_OTHERS & set(keys):
         return 0
     program = str(getattr(keys.get("program"), "value", "") or "").rsplit("/", 1)[-1]
     tops = {key.split(".", 1)[0] for key in keys}
@@ -28,8 +31,9 @@ def recognise_trl(keys: Mapping[str, Any]) -> int:
 
 def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are the plain Trainer's."""
-    if scripts.of(keys) is not None:
-        return len(keys)
+    script = scripts.of(keys)
+    if script is not None:
+        return 0 if script.of_trl else len(keys)
     if OF_OTHERS & set(keys) or recognise_trl(keys):
         return 0
     tops = {key.split(".", 1)[0] for key in keys}

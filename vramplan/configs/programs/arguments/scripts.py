@@ -3,7 +3,8 @@
 Source: lm-sys/FastChat (0e6d3e4b), fastchat/train/train*.py; QwenLM/Qwen (2df8e8a), finetune.py; OpenBMB/MiniCPM
 (0fcc3d0), finetune/finetune.py; artidoro/qlora (7f4e95a), qlora.py; ymcui/Chinese-LLaMA-Alpaca-2 (2a334d1),
 scripts/training/run_clm_pt_with_peft.py and run_clm_sft_with_peft.py; OptimalScale/LMFlow (f3597dba),
-src/lmflow/args.py, models/hf_model_mixin.py and pipeline/finetuner.py.
+src/lmflow/args.py, models/hf_model_mixin.py and pipeline/finetuner.py; huggingface/peft, examples/sft/train.py and
+utils.py.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class TrainerScript(NamedTuple):
 
     `programs`: how the name of the file may end. `keys`: arguments of which it has all, and no other script of that
     name has. `renamed`: what it calls arguments of TRL. `defaults`: its own, by these names. `settle`: what else its
-    arguments mean, after that.
+    arguments mean, after that. `of_trl`: it runs a trainer of TRL, whose defaults hold beside its own.
     """
 
     name: str
@@ -38,6 +39,7 @@ class TrainerScript(NamedTuple):
     renamed: Mapping[str, str] = {}
     defaults: Mapping[str, Any] = {}
     settle: Callable[[Sheet, Meaning], None] = lambda sheet, meaning: None
+    of_trl: bool = False
 
 
 WITHOUT_TRAINING = re.compile(
@@ -184,6 +186,16 @@ def _lmflow(sheet: Sheet, meaning: Meaning) -> None:
         meaning.lack("do_rope_scaling", "positions are scaled, and those of the model are counted")
 
 
+def _of_peft(sheet: Sheet, meaning: Meaning) -> None:
+    """Weights in fp32, beside quantized ones in the type that these are stored in; or all of it by Unsloth."""
+    storage = sheet.text("bnb_4bit_quant_storage_dtype") or ""
+    if sheet.flag("use_4bit_quantization") and storage in ("bfloat16", "float16", "float32"):
+        _default(sheet, dtype=storage)
+    if sheet.flag("use_unsloth"):
+        meaning.say("runtime", "unsloth", "use_unsloth")
+        _default(sheet, dtype="bfloat16" if sheet.flag("bf16") else "float16")
+
+
 _AS_ADAMW = "{} has the states of AdamW, which is counted"
 LMFLOWS_OPTIMIZERS: Mapping[str, tuple[str, str | None]] = {
     "muon": ("muon", None),
@@ -201,6 +213,19 @@ _BITSANDBYTES = {"double_quant": "use_bnb_nested_quant", "quant_type": "bnb_4bit
 _OF_FASTCHAT = {"optim": "adamw_torch", "lora_dropout": 0.05, "use_bnb_nested_quant": True}
 
 SCRIPTS = (
+    TrainerScript(
+        "PEFT's examples/sft/train.py",
+        ("train.py",),
+        ("use_peft_lora",),
+        defaults={
+            "lora_r": 64,
+            "lora_alpha": 16,
+            "lora_dropout": 0.1,
+            "lora_target_modules": ["q_proj", "k_proj", "v_proj", "o_proj", "down_proj", "up_proj", "gate_proj"],
+        },
+        settle=_of_peft,
+        of_trl=True,
+    ),
     TrainerScript(
         "fastchat/train/train_lora.py",
         ("train_lora.py",),
