@@ -51,6 +51,12 @@ WITHOUT_TRAINING = re.compile(
 OF_FILTERS = ("pass_rate_min", "pass_rate_max")
 """Arguments of open-r1's script that filters a data set. Source: huggingface/open-r1 (1416fa0), scripts/pass_rate_*."""
 
+OF_DEEPSPEED_CHAT = ("zero_stage", "actor_zero_stage")
+"""Arguments of the loops of DeepSpeed-Chat, which do not say whether they train on answers, pairs or preferences.
+
+Source: deepspeedai/DeepSpeedExamples, applications/DeepSpeed-Chat/training/step*/main.py.
+"""
+
 OF_LLAVA = ("vision_tower", "mm_projector_type", "mm_vision_select_layer")
 """Arguments of LLaVA's own code and of scripts made from it, which put a language model behind an encoder."""
 
@@ -64,6 +70,11 @@ def refuse_without_training(sheet: Sheet) -> None:
         if sheet.given(key):
             sheet.refuse(key, "the file filters a data set and trains nothing", GIVE)
             return
+    if program == "main.py" and any(sheet.given(key) for key in OF_DEEPSPEED_CHAT):
+        key = next(key for key in OF_DEEPSPEED_CHAT if sheet.given(key))
+        message = "the file starts a loop of DeepSpeed-Chat, whose arguments are not read"
+        sheet.refuse(key, message, "--model NAME --sharding zero2 --precision mixed-fp16 without the file, for one")
+        return
     own = next((key for key in OF_LLAVA if sheet.given(key)), None)
     if own is not None:
         message = "a language model behind an encoder of images, in the code of LLaVA, is not modelled"
