@@ -259,7 +259,7 @@ def line(keys: Keys) -> list[str]:
     return arguments_of({key: value for key, value in keys.items() if table.find(key).options or key in GROUPS})
 
 
-GROUPS = ("parallel", "adapter")
+GROUPS = table.GROUPS
 
 
 def written(ask: Asker, keys: Keys, result: FitResult) -> str | None:

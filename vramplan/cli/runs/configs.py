@@ -232,7 +232,7 @@ def _over(given: dict[str, Any]) -> dict[str, Any]:
 def _flat(keys: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in keys.items():
-        if isinstance(value, Mapping) and key in ("parallel", "adapter"):
+        if isinstance(value, Mapping) and key in table.GROUPS:
             found.update({f"{key}.{name}": item for name, item in value.items()})
         else:
             found[key] = value
@@ -333,7 +333,7 @@ def _replica(read: ReadJob, typed: Mapping[str, Any]) -> int:
 
 
 def _is_group(key: str, value: Any) -> bool:
-    return key in ("parallel", "adapter") and isinstance(value, Mapping)
+    return key in table.GROUPS and isinstance(value, Mapping)
 
 
 def _put(place: dict[str, Any], name: str, value: Any) -> None:

@@ -1,0 +1,155 @@
+"""Operator rules of torchao's fake quantization to integers: numbers are rounded, and stay in high precision.
+
+Read off torchao 0.18, torchao/quantization (qat/fake_quantizer.py, IntxFakeQuantizer; qat/utils.py;
+quant_primitives.py). Autograd sees each operator. Names that start with an underscore are locals of that code which
+outlive their use.
+"""
+
+from __future__ import annotations
+
+from vramplan.replay.operators.elementwise import mul
+from vramplan.replay.operators.sinks import clamp
+from vramplan.replay.operators.views import Grads, same, to
+from vramplan.replay.recorder import Saved
+from vramplan.replay.tensors import FP32, DType, Shape, Tensor
+from vramplan.tuples import NamedTuple
+
+
+class Scales(NamedTuple):
+    """One scale and one zero point for each group."""
+
+    scale: Tensor
+    zero_point: Tensor
+
+
+def scales_of(x: Tensor, shape: Shape, zero_points: DType, *, symmetric: bool) -> Scales:
+    """Scales and zero points of groups, from the smallest and the largest number of each: made without gradients.
+
+    The scales are in fp32. Those of symmetric groups begin with zero points in fp32.
+    Source: torchao/quantization/quant_primitives.py, _choose_qparams_affine; utils.py, get_group_qparams_symmetric.
+    """
+    tape, dtype = x.tape, x.dtype
+
+    def new(operator: str, of: DType = dtype, *operands: Tensor) -> Tensor:
+        tape.launch(operator, operands)
+        return tape.new(operator, shape, of, x.batched)
+
+    _low, _high = new("amin", dtype, x), new("amax", dtype, x)
+    zeros = new("zeros_like")
+    _below = new("minimum")
+    del zeros
+    zeros = new("zeros_like")
+    above = new("maximum")
+    del zeros
+    if symmetric:
+        negated = new("neg")
+        above = new("maximum")
+        del negated
+        scale = new("div")
+        zero_point = new("full_like")
+        scale = new("clamp")
+    else:
+        difference = new("sub")
+        scale = new("div")
+        del difference
+        scale = new("clamp")
+        divided = new("div")
+        rounded = new("round")
+        del divided
+        zero_point = new("rsub")
+        del rounded
+        zero_point = new("clamp")
+    _above, first = above, FP32 if symmetric else zero_points
+    wide = scale if dtype is FP32 else new("_to_copy", FP32)
+    return Scales(wide, zero_point if dtype is first else new("_to_copy", first))
+
+
+def fake_quantize(x: Tensor, shape: Shape, zero_points: DType, *, symmetric: bool) -> Tensor:
+    """Numbers rounded to integers and scaled back: new, in the dtype of x.
+
+    The fake quantizer keeps scales and zero points until it runs again, so that its old ones go when it has new ones.
+    Source: torchao/quantization/qat/fake_quantizer.py, IntxFakeQuantizer; quant_primitives.py,
+    _do_fake_quantize_affine.
+    """
+    tape, batched = x.tape, bool(x.batched)
+    scales = scales_of(x, shape, zero_points, symmetric=symmetric)
+    del scales
+    if symmetric and zero_points is not FP32:
+        tape.launch("_to_copy", ())
+        cast = tape.new("_to_copy", shape, zero_points, batched)
+        del cast
+    scale, zero_point = tape.constant(shape, FP32, batched), tape.constant(shape, zero_points, batched)
+    _quantized = quantize(x, scale, zero_point)
+    return dequantize(_quantized, scale, zero_point, x.dtype)
+
+
+def quantize(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
+    """`_quantize_affine_no_dtype_cast`: new, in the dtype of the scale, fp32."""
+    return clamp(add_constant(round_through(mul(x, _inverse(scale))), zero_point))
+
+
+def _inverse(scale: Tensor) -> Tensor:
+    tape = scale.tape
+    tape.launch("reciprocal", (scale,))
+    reciprocal = tape.new("reciprocal", scale.shape, scale.dtype, scale.batched)
+    tape.launch("mul", (reciprocal,))
+    inverse = tape.new("mul", scale.shape, scale.dtype, scale.batched)
+    del reciprocal
+    return inverse
+
+
+def dequantize(quantized: Tensor, scale: Tensor, zero_point: Tensor, dtype: DType) -> Tensor:
+    """`_dequantize_affine_no_dtype_check`: a copy of what was rounded, without its zero points, scaled, in a dtype."""
+    _dequantized = copied_to(quantized, dtype)
+    _dequantized = sub_constant(_dequantized, zero_point)
+    _dequantized = mul(_dequantized, scale)
+    return to(_dequantized, dtype)
+
+
+def copied_to(x: Tensor, dtype: DType) -> Tensor:
+    """`x.to(dtype, copy=True)`: new in any case, nothing saved.
+
+    Backward: the gradient, cast back: 1 new if x has another dtype.
+    Source: tools/autograd/derivatives.yaml, _to_copy.
+    """
+    if x.dtype is not dtype:
+        return to(x, dtype)
+    return x.tape.like("_to_copy", x, None, x.tape.record("_to_copy", (x,), same))
+
+
+def round_through(x: Tensor) -> Tensor:
+    """Rounding as an autograd function of its own: new, nothing saved.
+
+    Backward: nothing new; the gradient is handed through, as if nothing had been rounded (straight-through estimator).
+    Source: torchao/quantization/quant_primitives.py, _Round.
+    """
+    return x.tape.like("round", x, None, x.tape.record("round", (x,), same))
+
+
+def add_constant(x: Tensor, constant: Tensor) -> Tensor:
+    """x + a tensor that needs no gradient and does not widen x: new, nothing saved.
+
+    Backward: nothing new; the gradient is handed through.
+    Source: tools/autograd/derivatives.yaml, add.Tensor.
+    """
+    return x.tape.like("add", x, None, x.tape.record("add", (x, constant), _first))
+
+
+def sub_constant(x: Tensor, constant: Tensor) -> Tensor:
+    """x - a tensor that needs no gradient, which is cast to the dtype of x first: new, nothing saved.
+
+    Backward: nothing new; the gradient is handed through.
+    Source: tools/autograd/derivatives.yaml, sub.Tensor.
+    """
+    cast = None
+    if constant.dtype is not x.dtype:
+        cast = x.tape.new("_to_copy", constant.shape, x.dtype, constant.batched)
+    node = x.tape.record("sub", (x, constant), _first)
+    del constant
+    out = x.tape.like("sub", x, None, node)
+    del cast
+    return out
+
+
+def _first(grad: Tensor, saved: Saved) -> Grads:
+    return (grad, None)

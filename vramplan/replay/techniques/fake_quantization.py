@@ -1,0 +1,93 @@
+"""Quantization-aware training: linear layers whose weights and inputs are rounded in forward, as torchao has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from vramplan.replay.models.modules import Linear
+from vramplan.replay.observers import Observer, Rounding
+from vramplan.replay.operators.fake_integers import fake_quantize
+from vramplan.replay.operators.products import linear
+from vramplan.replay.record import StandingState
+from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.setup import Setup
+from vramplan.replay.precision import Precision
+from vramplan.replay.techniques import Technique
+from vramplan.replay.tensors import FP32, INT32, DType, Parameter, Tensor
+from vramplan.values.job import FakeQuantization
+
+Rounded = Callable[[Tensor], Tensor]
+TABLE = "table"
+KEPT_BYTES = 4  # of a scale, in fp32, and of a zero point
+
+
+class RoundsInForward(Technique, Observer):
+    """torchao's `quantize_(model, QATConfig(...))` before training."""
+
+    def __init__(self, setup: Setup, tape: Tape, precision: Precision) -> None:
+        super().__init__(setup, tape, precision)
+        assert setup.qat is not None
+        self.qat: FakeQuantization = setup.qat
+        self.kept: dict[tuple[int, str], tuple[int, int, int]] = {}  # by the weight, and what of it is rounded
+
+    def before_model(self) -> None:
+        """Layers are converted as they are made."""
+        self.tape.observe(self)
+        role = Rounding()
+        if not self.qat.adapted_only:
+            role.head = self._head
+        if self.qat.embedding:
+            role.table = self._table
+        self.tape.enlist(Rounding, role)
+
+    def made_linear(self, layer: Linear) -> None:
+        """Convert one; Conv1D is no linear layer of PyTorch."""
+        if layer.transposed or (self.qat.adapted_only and layer.adapter is None):
+            return
+        if layer.weight.shape[1] % (self.qat.group_size or 1) == 0:
+            layer.converted = self._linear
+
+    def states(self, buffers: Sequence[int]) -> list[StandingState]:
+        """Scales and zero points, which fake quantizers keep until they run again."""
+        return [StandingState("buffers", fixed, each, copies) for fixed, each, copies in self.kept.values()]
+
+    def operands(self, weight: Parameter, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What is multiplied in the place of an input and a weight."""
+        _x = self._rounded_input(weight, x)
+        return _x, self._rounded_weight(weight)
+
+    def _linear(self, layer: Linear, x: Tensor) -> Tensor:
+        x, _weight = self.operands(layer.weight, x)
+        return linear(x, _weight, layer.bias)
+
+    def _head(self, x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
+        x, _weight = self.operands(weight, x)
+        return linear(x, _weight, bias)
+
+    def _table(self, table: Parameter) -> Tensor:
+        return self._rounded_weight(table, TABLE)
+
+    def _rounded_input(self, weight: Parameter, x: Tensor) -> Tensor:
+        if self.qat.activations is None:
+            return x
+        shape = (*x.shape[:-1], 1)
+        self._keep(weight, "input", shape, x)
+        return fake_quantize(x, shape, self._zero_points, symmetric=False)
+
+    def _rounded_weight(self, weight: Parameter, what: str = "weight") -> Tensor:
+        rows, columns = weight.shape
+        shape = (rows, columns // (self.qat.group_size or columns))
+        self._keep(weight, what, shape, weight)
+        return fake_quantize(weight, shape, self._zero_points, symmetric=True)
+
+    @property
+    def _zero_points(self) -> DType:
+        return FP32 if self.qat.zero_points == "fp32" else INT32
+
+    def _keep(self, weight: Parameter, what: str, shape: tuple[int, ...], x: Tensor) -> None:
+        """Note scales and zero points of these shapes."""
+        size, copies = prod(shape) * KEPT_BYTES, 2 * weight.copies
+        batch = self.tape.batch
+        fixed, each = (0, size // batch) if x.batched else (size, 0)
+        self.kept[(id(weight), what)] = (fixed, each, copies)
