@@ -21,4 +21,6 @@ def qat_of(
     raw = resolver.raw
     if raw.qat_weights is None:
         return None
+    if raw.qat_weights in ("fp8",):
+        return FakeQuantization(raw.qat_weights, raw.qat_activations, None, bool(raw.qat_embedding))
     return FakeQuantization(raw.qat_weights, raw.qat_activations, raw.qat_group_size or GROUP, bool(raw.qat_embedding))

@@ -7,6 +7,10 @@ from typing import Any
 from vramplan.values.job import FakeQuantization, ResolvedJob
 
 
+MSLK = {"int4-mslk": "bfloat16", "int4-mslk-fp8": "float8_e4m3fn"}
+"""Rounding to int4 as MSLK's kernels have it, by the element type of the inputs beside them."""
+
+
 def converted(job: ResolvedJob, model: Any) -> Any:
     """The model with torchao's layers in the places of its own, the head among them."""
     if job.qat is None:
@@ -25,8 +29,13 @@ def converted(job: ResolvedJob, model: Any) -> Any:
 
 def _weights(qat: FakeQuantization) -> Any:
     import torch
-    from torchao.quantization.qat import IntxFakeQuantizeConfig
+    from torchao.quantization.qat import Float8FakeQuantizeConfig, IntxFakeQuantizeConfig
+    from torchao.quantization.qat.fake_quantize_config import Int4WeightFakeQuantizeConfig
 
+    if qat.weights == "fp8":
+        return Float8FakeQuantizeConfig(torch.float8_e4m3fn)
+    if qat.weights in MSLK:
+        return Int4WeightFakeQuantizeConfig(qat.group_size, getattr(torch, MSLK[qat.weights]))
     of_a_row: dict[str, Any] = {"granularity": "per_channel"}
     return IntxFakeQuantizeConfig(
         {"int4": torch.int4, "int8": torch.int8}[qat.weights],
@@ -38,8 +47,10 @@ def _weights(qat: FakeQuantization) -> Any:
 
 def _activations(qat: FakeQuantization) -> Any:
     import torch
-    from torchao.quantization.qat import IntxFakeQuantizeConfig
+    from torchao.quantization.qat import Float8FakeQuantizeConfig, IntxFakeQuantizeConfig
 
     if qat.activations is None:
         return None
+    if qat.activations == "fp8":
+        return Float8FakeQuantizeConfig(torch.float8_e4m3fn)
     return IntxFakeQuantizeConfig(torch.int8, "per_token", is_symmetric=False)

@@ -7,7 +7,7 @@ outlive their use.
 
 from __future__ import annotations
 
-from vramplan.replay.operators.elementwise import mul
+from vramplan.replay.operators.elementwise import mul, mul_scalar
 from vramplan.replay.operators.sinks import clamp
 from vramplan.replay.operators.views import Grads, same, to
 from vramplan.replay.recorder import Saved
@@ -79,23 +79,34 @@ def fake_quantize(x: Tensor, shape: Shape, zero_points: DType, *, symmetric: boo
         cast = tape.new("_to_copy", shape, zero_points, batched)
         del cast
     scale, zero_point = tape.constant(shape, FP32, batched), tape.constant(shape, zero_points, batched)
-    _quantized = quantize(x, scale, zero_point)
+    _quantized = quantize(x, inverse_of(scale), zero_point)
     return dequantize(_quantized, scale, zero_point, x.dtype)
 
 
-def quantize(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
-    """`_quantize_affine_no_dtype_cast`: new, in the dtype of the scale, fp32."""
-    return clamp(add_constant(round_through(mul(x, _inverse(scale))), zero_point))
+def quantize(x: Tensor, inverse: Tensor, zero_point: Tensor) -> Tensor:
+    """`_quantize_affine_no_dtype_cast`: new, in the wider dtype of x and the inverse of its scales."""
+    return clamp(add_constant(round_through(mul(x, inverse)), zero_point))
 
 
-def _inverse(scale: Tensor) -> Tensor:
+def inverse_of(scale: Tensor) -> Tensor:
+    """`1.0 / scale`, which Python's operator makes as the reciprocal times 1.0: new.
+
+    Saves `out`: the gradient is the incoming one times -1 / scale ** 2.
+    Backward: the negated gradient, the square of the reciprocal and their product are alive together.
+    Source: torch/_tensor.py, Tensor.__rdiv__; tools/autograd/derivatives.yaml, reciprocal.
+    """
     tape = scale.tape
-    tape.launch("reciprocal", (scale,))
-    reciprocal = tape.new("reciprocal", scale.shape, scale.dtype, scale.batched)
-    tape.launch("mul", (reciprocal,))
-    inverse = tape.new("mul", scale.shape, scale.dtype, scale.batched)
-    del reciprocal
-    return inverse
+    node = tape.record("reciprocal", (scale,), _reciprocal_backward)
+    reciprocal = tape.like("reciprocal", scale, None, node)
+    tape.save(node, reciprocal)
+    return mul_scalar(reciprocal)
+
+
+def _reciprocal_backward(grad: Tensor, saved: Saved) -> Grads:
+    tape = grad.tape
+    _negated = tape.like("neg", grad)
+    _square = tape.like("mul", grad)
+    return (tape.like("mul", grad),)
 
 
 def dequantize(quantized: Tensor, scale: Tensor, zero_point: Tensor, dtype: DType) -> Tensor:

@@ -8,6 +8,7 @@ from math import prod
 from vramplan.replay.models.modules import Linear
 from vramplan.replay.observers import Observer, Rounding
 from vramplan.replay.operators.fake_integers import fake_quantize
+from vramplan.replay.operators.fake_groups import float8, int4_of_mslk, int4_of_mslk_fp8
 from vramplan.replay.operators.products import linear
 from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
@@ -18,6 +19,7 @@ from vramplan.replay.tensors import FP32, INT32, DType, Parameter, Tensor
 from vramplan.values.job import FakeQuantization
 
 Rounded = Callable[[Tensor], Tensor]
+BY_GROUPS = {"int4-mslk": int4_of_mslk, "int4-mslk-fp8": int4_of_mslk_fp8, "fp8": lambda weight, _: float8(weight)}
 TABLE = "table"
 KEPT_BYTES = 4  # of a scale, in fp32, and of a zero point
 
@@ -71,12 +73,17 @@ class RoundsInForward(Technique, Observer):
     def _rounded_input(self, weight: Parameter, x: Tensor) -> Tensor:
         if self.qat.activations is None:
             return x
+        if self.qat.activations == "fp8":
+            return float8(x)
         shape = (*x.shape[:-1], 1)
         self._keep(weight, "input", shape, x)
         return fake_quantize(x, shape, self._zero_points, symmetric=False)
 
     def _rounded_weight(self, weight: Parameter, what: str = "weight") -> Tensor:
         rows, columns = weight.shape
+        group = self.qat.group_size or columns
+        if self.qat.weights in BY_GROUPS:
+            return BY_GROUPS[self.qat.weights](weight, group)
         shape = (rows, columns // (self.qat.group_size or columns))
         self._keep(weight, what, shape, weight)
         return fake_quantize(weight, shape, self._zero_points, symmetric=True)
