@@ -162,6 +162,7 @@ class Rounding:
     """The role of who rounds weights and inputs in forward. As it stands, nothing is rounded."""
 
     head: Callable[[Tensor, Parameter, Parameter | None], Tensor] | None = None  # in place of the product of a head
+    operands: Callable[[Parameter, Tensor], tuple[Tensor, Tensor]] | None = None  # of a layer: of weight and input
     table: Callable[[Parameter], Tensor] | None = None  # what is looked up in, in place of a table of embeddings
 
 

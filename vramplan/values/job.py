@@ -51,6 +51,7 @@ class FakeQuantization(NamedTuple):
     embedding: bool = False  # the table of the token embeddings too
     zero_points: str = "int32"  # element type of those of integers: int32 | fp32
     adapted_only: bool = False  # of all linear layers those that have an adapter
+    skips: bool = False  # layers whose width is no multiple of the groups stay as they are
 
 
 LORA_LACKS = ("feedforward_targets",)

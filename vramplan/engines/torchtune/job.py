@@ -10,6 +10,7 @@ from vramplan.options.words import pattern_word
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
+    from vramplan.values.job import FakeQuantization
     from vramplan.values.machine import Runtime
     from vramplan.values.model import ModelShape
 
@@ -43,6 +44,23 @@ class TorchtuneJob(JobBehaviour):
         if raw.quantization is not None:
             how = "in fused kernels" if raw.compile else "with indices of 8 bytes for each weight of a product"
             resolver.assume("quantization", raw.quantization, f"{TORCHAO}, {how}")
+
+    rounds_own_code = True
+
+    def fake_quantization(self, resolver: Resolver, model: ModelShape, asked: FakeQuantization) -> FakeQuantization:
+        """Zero points are in fp32; beside adapters the layers that have one round, and no others.
+
+        Source: torchtune 0.6.1, recipes/qat_distributed.py and qat_lora_finetune_distributed.py,
+        training/quantization.py, swap_lora_linear_with_qat; torchao 0.14.1, quantization/qat/linear.py.
+        """
+        raw = resolver.raw
+        if raw.compile:
+            message = "torchtune's recipes of quantization-aware training do not compile"
+            resolver.fields.refuse("compile", message, hint="leave it out")
+        if raw.adapter_kind not in (None, "lora"):
+            message = f"torchtune has no {raw.adapter_kind} beside quantization-aware training"
+            resolver.fields.refuse("adapter", message, hint="use lora")
+        return asked._replace(zero_points="fp32", adapted_only=raw.adapter is not None, skips=raw.adapter is None)
 
     def no_head_loss(self, resolver: Resolver, model: ModelShape, loss: str) -> Refusal | None:
         """Liger's loss beside an adapter."""

@@ -7,6 +7,8 @@ outlive their use.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramplan.replay.operators.elementwise import mul, mul_scalar
 from vramplan.replay.operators.sinks import clamp
 from vramplan.replay.operators.views import Grads, same, to
@@ -64,10 +66,13 @@ def scales_of(x: Tensor, shape: Shape, zero_points: DType, *, symmetric: bool) -
     return Scales(wide, zero_point if dtype is first else new("_to_copy", first))
 
 
-def fake_quantize(x: Tensor, shape: Shape, zero_points: DType, *, symmetric: bool) -> Tensor:
+def fake_quantize(
+    x: Tensor, shape: Shape, zero_points: DType, keep: Callable[[Tensor], None], *, symmetric: bool
+) -> Tensor:
     """Numbers rounded to integers and scaled back: new, in the dtype of x.
 
-    The fake quantizer keeps scales and zero points until it runs again, so that its old ones go when it has new ones.
+    The fake quantizer keeps scales and zero points until it runs again: its old ones go when it has new ones. `keep` is
+    told of new scales, which count as what is kept.
     Source: torchao/quantization/qat/fake_quantizer.py, IntxFakeQuantizer; quant_primitives.py,
     _do_fake_quantize_affine.
     """
@@ -79,6 +84,7 @@ def fake_quantize(x: Tensor, shape: Shape, zero_points: DType, *, symmetric: boo
         cast = tape.new("_to_copy", shape, zero_points, batched)
         del cast
     scale, zero_point = tape.constant(shape, FP32, batched), tape.constant(shape, zero_points, batched)
+    keep(scale)
     _quantized = quantize(x, inverse_of(scale), zero_point)
     return dequantize(_quantized, scale, zero_point, x.dtype)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from sys import getrefcount
 
 from vramplan.replay.models.modules import Linear
 from vramplan.replay.observers import Observer, Rounding
@@ -15,11 +16,12 @@ from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.precision import Precision
 from vramplan.replay.techniques import Technique
-from vramplan.replay.tensors import FP32, INT32, DType, Parameter, Tensor
+from vramplan.replay.tensors import FP32, INT32, DType, Parameter, Shape, Tensor
 from vramplan.values.job import FakeQuantization
 
 Rounded = Callable[[Tensor], Tensor]
 BY_GROUPS = {"int4-mslk": int4_of_mslk, "int4-mslk-fp8": int4_of_mslk_fp8, "fp8": lambda weight, _: float8(weight)}
+ALONE = 2  # references to an object that nobody else holds
 TABLE = "table"
 KEPT_BYTES = 4  # of a scale, in fp32, and of a zero point
 
@@ -32,11 +34,13 @@ class RoundsInForward(Technique, Observer):
         assert setup.qat is not None
         self.qat: FakeQuantization = setup.qat
         self.kept: dict[tuple[int, str], tuple[int, int, int]] = {}  # by the weight, and what of it is rounded
+        self.latest: dict[tuple[int, str], Tensor] = {}  # scales that fake quantizers keep
 
     def before_model(self) -> None:
         """Layers are converted as they are made."""
         self.tape.observe(self)
         role = Rounding()
+        role.operands = self.operands
         if not self.qat.adapted_only:
             role.head = self._head
         if self.qat.embedding:
@@ -76,8 +80,8 @@ class RoundsInForward(Technique, Observer):
         if self.qat.activations == "fp8":
             return float8(x)
         shape = (*x.shape[:-1], 1)
-        self._keep(weight, "input", shape, x)
-        return fake_quantize(x, shape, self._zero_points, symmetric=False)
+        keep = self._keeping(weight, "input", shape, x)
+        return fake_quantize(x, shape, self._zero_points, keep, symmetric=False)
 
     def _rounded_weight(self, weight: Parameter, what: str = "weight") -> Tensor:
         rows, columns = weight.shape
@@ -85,16 +89,23 @@ class RoundsInForward(Technique, Observer):
         if self.qat.weights in BY_GROUPS:
             return BY_GROUPS[self.qat.weights](weight, group)
         shape = (rows, columns // (self.qat.group_size or columns))
-        self._keep(weight, what, shape, weight)
-        return fake_quantize(weight, shape, self._zero_points, symmetric=True)
+        keep = self._keeping(weight, what, shape, weight)
+        return fake_quantize(weight, shape, self._zero_points, keep, symmetric=True)
 
     @property
     def _zero_points(self) -> DType:
         return FP32 if self.qat.zero_points == "fp32" else INT32
 
-    def _keep(self, weight: Parameter, what: str, shape: tuple[int, ...], x: Tensor) -> None:
-        """Note scales and zero points of these shapes."""
-        size, copies = prod(shape) * KEPT_BYTES, 2 * weight.copies
-        batch = self.tape.batch
+    def _keeping(self, weight: Parameter, what: str, shape: Shape, x: Tensor) -> Callable[[Tensor], None]:
+        """What is told of the new scales of a fake quantizer, which keeps scales and zero points of this shape."""
+        size, key, batch = prod(shape) * KEPT_BYTES, (id(weight), what), self.tape.batch
         fixed, each = (0, size // batch) if x.batched else (size, 0)
-        self.kept[(id(weight), what)] = (fixed, each, copies)
+        self.kept[key] = (fixed, each, 2 * weight.copies)
+
+        def keep(scale: Tensor) -> None:
+            old = self.latest.pop(key, None)
+            if old is not None and getrefcount(old) > ALONE:  # a layer ran again before its backward, which needs them
+                old.storage = self.tape.allocate("_to_copy", prod(old.shape) * KEPT_BYTES, old.batched, None)
+            self.latest[key] = scale
+
+        return keep
