@@ -169,7 +169,8 @@ def _rounded(job: ResolvedJob, model: Any) -> Any:
     api.FakeQuantizeConfig = IntxFakeQuantizeConfig
     fake_quantizer.FakeQuantizer = fake_quantizer.IntxFakeQuantizer
 
-    quantizer = quantization.Int8DynActInt4WeightQATQuantizer(job.qat.group_size)
+    kind = "Int4WeightOnlyQATQuantizer" if job.qat.activations is None else "Int8DynActInt4WeightQATQuantizer"
+    quantizer = getattr(quantization, kind)(job.qat.group_size)
     quantizer.precision = next(model.parameters()).dtype
     if job.adapter is None:
         return quantizer.prepare(model)

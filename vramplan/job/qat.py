@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import lcm
 from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import under
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
 
 GROUP = 32  # of torchao's Int8DynamicActivationIntxWeightConfig, and of Axolotl
+MULTIPLES = {"int4-tinygemm": 128}  # of inputs: inner_k_tiles of 8 (torchao, _check_linear_int4_k)
 ROWS = ("fp8",)  # formats whose scales are each of a whole row
 LEAVE = "leave one of the two out"
 
@@ -66,7 +68,8 @@ def _check_widths(resolver: Resolver, model: ModelShape, qat: FakeQuantization) 
     """torchao raises an error for a layer whose rows are no multiple of the groups."""
     assert qat.group_size is not None
     widths = {*names_of(model).inputs, model.hidden_size}
-    odd = sorted(width for width in widths if width % qat.group_size)
+    unit = lcm(qat.group_size, MULTIPLES.get(qat.weights, 1))
+    odd = sorted(width for width in widths if width % unit)
     if odd:
         message = f"groups of {qat.group_size} do not divide the {odd[0]} inputs of a layer of {model.name}"
         hint = next((f"qat.group_size: {size}" for size in (128, 64, 32, 16, 8) if _divides(size, widths)), "qat: fp8")

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from vramplan.values.machine import Runtime
     from vramplan.values.model import ModelShape
 
+QUANTIZERS = (("int4", "int8"), ("int4-tinygemm", None))
+"""Formats of weights and inputs: Int8DynActInt4WeightQATQuantizer and Int4WeightOnlyQATQuantizer."""
+
 TORCHAO = "torchao's tensors of 4 bits, as large as those of bitsandbytes"
 
 
@@ -60,7 +63,12 @@ class TorchtuneJob(JobBehaviour):
         if raw.adapter_kind not in (None, "lora"):
             message = f"torchtune has no {raw.adapter_kind} beside quantization-aware training"
             resolver.fields.refuse("adapter", message, hint="use lora")
-        return asked._replace(zero_points="fp32", adapted_only=raw.adapter is not None, skips=raw.adapter is None)
+        if (asked.weights, asked.activations) not in QUANTIZERS or asked.embedding:
+            message = f"torchtune has no quantizer of {asked.weights} weights, {asked.activations or 'no'} inputs"
+            hint = "use int4 with int8 inputs, or int4-tinygemm alone, and not of the embedding"
+            resolver.fields.refuse("qat", message, hint=hint)
+        skips = raw.adapter is None and asked.weights == "int4"
+        return asked._replace(zero_points="fp32", adapted_only=raw.adapter is not None, skips=skips)
 
     def no_head_loss(self, resolver: Resolver, model: ModelShape, loss: str) -> Refusal | None:
         """Liger's loss beside an adapter."""

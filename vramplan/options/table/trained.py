@@ -161,7 +161,7 @@ TRAINED_ROWS = (
         WORD,
         "Format to which the inputs of these layers are rounded.",
         words=words.QAT_ACTIVATIONS,
-        usual="that of the weights with `mxfp4` and `nvfp4`, else `none`",
+        usual="`null`: they stay as they are",
         flags=("--qat-activations",),
         also=("--qat-activation-dtype",),
         spellings=spellings.QAT,
@@ -171,7 +171,7 @@ TRAINED_ROWS = (
         COUNT,
         "Consecutive weights of a row that share a scale.",
         maximum=2**20,
-        usual="32; 16 with `nvfp4`; the whole row with `fp8` and `ternary`",
+        usual="32; with `fp8` the whole row",
         flags=("--qat-group-size",),
     ),
     _qat(

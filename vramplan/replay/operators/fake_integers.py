@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramplan.replay.operators.elementwise import mul, mul_scalar
+from vramplan.replay.operators.elementwise import add_scalar, mul, mul_scalar
 from vramplan.replay.operators.sinks import clamp
 from vramplan.replay.operators.views import Grads, same, to
 from vramplan.replay.recorder import Saved
@@ -121,6 +121,66 @@ def dequantize(quantized: Tensor, scale: Tensor, zero_point: Tensor, dtype: DTyp
     _dequantized = sub_constant(_dequantized, zero_point)
     _dequantized = mul(_dequantized, scale)
     return to(_dequantized, dtype)
+
+
+def fake_quantize_for_tinygemm(weight: Tensor, shape: Shape, keep: Callable[[Tensor], None]) -> Tensor:
+    """A weight in bf16 rounded to uint4 as tinygemm's kernel has it, whose zero points are no integers: new.
+
+    Source: torchao/quantization/quant_primitives.py, _choose_qparams_affine_tinygemm,
+    _quantize_affine_tinygemm_no_dtype_cast and _dequantize_affine_tinygemm_no_dtype_check.
+    """
+    tape, dtype = weight.tape, weight.dtype
+
+    def new(operator: str, *operands: Tensor) -> Tensor:
+        tape.launch(operator, operands)
+        return tape.new(operator, shape, dtype, False)
+
+    _low, high = new("amin", weight), new("amax", weight)
+    difference = new("sub")
+    scale = new("div")
+    del difference
+    scale = new("clamp")
+    product = new("mul")
+    zero_point = new("add")
+    del product, _low, high, zero_point
+    scale = tape.constant(shape, dtype, False)
+    keep(scale)
+    product = new("mul")
+    least = new("sub")
+    del product
+    _quantized = clamp(round_through(divided_by(sub_constant(weight, least), scale)))
+    del least
+    _dequantized = add_scalar(_quantized)
+    _dequantized = scaled_in_place(_dequantized, scale)
+    return _dequantized
+
+
+def divided_by(x: Tensor, divisor: Tensor) -> Tensor:
+    """x / a tensor that needs no gradient and is broadcast: new.
+
+    Saves `divisor`: the gradient is the incoming one divided by it.
+    Backward: 1 new, the gradient divided.
+    Source: tools/autograd/derivatives.yaml, div.Tensor.
+    """
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.like("div", grad), None)
+
+    return x.tape.like("div", x, None, x.tape.record("div", (x, divisor), backward, (divisor,)))
+
+
+def scaled_in_place(x: Tensor, factor: Tensor) -> Tensor:
+    """`x *= factor` by a tensor that needs no gradient: the storage of x.
+
+    Saves `factor`: the gradient is the incoming one times it.
+    Backward: 1 new, the gradient scaled.
+    Source: tools/autograd/derivatives.yaml, mul.Tensor.
+    """
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.like("mul", grad), None)
+
+    return x.alias(x.shape, x.strides, x.tape.record("mul_", (x, factor), backward, (factor,)))
 
 
 def copied_to(x: Tensor, dtype: DType) -> Tensor:

@@ -8,7 +8,7 @@ from sys import getrefcount
 
 from vramplan.replay.models.modules import Linear
 from vramplan.replay.observers import Observer, Rounding
-from vramplan.replay.operators.fake_integers import fake_quantize
+from vramplan.replay.operators.fake_integers import fake_quantize, fake_quantize_for_tinygemm
 from vramplan.replay.operators.fake_groups import float8, int4_of_mslk, int4_of_mslk_fp8
 from vramplan.replay.operators.products import linear
 from vramplan.replay.record import StandingState
@@ -21,8 +21,9 @@ from vramplan.values.job import FakeQuantization
 
 Rounded = Callable[[Tensor], Tensor]
 BY_GROUPS = {"int4-mslk": int4_of_mslk, "int4-mslk-fp8": int4_of_mslk_fp8, "fp8": lambda weight, _: float8(weight)}
+TINYGEMM = "int4-tinygemm"
 ALONE = 2  # references to an object that nobody else holds
-TABLE = "table"
+INPUT, WEIGHT, TABLE = "input", "weight", "table"
 KEPT_BYTES = 4  # of a scale, in fp32, and of a zero point
 
 
@@ -80,16 +81,18 @@ class RoundsInForward(Technique, Observer):
         if self.qat.activations == "fp8":
             return float8(x)
         shape = (*x.shape[:-1], 1)
-        keep = self._keeping(weight, "input", shape, x)
+        keep = self._keeping(weight, INPUT, shape, x)
         return fake_quantize(x, shape, self._zero_points, keep, symmetric=False)
 
-    def _rounded_weight(self, weight: Parameter, what: str = "weight") -> Tensor:
+    def _rounded_weight(self, weight: Parameter, what: str = WEIGHT) -> Tensor:
         rows, columns = weight.shape
         group = self.qat.group_size or columns
         if self.qat.weights in BY_GROUPS:
             return BY_GROUPS[self.qat.weights](weight, group)
         shape = (rows, columns // (self.qat.group_size or columns))
         keep = self._keeping(weight, what, shape, weight)
+        if self.qat.weights == TINYGEMM:
+            return fake_quantize_for_tinygemm(weight, shape, keep)
         return fake_quantize(weight, shape, self._zero_points, keep, symmetric=True)
 
     @property
@@ -98,14 +101,15 @@ class RoundsInForward(Technique, Observer):
 
     def _keeping(self, weight: Parameter, what: str, shape: Shape, x: Tensor) -> Callable[[Tensor], None]:
         """What is told of the new scales of a fake quantizer, which keeps scales and zero points of this shape."""
-        size, key, batch = prod(shape) * KEPT_BYTES, (id(weight), what), self.tape.batch
+        width = weight.dtype.itemsize if self.qat.weights == TINYGEMM and what != INPUT else KEPT_BYTES
+        size, key, batch = prod(shape) * width, (id(weight), what), self.tape.batch
         fixed, each = (0, size // batch) if x.batched else (size, 0)
         self.kept[key] = (fixed, each, 2 * weight.copies)
 
         def keep(scale: Tensor) -> None:
             old = self.latest.pop(key, None)
             if old is not None and getrefcount(old) > ALONE:  # a layer ran again before its backward, which needs them
-                old.storage = self.tape.allocate("_to_copy", prod(old.shape) * KEPT_BYTES, old.batched, None)
+                old.storage = self.tape.allocate("_to_copy", prod(old.shape) * width, old.batched, None)
             self.latest[key] = scale
 
         return keep
