@@ -85,7 +85,9 @@ TORCHAO = Rig(
     "torchao's Float8Linear and fake quantizers in the models of the first rig",
 )
 TORCHTUNE = Rig(
-    "torchtune", ("torchtune", "torchtune_units", "torchtune_rounded"), "torchtune's builders, adapters and losses, and its shards"
+    "torchtune",
+    ("torchtune", "torchtune_units", "torchtune_rounded"),
+    "torchtune's builders, adapters and losses, and its shards",
 )
 LITGPT = Rig(
     "litgpt", ("litgpt", "litgpt_flat"), "LitGPT's models and LoRA, its losses and Fabric around them, and its shards"

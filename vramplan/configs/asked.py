@@ -19,6 +19,7 @@ from vramplan.replay.techniques.trained import names_of
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
 
+
 def refused(writer: str, model: Any, known: Iterable[str]) -> InputError:
     """The error of a model that a program has no name for, where its reader would take any name."""
     nearest = closest(str(model), known, 3, 0)

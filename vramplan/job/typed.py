@@ -19,6 +19,7 @@ from vramplan.job.spelled import counted, replica, with_kind
 from vramplan.options import table
 from vramplan.values.job import ResolvedJob
 
+
 class Typed:
     """The keys of a job before defaults. Called with a change it gives the job that the changed keys describe.
 

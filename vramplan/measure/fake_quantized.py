@@ -6,7 +6,6 @@ from typing import Any
 
 from vramplan.values.job import FakeQuantization, ResolvedJob
 
-
 MSLK = {"int4-mslk": "bfloat16", "int4-mslk-fp8": "float8_e4m3fn"}
 """Rounding to int4 as MSLK's kernels have it, by the element type of the inputs beside them."""
 

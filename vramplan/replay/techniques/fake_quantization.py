@@ -8,13 +8,13 @@ from sys import getrefcount
 
 from vramplan.replay.models.modules import Linear
 from vramplan.replay.observers import Observer, Rounding
-from vramplan.replay.operators.fake_integers import fake_quantize, fake_quantize_for_tinygemm
 from vramplan.replay.operators.fake_groups import float8, int4_of_mslk, int4_of_mslk_fp8
+from vramplan.replay.operators.fake_integers import fake_quantize, fake_quantize_for_tinygemm
 from vramplan.replay.operators.products import linear
-from vramplan.replay.record import StandingState
-from vramplan.replay.recorder import Tape, rounded
-from vramplan.replay.setup import Setup
 from vramplan.replay.precision import Precision
+from vramplan.replay.record import StandingState
+from vramplan.replay.recorder import Tape
+from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import FP32, INT32, DType, Parameter, Shape, Tensor
 from vramplan.values.job import FakeQuantization
