@@ -23,8 +23,8 @@ from vramplan.values.job import ResolvedJob
 class Typed:
     """The keys of a job before defaults. Called with a change it gives the job that the changed keys describe.
 
-    A change maps keys of the job format to values: a mapping under a key that groups others, as `parallel` does, changes
-    the keys that it names, and None takes a key away, as if it had never been typed.
+    A change maps keys of the job format to values: a mapping under a key that groups others, as `parallel` does,
+    changes the keys that it names, and None takes a key away, as if it had never been typed.
     """
 
     def __init__(self, root: document.Mapping, catalog: Catalog, *, in_file: bool = False) -> None:

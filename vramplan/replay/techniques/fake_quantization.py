@@ -12,15 +12,18 @@ from vramplan.replay.operators.fake_groups import float8, int4_of_mslk, int4_of_
 from vramplan.replay.operators.fake_integers import fake_quantize, fake_quantize_for_tinygemm
 from vramplan.replay.operators.products import linear
 from vramplan.replay.precision import Precision
-from vramplan.replay.record import StandingState
+from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
 from vramplan.replay.tensors import FP32, INT32, DType, Parameter, Shape, Tensor
 from vramplan.values.job import FakeQuantization
 
-Rounded = Callable[[Tensor], Tensor]
-BY_GROUPS = {"int4-mslk": int4_of_mslk, "int4-mslk-fp8": int4_of_mslk_fp8, "fp8": lambda weight, _: float8(weight)}
+BY_GROUPS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "int4-mslk": int4_of_mslk,
+    "int4-mslk-fp8": int4_of_mslk_fp8,
+    "fp8": lambda weight, _: float8(weight),
+}
 TINYGEMM = "int4-tinygemm"
 ALONE = 2  # references to an object that nobody else holds
 INPUT, WEIGHT, TABLE = "input", "weight", "table"
@@ -58,6 +61,11 @@ class RoundsInForward(Technique, Observer):
     def states(self, buffers: Sequence[int]) -> list[StandingState]:
         """Scales and zero points, which fake quantizers keep until they run again."""
         return [StandingState("buffers", fixed, each, copies) for fixed, each, copies in self.kept.values()]
+
+    def annotate(self, record: Record) -> None:
+        """The tape lets go of who knows it."""
+        self.tape.dismiss(Rounding)
+        self.latest.clear()
 
     def operands(self, weight: Parameter, x: Tensor) -> tuple[Tensor, Tensor]:
         """What is multiplied in the place of an input and a weight."""
