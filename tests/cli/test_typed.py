@@ -298,3 +298,13 @@ def test_help_has_the_everyday_options_and_the_whole_help_all() -> None:
             assert bool(re.search(rf"^  (?:-\w, )?{name}[ ,]", short, re.M)) is rows[one.name].everyday
     assert sum(row.everyday for row in rows.values()) <= 20
     assert all(row.kind != FLAG or not row.everyday for row in rows.values())
+
+
+def test_replicas_of_several_gpus_are_told() -> None:
+    split = ("fit", "-m", "llama-3-70b", "--tensor", "8", "--pipeline", "4", "--print", "verdict")
+    told = "note: --gpus counts replicas: 64 of 32 GPUs each (--tensor 8 --pipeline 4), 2,048 in all; --gpu 64xh100"
+    assert told in run(*split, "-g", "h100", "--gpus", "64").err
+    for other in (("-g", "64xh100"), ("-g", "h100", "--data", "64"), ("-g", "h100", "--nodes", "8", "--gpus", "8")):
+        assert "counts replicas" not in run(*split, *other).err
+    assert "counts replicas" not in run(*split, "-g", "h100", "--gpus", "64", "--quiet").err
+    assert "--gpu 24xh100 counts all" in run(*split[:5], "-g", "h100", "--gpus", "3").err

@@ -12,7 +12,7 @@ import typer
 
 from vramplan.answers.candidates import PLAIN, SPLITS, open_axes
 from vramplan.answers.fit import answered
-from vramplan.answers.plans import searched
+from vramplan.answers.plans import check_ranked, searched
 from vramplan.catalog.runtimes import list_runtimes
 from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
@@ -161,6 +161,7 @@ def _machine(keys: dict[str, Any], folders: list[Path]) -> Machine:
     job = build_any_job(keys, profile_dirs=folders)
     if isinstance(job, TextbookJob):
         raise UsageError("equations have no plans to choose from", key="--runtime", hint="another runtime")
+    check_ranked(job)
     split, experts = job.split, job.model.experts
     replica = 1 if split is None else split.tensor * split.pipeline * split.context
     splits = bool(engine_of(job.runtime.engine).families)
