@@ -6,7 +6,7 @@ from math import lcm
 from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import under
-from vramplan.replay.models.capable import has_conv1d, no_fake_quantization
+from vramplan.replay.models.capable import has_conv1d, no_fake_quantization, no_rounded_tables
 from vramplan.replay.techniques.trained import names_of
 from vramplan.values.job import Adapter, FakeQuantization
 from vramplan.values.model import ModelShape
@@ -44,6 +44,10 @@ def qat_of(
     if reason is not None:
         message = f"torchao's layers cannot stand for those of {model.code}, {reason}"
         fields.refuse("qat", message, hint="leave it out")
+    reason = no_rounded_tables(model.family)
+    if raw.qat_embedding and reason is not None:
+        message = f"torchao's tables cannot stand for those of {model.code}, {reason}"
+        fields.refuse("qat", message, hint="leave qat.embedding out")
     group = _group(resolver, weights)
     asked = FakeQuantization(weights, raw.qat_activations, group, bool(raw.qat_embedding))
     qat = engine.fake_quantization(resolver, model, asked)
@@ -67,11 +71,12 @@ def _group(resolver: Resolver, weights: str) -> int | None:
 def _check_widths(resolver: Resolver, model: ModelShape, qat: FakeQuantization) -> None:
     """torchao raises an error for a layer whose rows are no multiple of the groups."""
     assert qat.group_size is not None
-    widths = {*names_of(model).inputs, model.hidden_size}
+    names = names_of(model)
+    widths = {*names.inputs, model.hidden_size, *(names.tables if qat.embedding else ())}
     unit = lcm(qat.group_size, MULTIPLES.get(qat.weights, 1))
     odd = sorted(width for width in widths if width % unit)
     if odd:
-        message = f"groups of {qat.group_size} do not divide the {odd[0]} inputs of a layer of {model.name}"
+        message = f"groups of {qat.group_size} do not divide the {odd[0]} numbers of a row of {model.name}"
         hint = next((f"qat.group_size: {size}" for size in (128, 64, 32, 16, 8) if _divides(size, widths)), "qat: fp8")
         resolver.fields.refuse("qat", message, hint=hint)
 

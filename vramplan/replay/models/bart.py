@@ -146,6 +146,7 @@ class Bart:
     selective = SELECTIVE
     compiled_graphs = 1
     equal_blocks = False  # of two stacks
+    no_rounded_tables = "whose positions are asked of a class of its own (BartLearnedPositionalEmbedding)"
     takes_padding = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

@@ -154,6 +154,12 @@ def no_fake_quantization(name: str) -> str | None:
     return reason
 
 
+def no_rounded_tables(name: str) -> str | None:
+    """The same of its tables of embeddings."""
+    reason: str | None = own(name, "no_rounded_tables", None)
+    return reason
+
+
 def looks_up_4bit(name: str) -> bool:
     """Whether 4-bit weights of a runtime's own code are torchao's: `looks_up_4bit = True`."""
     return own(name, "looks_up_4bit", False) is True

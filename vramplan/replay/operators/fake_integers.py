@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from vramplan.replay.operators.elementwise import add_scalar, mul, mul_scalar
 from vramplan.replay.operators.sinks import clamp
-from vramplan.replay.operators.views import Grads, same, to
+from vramplan.replay.operators.views import Grads, autocast_float, same, to
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import FP32, DType, Shape, Tensor
 from vramplan.tuples import NamedTuple
@@ -95,13 +95,13 @@ def quantize(x: Tensor, inverse: Tensor, zero_point: Tensor) -> Tensor:
 
 
 def inverse_of(scale: Tensor) -> Tensor:
-    """`1.0 / scale`, which Python's operator makes as the reciprocal times 1.0: new.
+    """`1.0 / scale`, which Python's operator makes as the reciprocal times 1.0: autocast to fp32; new.
 
     Saves `out`: the gradient is the incoming one times -1 / scale ** 2.
     Backward: the negated gradient, the square of the reciprocal and their product are alive together.
     Source: torch/_tensor.py, Tensor.__rdiv__; tools/autograd/derivatives.yaml, reciprocal.
     """
-    tape = scale.tape
+    tape, scale = scale.tape, autocast_float(scale)
     node = tape.record("reciprocal", (scale,), _reciprocal_backward)
     reciprocal = tape.like("reciprocal", scale, None, node)
     tape.save(node, reciprocal)

@@ -105,6 +105,7 @@ class Names(NamedTuple):
     tied_head: tuple[str, ...] = ()  # the path of a head that is tied to the table and may come apart from it
     biased: tuple[str, ...] = ()  # of the linear layers those with a bias
     inputs: frozenset[int] = frozenset()  # widths of what linear layers of PyTorch are given
+    tables: frozenset[int] = frozenset()  # widths of tables of embeddings
 
     def parts(self, layers: int) -> tuple[str, ...]:
         """Words that name a part: parts of every family, ranges of blocks, and single modules."""
@@ -157,11 +158,13 @@ MOST_MODELS = 32  # of which is remembered what a forward pass told: remedies as
 def names_of(model: ModelShape) -> Names:
     """Build the model once, on the smallest sample that it takes, to learn how its parts are called."""
     collector = _Collector()
-    _forward(model, Tape(1, direct=True), collector)  # every block, as each has a name of its own
+    tape = Tape(1, direct=True)
+    _forward(model, tape, collector)  # every block, as each has a name of its own
     paths = tuple(collector.paths)
     linears, widths, stacked = tuple(collector.linears), frozenset(collector.widths), tuple(collector.stacked)
     biased, inputs = tuple(collector.biased), frozenset(collector.inputs)
-    return Names(paths, linears, paths[0], widths, stacked, collector.tied_head, biased, inputs)
+    tables = frozenset(one.shape[1] for one in tape.parameters if one.is_table)
+    return Names(paths, linears, paths[0], widths, stacked, collector.tied_head, biased, inputs, tables)
 
 
 def has_no_biases(model: ModelShape) -> bool:
