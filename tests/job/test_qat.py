@@ -59,7 +59,7 @@ def test_torchtune_rounds_as_its_recipes_do() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"qat": {"weights": "int4", "group_size": 48}}, "groups of 48 do not divide the 512 numbers of a row"),
+        ({"qat": {"weights": "int4", "group_size": 48}}, "groups of 48 do not divide the 2048 numbers of a row"),
         ({"qat": {"weights": "fp8", "group_size": 32}}, "fp8 has a scale for each row"),
         ({"qat": {"activations": "int8"}}, "qat.weights: required key is missing"),
         ({"qat": "int3"}, "'int3' is not a known value"),
