@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from vramplan.engines import imported
+from vramplan.measure.network import tie
 from vramplan.values.job import FakeQuantization, ResolvedJob
 
 QAT = "torchao.quantization.qat"
@@ -26,6 +27,7 @@ def converted(job: ResolvedJob, model: Any) -> Any:
     quantize(model, config(activation_config=_activations(job.qat), weight_config=weights))
     if job.qat.embedding:
         quantize(model, config(weight_config=weights), filter_fn=_is_table)
+    tie(job, model)  # new layers on the device meta have new weights
     return model
 
 
