@@ -379,7 +379,14 @@ def test_quantization_aware_training(qat: str, expected: tuple[str, str | None, 
     assert any("before step 100" in note for note in found.notes)
 
 
-@pytest.mark.parametrize("qat", ["{group_size: 32}", "{weight_dtype: nvfp4, activation_dtype: nvfp4, group_size: 16}"])
+def test_a_format_that_is_not_modelled_is_told() -> None:
+    qat = "{weight_dtype: mxfp4, activation_dtype: mxfp4, group_size: 32}"
+    found = meant(FULL + f"bf16: true\nqat: {qat}\n", "a.yml", ignore_unknown=True)
+    assert "qat.weights" not in {value.key for value in found.values}
+    assert "weights rounded to mxfp4; no rounding is counted" == found.unmodelled["qat.weight_dtype"]
+
+
+@pytest.mark.parametrize("qat", ["{group_size: 32}", "{weight_dtype: int8, activation_dtype: int8}"])
 def test_formats_for_which_axolotl_raises_an_error(qat: str) -> None:
     with pytest.raises(InputError, match="Axolotl raises an error for"):
         meant(FULL + f"bf16: true\nqat: {qat}\n", "a.yml")

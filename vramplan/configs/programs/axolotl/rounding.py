@@ -16,6 +16,13 @@ FORMATS = {
 }
 """Weights and inputs by `weight_dtype` and `activation_dtype`; of the others Axolotl or torchao raises an error."""
 
+UNCOUNTED = {
+    "mxfp4": "",
+    "ternary": "",
+    "nvfp4": ", for which torchao 0.17 raises an error (older releases had another configuration)",
+}
+"""Formats that Axolotl has and a job has not, and what else there is to say of them."""
+
 FP8 = ("float8_e4m3fn", "float8")  # other words for fp8
 DEFAULT, GROUP = "int8", 32
 AFTER = "qat.fake_quant_after_n_steps"
@@ -26,6 +33,11 @@ def rounding(sheet: Sheet, meaning: Meaning) -> None:
     if not sheet.under("qat"):
         return
     weights, inputs = (_format(sheet, key) for key in ("qat.weight_dtype", "qat.activation_dtype"))
+    group = sheet.count("qat.group_size", GROUP)
+    embedding, steps = sheet.flag("qat.quantize_embedding"), sheet.count(AFTER)
+    if weights in UNCOUNTED:
+        meaning.lack("qat.weight_dtype", f"weights rounded to {weights}{UNCOUNTED[weights]}; no rounding is counted")
+        return
     found = FORMATS.get((weights or DEFAULT, inputs))
     if found is None:
         what = f"{weights or DEFAULT} weights with {inputs or 'no'} activations"
@@ -34,12 +46,10 @@ def rounding(sheet: Sheet, meaning: Meaning) -> None:
     meaning.say("qat.weights", found[0], "qat.weight_dtype", "qat.activation_dtype")
     if found[1] is not None:
         meaning.say("qat.activations", found[1], "qat.activation_dtype")
-    group = sheet.count("qat.group_size", GROUP)
     if found[0] != "fp8":
         meaning.say("qat.group_size", group, "qat.group_size")
-    if sheet.flag("qat.quantize_embedding"):
+    if embedding:
         meaning.say("qat.embedding", True, "qat.quantize_embedding")
-    steps = sheet.count(AFTER)
     if steps:
         meaning.note(f"{AFTER}: nothing is rounded before step {steps}, and the answer is of the steps after it")
 
