@@ -383,7 +383,7 @@ def test_a_format_that_is_not_modelled_is_told() -> None:
     qat = "{weight_dtype: mxfp4, activation_dtype: mxfp4, group_size: 32}"
     found = meant(FULL + f"bf16: true\nqat: {qat}\n", "a.yml", ignore_unknown=True)
     assert "qat.weights" not in {value.key for value in found.values}
-    assert "weights rounded to mxfp4; no rounding is counted" == found.unmodelled["qat.weight_dtype"]
+    assert found.unmodelled["qat.weight_dtype"] == "weights rounded to mxfp4; no rounding is counted"
 
 
 @pytest.mark.parametrize("qat", ["{group_size: 32}", "{weight_dtype: int8, activation_dtype: int8}"])

@@ -130,11 +130,19 @@ class _WordsReader:
 
     def _file(self, word: str) -> TypedOption | None:
         """A file that stands for a job, in the option that takes it."""
-        if "--config" not in self.declared or not (_FILE.search(word) and os.path.isfile(_FUNCTION.sub("", word))):
+        path, hash_sign, _ = word.partition("#")
+        if hash_sign and "--job" in self.declared and _FILE.search(path) and os.path.isfile(path):
+            return TypedOption(self.declared["--job"], "--job", word)
+        if not (_FILE.search(word) and os.path.isfile(_FUNCTION.sub("", word))):
             return None
         kind = named("vramplan.cli.runs.configs:kind_of")(word)
         option = {"config": "--config", "job": "--job"}.get(kind)
-        return None if option is None else TypedOption(self.declared[option], option, word)
+        if option is None:
+            return None
+        if option not in self.declared:
+            what = "job file" if kind == "job" else "file of a training program"
+            raise UsageError(f"{self.command.name} takes no {what}", key=word, hint="name the model and the GPU")
+        return TypedOption(self.declared[option], option, word)
 
     def _is_gpu(self, word: str, found: list[TypedOption], *, behind: bool) -> bool:
         """Whether a word without an option is the GPU, behind the model or a file or before: `fit gpt2-xl 8xa100`."""
