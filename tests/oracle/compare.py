@@ -103,8 +103,8 @@ ROWS = {
     "short_convolutions": 255,
     "met": 37,
     "rounded": 31,
-    "rounded_shared": 9,
-    "torchtune_rounded": 1,
+    "rounded_shared": 18,
+    "torchtune_rounded": 19,
 }
 """How many rows each file has: none may get lost."""
 FILES = tuple(ROWS)
