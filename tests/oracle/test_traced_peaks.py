@@ -17,6 +17,9 @@ pytestmark = pytest.mark.truth
 
 UNDECLARED = {
     "met",
+    "rounded",
+    "rounded_shared",
+    "torchtune_rounded",
     "zero",
     "zero_offload",
     "zero_adapters",
