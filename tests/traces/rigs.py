@@ -80,10 +80,14 @@ AXOLOTL = Rig(
     "Axolotl's fused LoRA and its MLPs in tiles in the models of the first rig",
     alone=("axolotl==0.19.0",),
 )
-TORCHAO = Rig("torchao", ("fp8", "fp8_more"), "torchao's Float8Linear in the models of the first rig")
+TORCHAO = Rig(
+    "torchao",
+    ("fp8", "fp8_more", "rounded", "rounded_shared"),
+    "torchao's Float8Linear and fake quantizers in the models of the first rig",
+)
 TORCHTUNE = Rig(
     "torchtune",
-    ("torchtune", "torchtune_units", "torchtune_taught"),
+    ("torchtune", "torchtune_units", "torchtune_taught", "torchtune_rounded"),
     "torchtune's builders, adapters and losses, its teachers, and its shards",
 )
 LITGPT = Rig(

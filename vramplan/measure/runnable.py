@@ -61,6 +61,7 @@ def check_installed(job: ResolvedJob) -> None:
         ("teacher", job.teacher is not None and "teacher", "trl"),
         ("tiled_mlp", job.tiled_mlp is not None and "tiled_mlp", AXOLOTL),
         ("adapter.kernels", adapter is not None and ", ".join(adapter.kernels), AXOLOTL),
+        ("qat", job.qat is not None and job.qat.weights, "torchao"),
         ("quantization", job.quantization in QUANTIZED and job.quantization, "bitsandbytes"),
     )
     for key, what, package in needed:

@@ -33,6 +33,7 @@ PACKING, OFFLOAD = "packing: true", "offload: activations"
 PREFERENCES = tuple(f"loss: {word}" for word in ("dpo", "orpo", "cpo", "simpo", "reward"))
 
 DISTILLATIONS = tuple(f"distillation: {word}" for word in ("forward-kl", "reverse-kl", "symmetric-kl", "jsd"))
+ROUNDED = tuple(f"qat: {word}" for word in ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "int4-tinygemm", "fp8"))
 
 INPUTS, TRAINED, WEIGHTS, SAVED, LOSS = "inputs", "trained", "weights", "saved", "loss"
 BESIDE, STEP = "beside", "step"
@@ -55,6 +56,7 @@ TOUCHES = {
     "quantization: nf4-double": WEIGHTS,
     "quantization: int8": WEIGHTS,
     "quantization: gptq-int4": WEIGHTS,
+    **dict.fromkeys(ROUNDED, WEIGHTS),
     OFFLOAD: SAVED,
     "checkpoint_reentrant: true": SAVED,
     TILED_MLP: SAVED,
