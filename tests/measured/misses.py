@@ -39,10 +39,6 @@ MISSES: dict[str, str] = {
 }
 
 UNHELD: dict[str, str] = {
-    "titan-qwen3-32b-tp8-*": (
-        "torchtitan's own code of Qwen3 is not modelled: sequences, table, head and logits count as whole on each "
-        "device, as the answer says, and are in eight parts"
-    ),
     "fms-mixtral-8x7b-qlora-*": (
         "Transformers 4.48 ran the experts one after the other, and is computed as it is today; TRL brought norms "
         "alone to fp32, and the job counts embeddings and head there too"
