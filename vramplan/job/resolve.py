@@ -441,7 +441,7 @@ def _is_special(job: ResolvedJob) -> bool:
         or job.half_weights
         or job.planned is not None
         or (job.split is not None and job.split.tensor > job.model.key_value_heads)
-        or (job.model.engine is not None and (is_untraced(job.model.family) or untraced_parts(job.model)))
+        or (job.model.engine is not None and (is_untraced(job.model.family) or bool(untraced_parts(job.model))))
         or bool(job.frozen)
         or job.adapter is not None
         or job.sharding is not None

@@ -180,20 +180,22 @@ class Judge:
         margin = self.margin if reserved is None else self.simulated_margin
         returnable = record.returnable_bytes(micro)
         survived = reservation is not None and reservation.failure is None and reservation.retries > 0
-        room = self._room_for_largest(strategy, record, micro)
+        room = self._room_for_largest(record, micro, strategy != "none")
         return footprint(allocated, self.outside_bytes, margin, stranded, reserved, returnable, survived, room)
 
-    def _room_for_largest(self, strategy: str, record: Record, micro: int) -> int:
-        return room_for(record.largest_bytes(micro), again=strategy != "none") if self.minds_largest else 0
+    def _room_for_largest(self, record: Record, micro: int, again: bool) -> int:
+        return room_for(record.largest_bytes(micro), again=again) if self.minds_largest else 0
 
-    def certain_bytes(self, strategy: str, micro: int, accumulates: bool) -> int:
+    def certain_bytes(self, strategy: str, micro: int, accumulates: bool, *, again: bool | None = None) -> int:
         """The most that the allocator may have to hold at a micro-batch, so that the job fits for certain.
 
-        `limits.high`, or less where the largest tensor is much of it.
+        `limits.high`, or less where the largest tensor is much of it. `again`: a placement of checkpoints is asked
+        for, whose largest tensor is that of the strategy.
         """
         if not (self.job.runtime.caches and self.minds_largest):
             return self.limits.high
-        room = self._room_for_largest(strategy, self.record_at(strategy, micro, accumulates), micro)
+        again = strategy != "none" if again is None else again
+        room = self._room_for_largest(self.record_at(strategy, micro, accumulates), micro, again)
         return certain_limit(max(0, self.usable_bytes - self.outside_bytes), self.margin.above, room)
 
     def accumulation_bytes(self, placement: str, schedule: Schedule) -> int | None:
