@@ -17,7 +17,7 @@ from vramplan.job.sizes import devices_per_node_of, sequence_length_of
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
 from vramplan.options import words
 from vramplan.replay.models import is_in_transformers, is_untraced, ladder_of, no_code_for
-from vramplan.replay.models.capable import no_checkpointing
+from vramplan.replay.models.capable import no_checkpointing, untraced_parts
 from vramplan.values.allocator import DEFAULT
 from vramplan.values.job import Adapter, ResolvedJob
 from vramplan.values.length import NO_LENGTH
@@ -454,7 +454,7 @@ def _is_special(job: ResolvedJob) -> bool:
         or job.half_weights
         or job.planned is not None
         or (job.split is not None and job.split.tensor > job.model.key_value_heads)
-        or (job.model.engine is not None and is_untraced(job.model.family))
+        or (job.model.engine is not None and (is_untraced(job.model.family) or bool(untraced_parts(job.model))))
         or bool(job.frozen)
         or job.adapter is not None
         or job.sharding is not None
