@@ -90,6 +90,14 @@ class Program:
         self.tokens = torch.randint(0, job.model.vocabulary_size, shape, device="cuda")
         self.labels = torch.randint(0, job.model.vocabulary_size, shape, device="cuda")
 
+    def operators(self, truth: Any) -> dict[Any, Any]:
+        """Operators of the program's libraries as their own code has them, by the truth that they read off a device."""
+        return {}
+
+    def believing(self) -> contextlib.AbstractContextManager[Any]:
+        """What its libraries must not ask of a device that is not there."""
+        return contextlib.nullcontext()
+
     def forward(self) -> tuple[Any, Any]:
         """What the model returns, and the loss."""
         raise NotImplementedError
@@ -165,7 +173,9 @@ def traced(program: Program) -> Traced:
         model = program.skeleton()
         without_device(job, stack)
         stack.enter_context(patch.object(functional, "scaled_dot_product_attention", attention_by(job.attention)))
-        counted = counter("cuda", scratch_rules(), stand_ins(Truth()))
+        truth = Truth()
+        counted = counter("cuda", scratch_rules(), stand_ins(truth), program.operators(truth))
+        stack.enter_context(program.believing())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(counted)
         if program.mesh is not None:
