@@ -60,7 +60,7 @@ def compiled(function: Callable[..., Any], **_: Any) -> Callable[..., Any]:
     """In the place of `torch.compile`: what the function makes on its way is not counted, its result is."""
 
     def run(*given: Any, **named: Any) -> Any:
-        if not COUNTERS:
+        if not COUNTERS or not COUNTERS[-1].counts:  # inside of another one
             return function(*given, **named)
         COUNTERS[-1].counts = False
         try:
@@ -145,14 +145,30 @@ class Stage:
         return 1 + (not self.row["pre"]) + (not self.row["post"])
 
     @property
-    def devices(self) -> int:
-        """Of all groups together."""
-        return int(self.row["tp"]) * self.stages
+    def spread(self) -> int:
+        """Devices of a stage."""
+        return int(self.row["tp"])
 
     @property
     def rank(self) -> int:
         """Of the device that is traced, the first of its stage."""
-        return 0 if self.row["pre"] else int(self.row["tp"])
+        return 0 if self.row["pre"] else self.spread
+
+    def groups(self) -> dict[str, Any]:
+        """Of devices, beside those of tensors and stages."""
+        return {}
+
+    def scalars(self) -> list[Any]:
+        """What is left for the next iteration beside states and buffers."""
+        return [self.number]
+
+    def operators(self) -> dict[Any, Any]:
+        """Of PyTorch, of which data would decide what they give."""
+        return {}
+
+    def around(self) -> contextlib.AbstractContextManager[Any]:
+        """What else is otherwise than on a GPU."""
+        return contextlib.nullcontext()
 
     def config(self) -> Any:
         """TransformerConfig."""
@@ -309,7 +325,7 @@ def library() -> Iterator[None]:
         stack.enter_context(patch.object(torch, "compile", compiled))
         stack.enter_context(patch.dict(sys.modules, EXTENSIONS))
         from megatron.core.fusions import fused_bias_dropout
-        from megatron.core.tensor_parallel import layers, mappings, random
+        from megatron.core.tensor_parallel import random
         from megatron.core.transformer import torch_norm
 
         norms = {"LayerNorm": torch.nn.LayerNorm, "RMSNorm": torch.nn.RMSNorm}
@@ -345,14 +361,16 @@ def traced(row: dict[str, Any], made: type[Stage] = Stage) -> dict[str, int]:
 
     stage = made(row)
     with contextlib.ExitStack() as stack:
-        counter = joined(stage.devices, stack, stage.rank)
+        counter = joined(stage.spread * stage.stages, stack, stage.rank)
         stack.enter_context(library())
         from megatron.core import parallel_state
 
-        parallel_state.initialize_model_parallel(stage.row["tp"], stage.stages, create_gloo_process_groups=False)
+        groups = {**stage.groups(), "create_gloo_process_groups": False}
+        parallel_state.initialize_model_parallel(stage.row["tp"], stage.stages, **groups)
         stack.callback(parallel_state.destroy_model_parallel)
+        stack.enter_context(stage.around())
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
-        counted = counter("cuda", scratch_rules(), stand_ins(Truth()))
+        counted = counter("cuda", scratch_rules(), {**stand_ins(Truth()), **stage.operators()})
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(counted)
         COUNTERS.append(counted)
@@ -365,8 +383,9 @@ def traced(row: dict[str, Any], made: type[Stage] = Stage) -> dict[str, int]:
         counted.restart()
         found = stage.iterate(counted)
         counted.settle()
-        gradients = sum(rounded(one.grad_data.nbytes) for one in stage.model.buffers)
-        other = rounded(stage.number.nbytes)
+        buffers = (*stage.model.buffers, *stage.model.expert_parallel_buffers)
+        gradients = sum(rounded(one.grad_data.nbytes) for one in buffers)
+        other = sum(rounded(one.nbytes) for one in stage.scalars())
     figures = {"static": found["began"] - gradients - other, "main_gradient": gradients, "other": other}
     figures |= {**counted.phases, "saved": found["saved"]}
     return {f"{name}_bytes": size for name, size in figures.items()}

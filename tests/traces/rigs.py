@@ -111,8 +111,8 @@ FOUNDRY = Rig(
 )
 MEGATRON = Rig(
     "megatron",
-    ("megatron_rows",),
-    "Megatron-core's GPTModel, one micro-batch of a stage, with tensor and sequence parallelism",
+    ("megatron_rows", "expert_rows", "capacity_rows"),
+    "Megatron-core's GPTModel, one micro-batch of a stage, with tensor, sequence and expert parallelism",
 )
 RIGS = {
     one.name: one
@@ -135,8 +135,7 @@ WITHOUT = {
     "torchtitan with stages and with parts of sequences": "titan_pipeline_rows.json, titan_context_rows.json",
     "LitGPT with weights in 4 bits of bitsandbytes 0.41.1": "parts of litgpt.json",
     "modded-nanogpt": "modded.json",
-    "Megatron-core with experts, and with parts of sequences": "expert_rows.json, capacity_rows.json, "
-    "context_rows.json",
+    "Megatron-core with parts of sequences": "context_rows.json",
 }
 """What no rig makes again yet, and where its rows are."""
 
