@@ -65,9 +65,9 @@ class Mixture(mcore.Stage):
 
     @property
     def received(self) -> int:
-        """Those that the devices which share its experts receive together."""
+        """Those that the devices which share its experts receive together; a row says how many one does."""
         r = self.row
-        return int(r.get("received") or r["seq"] * r["micro"] * r["active"])
+        return int(r["tp"] * r["received"] if "received" in r else r["seq"] * r["micro"] * r["active"])
 
     def scalars(self) -> list[Any]:
         """The scale of the loss that balances the experts, too."""

@@ -63,8 +63,8 @@ def test_a_stage_is_in_the_shortest_pipeline_that_has_one(pre: int, post: int, s
 def test_as_many_tokens_come_as_go_where_nothing_else_is_said() -> None:
     one = Mixture({"seq": 256, "micro": 2, "tp": 2, "sp": True})
     assert (one.sent, one.received) == (512, 1024)  # its part of the sequence, and that of both devices
-    given = Mixture({"sent": 3, "received": 7})
-    assert (given.sent, given.received) == (3, 7)
+    given = Mixture({"sent": 3, "received": 7, "tp": 2})
+    assert (given.sent, given.received) == (3, 14)
     assert Stage({}).spread == 1
 
 
