@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -29,8 +30,10 @@ from vramplan.measure.quantized import by_value, copied, operators, quantize, qu
 from vramplan.measure.runnable import LOMO, QUANTIZED, TRACED_MICRO_STEPS
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
 from vramplan.measure.storages import Storages
+from vramplan.measure.tiled_mlp import in_tiles
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import NEXT_FORWARD, ResolvedJob
+from vramplan.values.model import ModelShape
 
 MICRO_STEPS = 8  # of an accumulation that are run on a GPU
 DECAY = 0.999  # of an average of the weights
@@ -48,6 +51,7 @@ class Loop(NamedTuple):
     outputs: list[Any]  # those that the loop holds until the next forward pass has made new ones
     scaler: Any = None
     average: Any = None
+    teacher: Any = None
 
 
 def dtype_of(job: ResolvedJob) -> Any:
@@ -139,6 +143,8 @@ def forward(loop: Loop) -> Any:
     job = loop.job
     casts = job.precision.startswith("amp-")
     around = torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
+    if loop.teacher is not None:
+        return taught(loop, casts=casts)
     if not smooths_outside(job):
         with around, _on_host(job), smoothed_inside(job):
             out = outputs_of(job, loop.model, loop.batch)
@@ -152,6 +158,50 @@ def forward(loop: Loop) -> Any:
             out = loop.model(**given)
     loss = trainer_smoothing(job, out, loop.batch["labels"])
     return out, loss if (job.gradient_accumulation_steps or 1) == 1 else _divided(job, loss)
+
+
+def alone(job: ResolvedJob, model: ModelShape) -> ResolvedJob:
+    """The job of a teacher's model, which has no other technique than its element type."""
+    plain = job._replace(model=model, teacher=None, activation_checkpointing="none", adapter=None, quantization=None)
+    return plain._replace(frozen=(), liger_kernels=(), tiled_mlp=None)
+
+
+def _teaching(model: Any) -> Any:
+    """In eval mode; its configuration lets it return a cache, as the Trainer leaves it."""
+    model.config.use_cache = True
+    return model.eval()
+
+
+def taught(loop: Loop, *, casts: bool) -> Any:
+    """GKDTrainer's step: both models return logits, and the loss is theirs. Of several micro-steps the labels of all
+    are counted, so that no loss is divided.
+
+    Source: trl 1.16.0, experimental/gkd/gkd_trainer.py, compute_loss.
+    """
+    trainer: Any = import_module("trl.experimental.gkd.gkd_trainer").GKDTrainer
+    job = loop.job
+    given = {key: value for key, value in loop.batch.items() if key != "labels"}
+
+    def run(model: Any) -> Any:
+        around = torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
+        inner = _widened(model.forward, around) if casts else model.forward
+        with patch.object(model, "forward", inner):
+            return model(**given)
+
+    with _on_host(job):
+        _student_outputs = run(loop.model)
+    with torch.no_grad():
+        _teacher_outputs = run(loop.teacher)
+    _student_logits = _student_outputs.logits[:, :-1, :]
+    _teacher_logits = _teacher_outputs.logits[:, :-1, :]
+    loss = trainer.generalized_jsd_loss(
+        student_logits=_student_logits,
+        teacher_logits=_teacher_logits,
+        labels=loop.batch["labels"][:, 1:],
+        beta={"forward-kl": 0, "reverse-kl": 1}.get(job.distillation or "", 0.5),
+        num_items_in_batch=1,
+    )
+    return None, loss
 
 
 def _divided(job: ResolvedJob, loss: Any) -> Any:
@@ -243,7 +293,7 @@ def on_gpu(job: ResolvedJob, steps: int) -> dict[str, Any]:
         phase = name
 
     try:
-        with attention_of(job), contextlib.ExitStack() as stack:
+        with attention_of(job), in_tiles(job), contextlib.ExitStack() as stack:
             loop = prepare(job, "cuda")
             cuda.empty_cache()  # what the random numbers of the weights took
             stack.enter_context(cores(job, loop.model))
@@ -283,7 +333,9 @@ def without_data(job: ResolvedJob) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(liger.for_one_job())
         stack.enter_context(lora_kernels.for_one_job())
+        stack.enter_context(in_tiles(job))
         model, copy = skeleton(job), skeleton(job) if job.ema else None
+        teacher = None if job.teacher is None else skeleton(alone(job, job.teacher))
         stack.enter_context(without_kernels(job, truth))
         stack.enter_context(by_value(job))
         if job.attention != "eager":
@@ -292,6 +344,9 @@ def without_data(job: ResolvedJob) -> dict[str, Any]:
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(counted)
         loop = prepare_without_data(job, model, copy)
+        if teacher is not None and job.teacher is not None:
+            loop = loop._replace(teacher=_teaching(_on_device(alone(job, job.teacher), teacher)))
+            del teacher
         stack.enter_context(cores(job, model))
         del model
         one_step(loop, counted.enter)
