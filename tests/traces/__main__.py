@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from tests.traces.drawn import SHARDINGS, TYPES
+from tests.traces.parts import PARTS
 from tests.traces.rigs import RIGS, check, nightly, set_up, trace_rows, write_sources
 
 
@@ -53,7 +54,7 @@ def main(arguments: list[str]) -> int:
     from tests.traces import composed, composed_page
 
     if given.command == "sources":
-        write_sources(FILES)
+        write_sources((*FILES, *PARTS))
         return 0
 
     if given.command == "page":

@@ -147,8 +147,6 @@ def thin(keys: Keys) -> Keys:
 
 def traced(one: ResolvedJob) -> dict[str, int]:
     """Peaks of the phases of one step of the real libraries."""
-    from vramplan.measure import steps
-
     program = programs.program_of(one)
     if program is not None:
         return programs.traced(program).phases
@@ -156,6 +154,8 @@ def traced(one: ResolvedJob) -> dict[str, int]:
     if rig is not None:
         found: dict[str, int] = rig.traced(one)
         return found
+    from vramplan.measure import steps  # which a program with its own models does without
+
     phases = steps.without_data(one)["phases"]
     return {name.removesuffix("_bytes"): level for name, level in phases.items()}
 

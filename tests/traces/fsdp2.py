@@ -155,8 +155,11 @@ def group(job: ResolvedJob, stack: contextlib.ExitStack) -> tuple[Any, Any]:
         return init_device_mesh("cuda", shape, mesh_dim_names=names), counter
 
 
-def joined(devices: int, stack: contextlib.ExitStack) -> Any:
-    """A process group that sends nothing; what counts storages beside what FSDP2 frees and makes again."""
+def joined(devices: int, stack: contextlib.ExitStack, rank: int = 0) -> Any:
+    """A process group that sends nothing; what counts storages beside what FSDP2 frees and makes again.
+
+    `rank`: that of the device which is traced.
+    """
     import torch
     from torch import distributed
     from torch.distributed.device_mesh import DeviceMesh
@@ -200,7 +203,7 @@ def joined(devices: int, stack: contextlib.ExitStack) -> Any:
         finally:
             counters[-1].counts = True
 
-    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=devices)
+    distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=devices)
     stack.callback(distributed.destroy_process_group)
     for module, name, own in (
         (torch.Tensor, "record_stream", lambda *_: None),
@@ -219,6 +222,7 @@ def local(base: Any) -> Any:
     """A counter of the parts that this device has."""
     import torch
     from torch.distributed.tensor import DTensor
+    from torch.utils._pytree import tree_leaves
 
     class Parts(base):  # type: ignore[misc]
         counts = True  # else nothing is on a device
@@ -235,6 +239,13 @@ def local(base: Any) -> Any:
                 self.hold(out)  # a collective that gives a new tensor
                 self._level(self.now_bytes)
             return out
+
+        def count(self, out: Any) -> None:
+            """Count what something gives that was not followed inside."""
+            for leaf in tree_leaves(out):
+                if isinstance(leaf, torch.Tensor):
+                    self.hold(leaf)
+            self._level(self.now_bytes)
 
         def resized(self, tensor: Any, size: int) -> None:
             """A storage has another size from now on, as FSDP2 frees and makes what it gathers."""

@@ -44,6 +44,10 @@ FLAT = {
 }
 """Words of Fabric's `precision` under FSDP1, by what they mean there."""
 
+BITS = {"nf4": "nf4", "nf4-double": "nf4-dq"}
+BITSANDBYTES = "0.49.2"
+"""The release of the rig."""
+
 FABRIC = {"pure-bf16": "bf16-true", "pure-fp16": "16-true", "amp-bf16": "bf16-mixed", "amp-fp16": "16-mixed"}
 
 
@@ -61,8 +65,10 @@ class LitGPT(Program):
         job = self.job
         if job.adapter is not None and (job.adapter.kind != "lora" or job.adapter.modules_to_save):
             raise UsageError(f"the rig has no {job.adapter.kind} of this kind", key="adapter")
-        if job.quantization is not None:
-            raise UsageError("the rig has no weights in 4 bits", key="quantization")
+        if job.quantization is not None and (job.quantization not in BITS or job.adapter is None or job.sharding):
+            raise UsageError("the rig has weights in 4 bits under LoRA on one device", key="quantization")
+        if job.quantization is not None and job.bitsandbytes not in (None, BITSANDBYTES):
+            raise UsageError("the rig has another release", key="bitsandbytes")
         if self.is_flat and (job.adapter is not None or job.precision not in FLAT):
             raise UsageError("under FSDP1 the rig trains all weights, in Fabric's precisions of it", key="parallel")
         if not self.is_flat and job.precision.startswith("fsdp-"):
@@ -107,6 +113,8 @@ class LitGPT(Program):
             made.scaler = None
             return made
         word = FABRIC.get(self.job.precision)
+        if self.job.quantization is not None:
+            return precision.BitsandbytesPrecision(BITS[self.job.quantization], self._dtype())
         if word is None:
             return precision.Precision()
         if word.endswith("true"):
@@ -114,6 +122,12 @@ class LitGPT(Program):
         made = precision.MixedPrecision(word, "cuda")
         made.scaler = None
         return made
+
+    def _dtype(self) -> Any:
+        """Of what is neither quantized nor autocast."""
+        import torch
+
+        return {"pure-bf16": torch.bfloat16, "pure-fp16": torch.float16}.get(self.job.precision, torch.float32)
 
     def _sizes(self) -> dict[str, Any]:
         shape = self.job.model
@@ -183,7 +197,29 @@ class LitGPT(Program):
 
     def place(self, skeleton: Any) -> Any:
         """It is there, where it is sharded by FSDP1."""
-        return skeleton if self.is_flat else super().place(skeleton)
+        if self.is_flat:
+            return skeleton
+        model = super().place(skeleton)
+        if self.job.quantization is not None:
+            quantize(model, nested=self.job.quantization == "nf4-double")
+        return model
+
+    def operators(self, truth: Any) -> dict[Any, Any]:
+        """Those of bitsandbytes too."""
+        from vramplan.measure import quantized
+
+        return {} if self.job.quantization is None else quantized.operators(truth)
+
+    @contextlib.contextmanager
+    def believing(self) -> Any:
+        """Kernels are asked for on a stream; of an adapter there is no code of PEFT."""
+        import torch
+
+        from vramplan.measure import quantized
+
+        stream = patch.object(torch._C, "_cuda_getCurrentRawStream", lambda _: 0, create=True)
+        with stream, quantized.by_value(self.job._replace(adapter=None)):
+            yield
 
     def shard(self, skeleton: Any) -> Any:
         """`parallelize_fn` of finetune/lora.py, or the strategy of finetune/full.py."""
@@ -235,6 +271,24 @@ class LitGPT(Program):
 
         with patch.object(wrappers, "_in_fabric_backward", True):
             self.strategy.backward(loss, None)
+
+
+def quantize(model: Any, *, nested: bool) -> None:
+    """4-bit numbers in the place of weights, from fp16 whatever the precision is.
+
+    A parameter of bitsandbytes' own class would not be a tensor without data (vramplan/measure/quantized.py).
+    Source: lightning 2.6.6, fabric/plugins/precision/bitsandbytes.py, _Linear4bit.quantize.
+    """
+    import torch
+    from bitsandbytes import functional
+
+    from vramplan.measure import quantized
+
+    for _, layer in quantized.layers(model):
+        whole = torch.empty(layer.out_features, layer.in_features, dtype=torch.float16, device="cuda")
+        codes, state = functional.quantize_4bit(whole, compress_statistics=nested, quant_type="nf4")
+        layer.weight = torch.nn.Parameter(codes, requires_grad=False)
+        layer.weight.quant_state = layer.quant_state = state
 
 
 def _segment(blocks: list[Any]) -> Any:

@@ -18,7 +18,7 @@ from tests.traces.fsdp2 import group as fsdp2_group
 from vramplan.errors import UsageError
 from vramplan.values.job import ResolvedJob
 
-MODULES = {"torchtune": "tune", "litgpt": "lit", "torchtitan": "titan", "nanogpt": "nano"}
+MODULES = {"torchtune": "tune", "litgpt": "lit", "torchtitan": "titan", "nanogpt": "nano", "llm-foundry": "foundry"}
 """Which module of this folder runs each engine."""
 
 
@@ -91,6 +91,14 @@ class Program:
         shape = (job.micro_batch_size or 1, job.sequence_length)
         self.tokens = torch.randint(0, job.model.vocabulary_size, shape, device="cuda")
         self.labels = torch.randint(0, job.model.vocabulary_size, shape, device="cuda")
+
+    def operators(self, truth: Any) -> dict[Any, Any]:
+        """Operators of the program's libraries as their own code has them, by the truth that they read off a device."""
+        return {}
+
+    def believing(self) -> contextlib.AbstractContextManager[Any]:
+        """What its libraries must not ask of a device that is not there."""
+        return contextlib.nullcontext()
 
     def forward(self) -> tuple[Any, Any]:
         """What the model returns, and the loss."""
@@ -168,7 +176,8 @@ def traced(program: Program) -> Traced:
         without_device(job, stack)
         stack.enter_context(patch.object(functional, "scaled_dot_product_attention", attention_by(job.attention)))
         program.truth = Truth()
-        counted = counter("cuda", scratch_rules(), stand_ins(program.truth))
+        counted = counter("cuda", scratch_rules(), stand_ins(program.truth), program.operators(program.truth))
+        stack.enter_context(program.believing())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(counted)
         if program.mesh is not None:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.traces.parts import PARTS, figures_of, parts_of, write_parts
+
 HERE = Path(__file__).parent
 
 
@@ -23,6 +25,7 @@ class Rig(NamedTuple):
     covers: str
     source: tuple[str, str] | None = None  # of a program that is no package: its repository and the commit
     alone: tuple[str, ...] = ()  # packages without what they need, of which the rows run a part
+    alone_with: tuple[tuple[str, str], ...] = ()  # variables of the environment in which these are installed
 
     @property
     def requirements(self) -> Path:
@@ -102,9 +105,28 @@ NANOGPT = Rig(
     "nanoGPT's model.py and its loop",
     ("https://github.com/karpathy/nanoGPT", "3adf61e154c3fe3fca428ad6bc3818b27a3b8291"),
 )
+FOUNDRY = Rig(
+    "llm-foundry",
+    ("foundry",),
+    "llm-foundry's MPT and flash-attn's functions, on one device and in FSDP1's units of blocks",
+    alone=("llm-foundry==0.6.0", "flash-attn==2.5.0"),
+    alone_with=(
+        ("FLASH_ATTENTION_SKIP_CUDA_BUILD", "TRUE"),
+        ("FLASH_ATTENTION_FORCE_BUILD", "TRUE"),
+        ("PIP_NO_BUILD_ISOLATION", "0"),
+    ),
+)
+MEGATRON = Rig(
+    "megatron",
+    ("megatron_rows", "expert_rows", "capacity_rows"),
+    "Megatron-core's GPTModel, one micro-batch of a stage, with tensor, sequence and expert parallelism",
+)
 RIGS = {
     one.name: one
-    for one in (TRANSFORMERS, AXOLOTL, FSDP2, REPLICATED, FSDP1, ZERO, TORCHAO, TORCHTUNE, LITGPT, TORCHTITAN, NANOGPT)
+    for one in (
+        *(TRANSFORMERS, AXOLOTL, FSDP2, REPLICATED, FSDP1, ZERO, TORCHAO, TORCHTUNE, LITGPT, TORCHTITAN, NANOGPT),
+        *(FOUNDRY, MEGATRON),
+    )
 }
 
 WITHOUT = {
@@ -117,12 +139,10 @@ WITHOUT = {
     "FSDP2 with states on the host, quantized weights, and losses on hidden states": "sharded_bits.json, parts of "
     "fully_shard_more.json and sharded_more.json",
     "activations on the host under DDP and FSDP": "sharded_activations.json, parts of host_activations.json",
-    "torchtitan with all products kept, with stages and with parts of sequences": "parts of titan.json and "
-    "titan_replicas.json, titan_pipeline_rows.json, titan_context_rows.json",
-    "LitGPT with weights in 4 bits": "parts of litgpt.json",
-    "llm-foundry": "foundry.json",
+    "torchtitan with stages and with parts of sequences": "titan_pipeline_rows.json, titan_context_rows.json",
+    "LitGPT with weights in 4 bits of bitsandbytes 0.41.1": "parts of litgpt.json",
     "modded-nanogpt": "modded.json",
-    "Megatron-core": "the rows of tests/engines/megatron",
+    "Megatron-core with parts of sequences": "context_rows.json",
 }
 """What no rig makes again yet, and where its rows are."""
 
@@ -146,6 +166,9 @@ def write_sources(files: Sequence[str]) -> None:
     from tests.oracle.compare import path_of
 
     for file in files:
+        if file in PARTS:
+            write_parts(file, source_of(file), parts_of(file))
+            continue
         path = path_of(file)
         text = path.read_text("utf-8")
         head, jobs = text.split('"jobs":', 1)
@@ -187,7 +210,8 @@ def set_up(rig: Rig, source: str | None = None) -> int:
             words.append(["git", "clone", "--no-checkout", source or repository, folder / "source"])
         words.append(["git", "-C", folder / "source", "checkout", "--detach", commit])
     for one in words:
-        done = subprocess.run([str(word) for word in one], check=False).returncode
+        more = dict(rig.alone_with) if one[-1] in rig.alone else {}
+        done = subprocess.run([str(word) for word in one], check=False, env={**os.environ, **more}).returncode
         if done:
             return done
     print(f"rig {rig.name} is in {folder}")
@@ -237,26 +261,30 @@ def trace_rows(rig: Rig, rows: int, seed: int, files: Sequence[str] = ()) -> int
     from vramplan.errors import InputError
     from vramplan.options.words import BACKWARD
 
+    def again(job: Any) -> tuple[dict[str, int], dict[str, int]]:
+        check_job(job)
+        found = traced_row(job._replace(hold_outputs_until=BACKWARD))  # nothing is left of the iteration before
+        return job.case["trace"]["phase_peaks"], found
+
     kept, wrong = begin(), 0
     for file in files or rig.files:
-        every = jobs(file)
+        every: Sequence[Any] = parts_of(file) if file in PARTS else jobs(file)
         chosen = every if rows >= len(every) else random.Random(seed).sample(every, rows)
         began, counts = time.monotonic(), {"exact": 0, "off": 0, "not run": 0}
-        for job in chosen:
+        for one in chosen:
+            name = one["row"] if file in PARTS else one.name
             try:
-                check_job(job)
-                found = traced_row(job._replace(hold_outputs_until=BACKWARD))  # nothing is left of the iteration before
+                recorded, found = figures_of(file, one) if file in PARTS else again(one)
             except InputError:
                 counts["not run"] += 1
                 continue
             except Exception as error:  # of the library, on a row that it once ran
                 counts["off"] += 1
-                print(f"  {job.name}: {type(error).__name__}: {str(error)[:200]}")
+                print(f"  {name}: {type(error).__name__}: {str(error)[:200]}")
                 continue
-            recorded = job.case["trace"]["phase_peaks"]
             counts["exact" if found == recorded else "off"] += 1
             if found != recorded:
-                print(f"  {job.name}: recorded {recorded}, traced {found}")
+                print(f"  {name}: recorded {recorded}, traced {found}")
         wrong += counts["off"]
         said = ", ".join(f"{number} {word}" for word, number in counts.items())
         print(f"{file}: {len(chosen)} of {len(every)} rows, {said} ({time.monotonic() - began:.0f} s)", flush=True)

@@ -16,7 +16,7 @@ from tests.traces.rigs import RIGS
 from vramplan.errors import InputError
 from vramplan.values.job import ResolvedJob
 
-NOT_RUN = {"litgpt": {"quantization": 21}, "torchtitan": {"every_second_matmul": 3}}
+NOT_RUN = {"litgpt": {"bitsandbytes": 7}}
 """Rows that a rig leaves out, by the key that it names."""
 
 

@@ -12,6 +12,7 @@ import pytest
 from tests.oracle.compare import FILES, path_of
 from tests.traces import composed, composed_page
 from tests.traces.drawn import NOT_DRAWN, OPTIONS, job
+from tests.traces.parts import PARTS
 from tests.traces.rigs import RIGS, WITHOUT, python_of, source_of
 from vramplan.errors import InputError
 from vramplan.job import build_job
@@ -46,6 +47,14 @@ def test_a_file_of_rows_names_the_rig_its_versions_and_its_command(file: str) ->
     assert json.loads(head.rstrip().rstrip(",") + "}")["defaults"]["source"] == source_of(file), (
         "stale: run python -m tests.traces sources"
     )
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("file", PARTS)
+def test_a_file_of_parts_names_them_too(file: str) -> None:
+    assert any(file in rig.files for rig in RIGS.values())
+    source = json.loads(path_of(file).read_text("utf-8"))["source"]
+    assert source == source_of(file), "stale: run python -m tests.traces sources"
 
 
 @pytest.mark.contract

@@ -41,8 +41,6 @@ class Torchtitan(Program):
         word = (job.activation_checkpointing or "none").partition(":")[0]
         if word not in ("none", "full", "selective-op", "selective-layer"):
             raise UsageError(f"the rig has no {word}", key="activation_checkpointing")
-        if word == "selective-op" and not job.every_second_matmul:
-            raise UsageError("torchtitan 0.1.0 keeps every second product alone", key="every_second_matmul")
         if job.sharding.units not in (BLOCKS, WITH_NORM):
             raise UsageError("torchtitan wraps both ends of a model or none", key="parallel")
         if job.loss not in (*WHOLE, OF_PARTS) or job.adapter is not None:
@@ -116,6 +114,13 @@ class Torchtitan(Program):
                 stack.enter_context(patch.object(parallelize, "apply_fsdp", wrap_the_ends_too))
             return parallelize.parallelize_llama(model, self.mesh, self.dims, config)
 
+    def believing(self) -> contextlib.AbstractContextManager[Any]:
+        """With a policy that keeps every product, where the job says so."""
+        from torchtitan.models.llama3.infra import parallelize
+
+        all_kept = not self.job.every_second_matmul
+        return patch.object(parallelize, "defaultdict", Uneven) if all_kept else contextlib.nullcontext()
+
     def place(self, skeleton: Any) -> Any:
         """It is there."""
         return skeleton
@@ -150,6 +155,16 @@ class Torchtitan(Program):
                 self.model.parameters(), self.job.max_gradient_norm, foreach=True
             )  # kept, to be logged
         super().step()
+
+
+class Uneven(dict[str, int]):
+    """A count of products that is never even, so that the policy keeps all of them, as it does with one line less."""
+
+    def __init__(self, _: type[int]) -> None:
+        super().__init__()
+
+    def __getitem__(self, key: str) -> int:
+        return 1
 
 
 def wrap_the_ends_too(

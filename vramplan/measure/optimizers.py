@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from transformers.pytorch_utils import Conv1D
 
 from vramplan.measure.parts import paths
 from vramplan.measure.runnable import ADAM_MINI, APOLLO, BITSANDBYTES, LOMO, LOW_RANK, MUON
@@ -162,8 +161,9 @@ def _adam_mini(job: ResolvedJob, model: Any, weights: list[Any]) -> Any:
 
 def _linear_in_blocks(job: ResolvedJob, model: Any) -> Iterator[Any]:
     inside = {id(weight) for path, weight in paths(job.model, model) if "layers" in path}
+    transposed = import_module("transformers.pytorch_utils").Conv1D  # programs with models of their own do without it
     for module in model.modules():
-        if isinstance(module, (torch.nn.Linear, Conv1D)) and id(module.weight) in inside:
+        if isinstance(module, (torch.nn.Linear, transposed)) and id(module.weight) in inside:
             yield module.weight
 
 

@@ -21,7 +21,7 @@ from vramplan.job import build_job
 from vramplan.replay.step import replay
 from vramplan.values.parallel import DISTRIBUTED_OPTIMIZER
 
-ROWS = json.loads((Path(__file__).parent / "capacity_rows.json").read_text())
+ROWS = json.loads((Path(__file__).parent / "capacity_rows.json").read_text())["rows"]
 COUNT, RECOMPUTED, ROUNDED = 38, 2, 1
 PARTS_OF_A_TOKEN = 1.3  # the factor with which a micro-batch of 2 has rooms of 332.8 tokens
 

@@ -24,7 +24,7 @@ from vramplan.replay.step import replay
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, ZERO1, Sharded, Split
 
-ROWS = json.loads((Path(__file__).parent / "megatron_rows.json").read_text())
+ROWS = json.loads((Path(__file__).parent / "megatron_rows.json").read_text())["rows"]
 COUNT = 277
 DEFAULTS = {
     "layers": 3,

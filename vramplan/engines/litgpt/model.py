@@ -290,8 +290,9 @@ class GPT:
         with tape.building(EMBEDDINGS):
             self.wte = tape.parameter("wte.weight", (shape.vocabulary_size, shape.hidden_size), dtype)
         turned = int(shape.partial_rotary_factor * shape.head_size)
-        # made anew in fp32 for the length that is trained, unless it is the model's own
-        half = recipe.sequence_length == shape.max_positions
+        # made anew in fp32 for the length that is trained, unless it is the model's own; what Fabric quantizes by
+        # (fabric/plugins/precision/bitsandbytes.py, convert_module) gives linear layers alone another type
+        half = recipe.sequence_length == shape.max_positions and not self.lm_head.weight.quantized
         self.made_in = dtype if half else FP32
         self.rope_shape = (recipe.sequence_length, turned)
 

@@ -182,9 +182,8 @@ class MPT:
         tape = self.tape
         batch, length, words = logits.shape
         targets = view(tape.new("roll", (batch, length), INT64, True), (batch * length,))
-        losses = fused_cross_entropy(view(logits, (batch * length, words)), targets)
-        summed = total(losses)
-        del losses
+        _losses, _logged = fused_cross_entropy(view(logits, (batch * length, words)), targets)
+        summed = total(_losses)
         counted = tape.new("ne", (batch * length,), BOOL, True)
         count = tape.new("sum", (), INT64, False)
         del counted

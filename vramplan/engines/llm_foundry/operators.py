@@ -130,26 +130,28 @@ def flash_attention_of_rows(q: Tensor, k: Tensor, v: Tensor, length: int, ends: 
     return out
 
 
-def fused_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """flash-attn's `CrossEntropyLoss` over logits [rows, words]: new, one number a row, and the logsumexp of each.
+def fused_cross_entropy(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """flash-attn's `CrossEntropyLoss` over logits [rows, words]: new, a loss and a squared logsumexp of each row, which
+    is for the log alone, and the logsumexp.
 
     Saves `logits`: the probabilities are made again from them.
     Saves `lse`: it turns the logits into probabilities.
     Saves `target`: the places where one is subtracted.
-    Backward: 1 new, the gradient of the logits in their element type.
+    Backward: zeros as the gradient of what is for the log; 1 new, the gradient of the logits in their element type.
     Source: flash-attn 2.5, flash_attn/losses/cross_entropy.py and ops/triton/cross_entropy.py, CrossEntropyLoss.
     """
-    tape = logits.tape
+    tape, batched = logits.tape, logits.batched
     row = (logits.shape[0],)
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
+        _of_logged = grad.tape.new("zeros", row, FP32, batched)
         return (grad.tape.like("cross_entropy_backward", saved[0]),)
 
     node = tape.record("cross_entropy", (logits,), backward, (logits,))
-    losses = tape.new("cross_entropy", row, FP32, logits.batched, None, node)
-    lse = tape.new("cross_entropy", row, FP32, logits.batched)
+    losses = tape.new("cross_entropy", row, FP32, batched, None, node)
+    lse = tape.new("cross_entropy", row, FP32, batched)
     tape.save(node, lse, target)
-    return losses
+    return losses, tape.new("cross_entropy", row, FP32, batched)
 
 
 def total(x: Tensor) -> Tensor:
