@@ -71,14 +71,14 @@ IN_DOUBT = 80
 Below `IN_DOUBT` a run would have to reserve a quarter more than its estimate to come to another verdict. Of 330 runs
 that were drawn at random two did (tests/measured/estimate.py).
 """
-MOST_EVENTS = 23_000
-"""Allocations and frees of a short iteration: its simulation takes 0.1 s more, 4 to 6 microseconds for each of them.
+MOST_EVENTS = 12_000
+"""Allocations and frees of a short iteration: its simulation takes about 0.1 s more, 6 to 11 microseconds for each.
 
 That is the replay of every block and two or three iterations of the allocator; of accumulation a second micro-step too.
 """
-MOST_EVENTS_OF_OWN = 10_000
+MOST_EVENTS_OF_OWN = 8_000
 """The same where a record stands for one micro-batch alone: compiled steps, stages and a program's own iteration."""
-TIMES_IF_TIGHT = 2
+TIMES_IF_TIGHT = 4
 """How many times as many where the estimate leaves open whether it fits: that is worth a few tenths of a second."""
 
 
