@@ -19,12 +19,14 @@ from torch.optim import swa_utils
 from vramplan.measure import liger, lora_kernels
 from vramplan.measure.adapters import adapted
 from vramplan.measure.batches import batch_of
+from vramplan.measure.between import evaluate, generate
 from vramplan.measure.checkpoints import checkpoint, cores
 from vramplan.measure.kernels import attention_by, fused_on_cuda, scratch_rules
 from vramplan.measure.network import build, configuration, tie
-from vramplan.measure.objectives import outputs_of, smoothed_inside, smooths_outside, trainer_smoothing
+from vramplan.measure.objectives import inside, smooths_outside, trainer_smoothing, with_loss
 from vramplan.measure.optimizers import RATE, optimizer_of
 from vramplan.measure.parts import freeze, turn
+from vramplan.measure.preferences import has_reference, is_preference, preference_loss, with_scores
 from vramplan.measure.quantized import by_value, copied, operators, quantize, quantize_on_gpu, replaced
 from vramplan.measure.runnable import LOMO, QUANTIZED, TRACED_MICRO_STEPS
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
@@ -48,6 +50,7 @@ class Loop(NamedTuple):
     outputs: list[Any]  # those that the loop holds until the next forward pass has made new ones
     scaler: Any = None
     average: Any = None
+    reference: Any = None  # a model beside the one that trains, which scores the same sequences
 
 
 def dtype_of(job: ResolvedJob) -> Any:
@@ -66,7 +69,7 @@ def prepare(job: ResolvedJob, device: str) -> Loop:
         if job.quantization is not None:
             model = replaced(job, model, dtype_of(job))
             quantize_on_gpu(job, model, dtype_of(job))
-        model = lora_kernels.fused(job, adapted(job, model))
+        model = lora_kernels.fused(job, adapted(job, with_loss(job, model)))
     return _loop(job, model, device, MICRO_STEPS)
 
 
@@ -74,13 +77,28 @@ def skeleton(job: ResolvedJob) -> Any:
     """The model without storages; to be made before tensors have no data, which a cast could not put in its place."""
     config = configuration(job)
     with torch.device("meta"), by_value(job):
-        made = adapted(job, replaced(job, liger.replaced(job, _cast(job, build(job, config))), dtype_of(job)))
+        whole = replaced(job, liger.replaced(job, _cast(job, build(job, config))), dtype_of(job))
+        made = adapted(job, with_scores(job, with_loss(job, whole), trains=True))
         return lora_kernels.fused(job, made)
 
 
-def prepare_without_data(job: ResolvedJob, model: Any, copy: Any = None) -> Loop:
+def reference_skeleton(job: ResolvedJob) -> Any:
+    """The same of a model that is not trained, where the job has one beside the one that is."""
+    if not has_reference(job):
+        return None
+    alone = job._replace(adapter=None)
+    with torch.device("meta"), by_value(job):
+        whole = replaced(alone, _cast(alone, build(alone, configuration(alone))), dtype_of(alone))
+        return with_scores(alone, whole, trains=False).eval()
+
+
+def prepare_without_data(job: ResolvedJob, model: Any, copy: Any = None, reference: Any = None) -> Loop:
     """The same for a skeleton, where tensors have no data: weights that nobody initializes, tokens that are nothing."""
-    return _loop(job, _on_device(job, model), "cuda", TRACED_MICRO_STEPS, copy)
+    loop = _loop(job, _on_device(job, model), "cuda", TRACED_MICRO_STEPS, copy)
+    if reference is None:
+        return loop
+    beside = _on_device(job._replace(adapter=None), reference)
+    return loop._replace(reference=beside)
 
 
 def _on_device(job: ResolvedJob, skeleton: Any) -> Any:
@@ -138,10 +156,13 @@ def forward(loop: Loop) -> Any:
     job = loop.job
     casts = job.precision.startswith("amp-")
     around = torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
+    if is_preference(job):
+        with _on_host(job):
+            return None, _divided(job, _preferences(loop))
     if not smooths_outside(job):
-        with around, _on_host(job), smoothed_inside(job):
-            out = outputs_of(job, loop.model, loop.batch)
-            return out, out.loss if (job.gradient_accumulation_steps or 1) == 1 else _divided(job, out.loss)
+        with around, _on_host(job), inside(job):
+            out = loop.model(**loop.batch)
+            return out, _divided(job, out.loss)
     given = {key: value for key, value in loop.batch.items() if key != "labels"}
     with _on_host(job):
         if casts:
@@ -150,11 +171,27 @@ def forward(loop: Loop) -> Any:
         else:
             out = loop.model(**given)
     loss = trainer_smoothing(job, out, loop.batch["labels"])
-    return out, loss if (job.gradient_accumulation_steps or 1) == 1 else _divided(job, loss)
+    return out, _divided(job, loss)
+
+
+def _preferences(loop: Loop) -> Any:
+    """A loss that TRL makes of several sequences; each forward pass is in an autocast of its own."""
+    job, model = loop.job, loop.model
+    casts = job.precision.startswith("amp-")
+
+    def around() -> contextlib.AbstractContextManager[Any]:
+        return torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
+
+    if job.loss == "dpo" or not casts:
+        return preference_loss(job, model, loop.reference, loop.batch, around)
+    with patch.object(model, "forward", _widened(model.forward, around())):
+        return preference_loss(job, model, None, loop.batch, around)
 
 
 def _divided(job: ResolvedJob, loss: Any) -> Any:
-    return loss / job.gradient_accumulation_steps
+    """Over the micro-steps of an accumulation."""
+    steps = job.gradient_accumulation_steps or 1
+    return loss if steps == 1 else loss / steps
 
 
 def _widened(inner: Callable[..., Any], around: contextlib.AbstractContextManager[Any]) -> Callable[..., Any]:
@@ -283,6 +320,7 @@ def without_data(job: ResolvedJob) -> dict[str, Any]:
         stack.enter_context(liger.for_one_job())
         stack.enter_context(lora_kernels.for_one_job())
         model, copy = skeleton(job), skeleton(job) if job.ema else None
+        reference = reference_skeleton(job)
         stack.enter_context(without_kernels(job, truth))
         stack.enter_context(by_value(job))
         if job.attention != "eager":
@@ -290,9 +328,9 @@ def without_data(job: ResolvedJob) -> dict[str, Any]:
             stack.enter_context(patch.object(functional, "scaled_dot_product_attention", kernel))
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(counted)
-        loop = prepare_without_data(job, model, copy)
+        loop = prepare_without_data(job, model, copy, reference)
         stack.enter_context(cores(job, model))
-        del model
+        del model, reference
         one_step(loop, counted.enter)
         turn(job, loop.model)
         gc.collect()
@@ -301,8 +339,30 @@ def without_data(job: ResolvedJob) -> dict[str, Any]:
         counted.restart()
         one_step(loop, counted.enter)
         counted.settle()
+        figures = _counted(counted, loop)
+        figures |= _between(counted, loop)
     del kept
-    return _counted(counted, loop)
+    return figures
+
+
+def _between(counted: Any, loop: Loop) -> dict[str, int]:
+    """Peaks of what the job runs between its steps, with all that a step leaves."""
+    job, found = loop.job, {}
+    loop.batch.clear()
+
+    def run(one: ResolvedJob, batch: dict[str, Any]) -> None:
+        forward(loop._replace(job=one, batch=batch))
+
+    for name, asked, call in (
+        ("evaluation", job.eval_batch_size, lambda: evaluate(job, loop.model, run)),
+        ("generation", job.generation_batch_size, lambda: generate(job, loop.model, counted.restart)),
+    ):
+        if asked is not None:
+            counted.restart()
+            counted.enter(name)
+            call()
+            found[f"{name}_bytes"] = counted.peak_bytes
+    return found
 
 
 def _counted(counted: Any, loop: Loop) -> dict[str, Any]:
