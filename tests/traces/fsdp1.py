@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from tests.traces.fsdp2 import CUDA, DTYPES, LOSSES, blocks, local, widen
+from tests.traces.fsdp2 import CUDA, DTYPES, blocks, check_loss, local, widen
 from vramplan.errors import UsageError
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP
@@ -34,8 +34,7 @@ def check(job: ResolvedJob) -> None:
         raise UsageError("FSDP1 wants its gradients back after backward", key="optimizer_in_backward")
     if job.offload:
         raise UsageError("the rig of FSDP1 keeps all states on the device", key="offload")
-    if job.loss not in LOSSES:
-        raise UsageError("it is computed on the model inside, which FSDP's hooks do not see", key="loss")
+    check_loss(job)
 
 
 def joined(job: ResolvedJob, stack: contextlib.ExitStack) -> Any:
