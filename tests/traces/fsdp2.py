@@ -132,6 +132,7 @@ def traced(job: ResolvedJob) -> dict[str, int]:
             freeze(one, skeleton)  # by names that the whole model has; what is sharded keeps it
             if one.quantization is not None:  # before weights are in units, as they are loaded so
                 skeleton = whole(one, skeleton)
+                stack.enter_context(patch("bitsandbytes.nn.modules.fix_4bit_weight_quant_state_from_module", told))
             stack.enter_context(patch.multiple(torch.cuda, **CUDA))
             model = _sharded(one, skeleton, mesh)
             if one.quantization is not None:
@@ -146,6 +147,11 @@ def traced(job: ResolvedJob) -> dict[str, int]:
             stack.enter_context(patch.object(module, name, own))
         phases = steps.without_data(job)["phases"]
     return {name.removesuffix("_bytes"): level for name, level in phases.items()}
+
+
+def told(module: Any) -> None:
+    """What is gathered is told how it is quantized, as the library does it to a parameter of its own class."""
+    module.weight.quant_state = module.quant_state
 
 
 def on_host(skeleton: Any) -> Any:
