@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from tests.traces.drawn import SHARDINGS, TYPES
-from tests.traces.rigs import RIGS, check, nightly, set_up, trace_rows, write_sources
+from tests.traces.rigs import RIGS, check, nightly, row_names, set_up, trace_rows, write_sources
 
 
 def main(arguments: list[str]) -> int:
@@ -49,11 +49,10 @@ def main(arguments: list[str]) -> int:
         return nightly(given.rows, given.seed)
     if given.command == "rows":
         return trace_rows(RIGS[given.rig], given.rows, given.seed, given.files)
-    from tests.oracle.compare import FILES
     from tests.traces import composed, composed_page
 
     if given.command == "sources":
-        write_sources(FILES)
+        write_sources(row_names())
         return 0
 
     if given.command == "page":

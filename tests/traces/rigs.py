@@ -51,23 +51,24 @@ TRANSFORMERS = Rig(
             "turns",
             "tiled",
         ),
-        *("linear", "block_kinds", "decoders", "state_spaces", "short_convolutions", "met"),
+        *("linear", "block_kinds", "decoders", "state_spaces", "short_convolutions", "met", "half_logits"),
+        *("preference", "evaluation", "evaluation_more", "generation", "generation_more", "pairs_beside"),
     ),
-    "Transformers, PEFT, plain PyTorch, Liger's loss and kernels, weights and optimizers of bitsandbytes, "
-    "galore-torch, apollo-torch, adam-mini, badam and lomo-optim",
+    "Transformers, PEFT, plain PyTorch, Liger's loss and kernels, TRL's losses, weights and optimizers of "
+    "bitsandbytes, galore-torch, apollo-torch, adam-mini, badam and lomo-optim, evaluation and generation",
 )
 FSDP2 = Rig(
     "fsdp2",
     (
         *("fully_shard", "fully_shard_more", "replicas", "sharded_more", "sharded_units", "sharded_decoders"),
-        *("sharded_spaces", "sharded_tiles"),
+        *("sharded_spaces", "sharded_tiles", "sharded_bits", "sharded_activations"),
     ),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )
 REPLICATED = Rig("ddp", ("replicated",), "PyTorch's DistributedDataParallel with what the first rig has")
 FSDP1 = Rig(
     "fsdp1",
-    ("flat_parameter", "flat_adapters"),
+    ("flat_parameter", "flat_adapters", "flat_host"),
     "PyTorch's FullyShardedDataParallel with what the first rig has, and PEFT's policy",
 )
 ZERO = Rig(
@@ -104,14 +105,7 @@ RIGS = {
 
 WITHOUT = {
     "weights of GPTQ": "parts of quantized.json",
-    "TRL": "preference.json, parts of pairs.json",
-    "fp32 and 16-bit logits of models that cast them": "half_logits.json, parts of losses.json",
     "torch.compile": "compile.json, compile_more.json",
-    "evaluation and generation": "evaluation.json, generation.json, pairs_beside.json and their second files",
-    "FSDP1 with states on the host, and in groups of replicas": "flat_host.json, parts of flat_adapters.json",
-    "FSDP2 with states on the host, quantized weights, and losses on hidden states": "sharded_bits.json, parts of "
-    "fully_shard_more.json and sharded_more.json",
-    "activations on the host under DDP and FSDP": "sharded_activations.json, parts of host_activations.json",
     "torchtitan with all products kept, with stages and with parts of sequences": "parts of titan.json and "
     "titan_replicas.json, titan_pipeline_rows.json, titan_context_rows.json",
     "LitGPT with weights in 4 bits": "parts of litgpt.json",
@@ -122,6 +116,28 @@ WITHOUT = {
 """What no rig makes again yet, and where its rows are."""
 
 
+BETWEEN_STEPS = ("evaluation", "evaluation_more", "generation", "generation_more", "pairs_beside")
+"""Files of peaks of what runs between two training steps."""
+
+
+def row_names() -> tuple[str, ...]:
+    """Every file of rows."""
+    from tests.oracle.compare import COMPILED, FILES
+
+    return (*FILES, *COMPILED, *BETWEEN_STEPS)
+
+
+def pinned(requirements: Path) -> list[str]:
+    """The packages of a file of versions, and of those that it names."""
+    found = []
+    for line in requirements.read_text("utf-8").splitlines():
+        if line.startswith("-r "):
+            found += pinned(requirements.parent / line.removeprefix("-r "))
+        elif line[:1].isalpha():
+            found.append(line)
+    return found
+
+
 def source_of(file: str) -> str:
     """What makes the rows of a file: the rig, its versions and its command, and which rows it does not make."""
     rest = [what for what, where in WITHOUT.items() if f"{file}.json" in where.replace(",", " ").split()]
@@ -129,9 +145,7 @@ def source_of(file: str) -> str:
     rig = next((one for one in RIGS.values() if file in one.files), None)
     if rig is None:
         return f"traced by {elsewhere}"
-    lines = rig.requirements.read_text("utf-8").splitlines()
-    lines += rig.alone
-    versions = ", ".join(line.replace("==", " ") for line in lines if line[:1].isalpha())
+    versions = ", ".join(line.replace("==", " ") for line in (*pinned(rig.requirements), *rig.alone))
     made = f"rig {rig.name}: {versions}; python -m tests.traces check {rig.name} --files {file}"
     return f"{made}; the others by {elsewhere}" if rest else made
 

@@ -23,7 +23,7 @@ def evaluate(job: ResolvedJob, model: Any, forward: Callable[[ResolvedJob, dict[
     model.train()
 
 
-def generate(job: ResolvedJob, model: Any, begin: Callable[[], None]) -> None:
+def generate(job: ResolvedJob, model: Any, begin: Callable[[], object]) -> None:
     """The last token of sequences, over a cache of all tokens before it; `begin` is called when these are there.
 
     The model is called as it is, outside of autocast.

@@ -353,15 +353,14 @@ def _between(counted: Any, loop: Loop) -> dict[str, int]:
     def run(one: ResolvedJob, batch: dict[str, Any]) -> None:
         forward(loop._replace(job=one, batch=batch))
 
-    for name, asked, call in (
-        ("evaluation", job.eval_batch_size, lambda: evaluate(job, loop.model, run)),
-        ("generation", job.generation_batch_size, lambda: generate(job, loop.model, counted.restart)),
-    ):
-        if asked is not None:
-            counted.restart()
-            counted.enter(name)
-            call()
-            found[f"{name}_bytes"] = counted.peak_bytes
+    if job.eval_batch_size is not None:
+        counted.restart()
+        counted.enter("evaluation")
+        evaluate(job, loop.model, run)
+        found["evaluation_bytes"] = counted.peak_bytes
+    if job.generation_batch_size is not None:
+        generate(job, loop.model, lambda: (counted.restart(), counted.enter("generation")))
+        found["generation_bytes"] = counted.peak_bytes
     return found
 
 
