@@ -323,3 +323,18 @@ def test_a_runtime_is_shown_with_its_sources() -> None:
     assert shown["fields"]["adapter_dropout"]["value"] == "0.05"
     assert shown["fields"]["adapter_dropout"]["source"]["url"].startswith("https://")
     assert "did you mean litgpt" in refused("runtimes", "show", "litgtp").err
+
+
+def test_a_word_behind_a_list_shows_a_profile_or_is_a_part_of_the_names() -> None:
+    for same in (
+        (("gpus", "a100"), ("gpus", "show", "a100")),
+        (("models", "gpt2"), ("models", "show", "gpt2")),
+        (("runtimes", "litgpt", "--format", "json"), ("runtimes", "show", "litgpt", "--format", "json")),
+        (("models", "qwen2.5"), ("models", "--name", "qwen2.5")),
+        (("models", "Llama", "--family", "mllama"), ("models", "--name", "llama", "--family", "mllama")),
+        (("gpus", "ls"), ("gpus",)),
+        (("runtimes", "list"), ("runtimes",)),
+    ):
+        typed, meant = (run(*words) for words in same)
+        assert (typed.code, typed.out) == (0, meant.out)
+    assert "no GPU profile 'h1000'" in refused("gpus", "h1000").err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -298,3 +299,32 @@ def test_help_has_the_everyday_options_and_the_whole_help_all() -> None:
             assert bool(re.search(rf"^  (?:-\w, )?{name}[ ,]", short, re.M)) is rows[one.name].everyday
     assert sum(row.everyday for row in rows.values()) <= 20
     assert all(row.kind != FLAG or not row.everyday for row in rows.values())
+
+
+def test_replicas_of_several_gpus_are_told() -> None:
+    split = ("fit", "-m", "llama-3-70b", "--tensor", "8", "--pipeline", "4", "--print", "verdict")
+    told = "note: --gpus counts replicas: 64 of 32 GPUs each (--tensor 8 --pipeline 4), 2,048 in all; --gpu 64xh100"
+    assert told in run(*split, "-g", "h100", "--gpus", "64").err
+    for other in (("-g", "64xh100"), ("-g", "h100", "--data", "64"), ("-g", "h100", "--nodes", "8", "--gpus", "8")):
+        assert "counts replicas" not in run(*split, *other).err
+    assert "counts replicas" not in run(*split, "-g", "h100", "--gpus", "64", "--quiet").err
+    assert "--gpu 24xh100 counts all" in run(*split[:5], "-g", "h100", "--gpus", "3").err
+
+
+def test_a_job_of_a_file_without_its_option(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(
+        "version: 1\ndefaults: {gpu: v100, sequence_length: 128}\njobs:\n"
+        "- {name: a, model: gpt2, micro_batch_size: 2}\n- {name: b, model: gpt2-medium}\n"
+    )
+    one = f"{file}#b"
+    assert run("fit", one).out == run("fit", "--job", one).out
+    assert run("compare", str(file)).out == run("compare", "--job", str(file)).out
+    for command in ("scale", "walkthrough"):
+        assert f"{command} takes no job file" in run(command, str(file)).err
+    axolotl = tmp_path / "axolotl.yaml"
+    axolotl.write_text("base_model: meta-llama/Llama-3.1-8B\nsequence_len: 2048\nmicro_batch_size: 1\n")
+    assert "compare takes no file of a training program" in run("compare", str(axolotl), "-g", "a100,h100").err
+    assert "is a job file of vramplan already" in run("read", str(file)).err
+    for command in ("check", "validate"):
+        assert "a gate for one job without a file" in run(command, "-m", "gpt2", "-g", "v100").err

@@ -105,6 +105,17 @@ def test_what_cannot_be_compared_is_said() -> None:
     assert "39,601 combinations" in many.err
 
 
+def test_what_is_said_where_nothing_can_be_ranked() -> None:
+    bare = run("scale", "-m", "gpt2", "-g", "24 GiB", "--gpus", "2")
+    assert "no run has a rate or a price to compare" in bare.out
+    assert "none of them fits" not in bare.out
+    assert "the rates of 24 GiB are not known" in refused("plan", "-m", "gpt2", "-g", "24 GiB").err
+    wrong = run("scale", "-m", "llama-3.1-8b", "-g", "h100", "--runtime", "megatron", "--tensor", "two", "--gpus", "2")
+    assert "2 of 2 cannot be computed" in wrong.out
+    assert "none of them fits" not in wrong.out
+    assert "no number of these GPUs" not in wrong.out
+
+
 def test_a_run_on_more_and_more_devices() -> None:
     document = compared("-m", "gpt2-xl", "-g", "a100", "--sharding", "ddp", "--to", "8", command="scale")
     cells = document["cells"]
@@ -119,6 +130,13 @@ def test_a_run_on_more_and_more_devices() -> None:
     assert [cell["error"] for cell in compared(*split, command="scale")["cells"]] == [None, None]
     few = compared("-m", "gpt2", "-g", "a100", "--gpus", "3,1", command="scale")
     assert [cell["devices"] for cell in few["cells"]] == [1, 3]
+    up_to = [compared("-m", "gpt2", "-g", "a100", "--gpus", last, command="scale") for last in ("1", "12")]
+    assert [[cell["devices"] for cell in one["cells"]] for one in up_to] == [[1], [1, 2, 4, 8, 12]]
+    counted = compared("-m", "gpt2", "-g", "4xa100", command="scale")
+    assert [cell["devices"] for cell in counted["cells"]] == [1, 2, 4]
+    large = compared("-m", "llama-3.1-8b", "-g", "a100-80gb", "--gpus", "8,16", command="scale")
+    assert large["cells"][0]["verdict"] == "fits"
+    assert "8 GPUs fit, the fewest that were asked about" in large["advice"]
     assert "no list of numbers" in refused("scale", "-m", "gpt2", "-g", "a100", "--gpus", "two").err
     json.dumps(document)
 

@@ -365,3 +365,19 @@ def test_the_picture_has_a_point_for_each_run_and_lists_the_front(words: tuple[s
     assert len(points) == len(runs)
     listed = [text for text in picture.itertext() if " GiB, " in text]
     assert len(listed) == sum(point.get("r") == "5" for point in points) > 0
+
+
+def test_a_plan_for_a_job_of_a_file(tmp_path: Path) -> None:
+    """What is trained is as in the file, how it is run is looked for, and an option goes before the file."""
+    file = tmp_path / "jobs.yaml"
+    file.write_text(
+        "version: 1\njobs:\n- name: a\n  model: gpt2-medium\n  gpu: 2xa100-40gb\n  sequence_length: 256\n"
+        "  precision: amp-bf16\n  micro_batch_size: 4\n  gradient_accumulation_steps: 2\n"
+        "  activation_checkpointing: full\n  parallel: {sharding: fsdp}\n  expect: does-not-fit\n  notes: ours\n"
+    )
+    words = ("gpt2-medium", "-g", "a100-40gb", "--gpus", "2", "--seq", "256", "--precision", "bf16")
+    pinned = ("--sharding", "zero1,zero3", "--loss", "standard", "--offload", "optimizer", "--format", "json")
+    same = run("plan", *words, "--global-batch", "16", *pinned).document
+    assert run("plan", str(file), *pinned).document == same
+    assert {plan["options"]["sharding"] for plan in same["plans"]} == {"zero1", "zero3"}
+    assert "is not written as another file" in refused("plan", str(file), "--emit", "trl").err

@@ -12,12 +12,14 @@ from vramplan.catalog.config_classes import FAMILY_OF
 from vramplan.job import build_job
 from vramplan.planner.checkpoints import segments_of
 from vramplan.planner.setups import setup_of
+from vramplan.replay.compiled import CompiledTape
 from vramplan.replay.models.modules import Segment
 from vramplan.replay.models.parts import compiled_graphs
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.replay.techniques.compiling import compiled_segments
 from vramplan.replay.techniques.evidence import FP8, rows_of
+from vramplan.replay.tensors import BF16
 
 FAMILIES = ("gpt2", "llama", "bert")
 CHECKPOINTINGS = ("none", "full", "sqrt", "every:2", "layers:[[0,1]]")
@@ -169,3 +171,39 @@ def test_the_quick_replay_of_every_model_type(model_type: str, technique: dict[s
         quick, every = replay(setup, batch=min(batch, 2)), replay(setup, batch=batch, direct=True)
         assert quick.peaks(batch) == every.peaks(batch), checkpointing
         assert quick.saved_bytes(batch) == every.saved_bytes(batch), checkpointing
+
+
+@pytest.mark.closed_form
+@pytest.mark.parametrize(("quantization", "off"), [("nf4", 0), ("int8", 0.01)])  # int8 casts what it gives
+def test_quantized_products_are_kernels_of_their_own(quantization: str, off: float) -> None:
+    """Compiling spares as much beside quantized weights as beside those in 16 bits: what lies between products.
+
+    torch.compile of bitsandbytes 0.50.2 calls gemm_4bit and dequantize_4bit as they are, and the partitioner keeps what
+    they give where backward reads it.
+    """
+    keys = {"model": small("llama", layers=4), "gpu": "h100", "sequence_length": 64, "precision": "pure-bf16"}
+    spared = {}
+    for words in ({}, {"quantization": quantization}):
+        job = build_job({**keys, "adapter": {"kind": "lora"}, "activation_checkpointing": "none", **words})
+        setup = setup_of(job, "none", accumulates=False)
+        eager, compiled = (replay(setup._replace(compile=one)).saved_bytes(4) for one in (False, True))
+        spared[bool(words)] = eager - compiled
+    assert spared[False] > 0
+    assert spared[True] == pytest.approx(spared[False], rel=off, abs=0)
+
+
+@pytest.mark.parametrize(("model_type", "least"), [("resnet", 0.9), ("vit", 0.6), ("gpt_oss", 0.4), ("mixtral", 0.5)])
+def test_what_the_compiler_does_not_fuse_is_stored(model_type: str, least: float) -> None:
+    """Convolutions and products of experts are kernels of libraries: what they read and give is there in backward."""
+    length = {} if model_type in ("resnet", "vit") else {"sequence_length": 64}
+    keys = {"model": small(model_type), "gpu": "h100", **length}
+    setup = setup_of(build_job({**keys, "activation_checkpointing": "none"}), "none", accumulates=False)
+    eager, compiled = (replay(setup._replace(compile=one)).saved_bytes(4) for one in (False, True))
+    assert least * eager <= compiled <= eager
+
+
+def test_an_operator_that_nobody_knows_is_stored() -> None:
+    tape = CompiledTape(2)
+    tape.fusing = True
+    assert tape.new("mul", (8, 8), BF16, True).storage.index < 0
+    assert tape.new("kernel_of_somebody", (8, 8), BF16, True).storage.index >= 0

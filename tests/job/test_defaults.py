@@ -245,9 +245,11 @@ def test_the_answer_says_what_accumulation_would_add() -> None:
     assert again.recommended.accumulation_adds_bytes is None
 
 
-def test_a_pipeline_has_a_micro_batch_for_each_stage() -> None:
+def test_a_pipeline_has_micro_batches_that_leave_a_small_bubble() -> None:
     made = job("llama-3.1-8b", runtime="megatron", parallel={"pipeline": 4})
-    assert made.gradient_accumulation_steps == 4
+    assert made.gradient_accumulation_steps == 16
+    all_at_once = job("llama-3.1-8b", runtime="megatron", parallel={"pipeline": 4, "schedule": "gpipe"})
+    assert all_at_once.gradient_accumulation_steps == 4
     assert (
         vramplan.fit(
             model="llama-3.1-8b", gpu="h100", runtime="megatron", parallel={"pipeline": 4}

@@ -181,7 +181,9 @@ def _advice(found: Comparison) -> Iterator[str]:
     """Where to stop, and what texts advise."""
     possible = [cell for cell in found.cells if cell.is_possible]
     if not possible:
-        yield "no number of these GPUs is enough: exhaust one machine first, or split the model (--tensor, --pipeline)"
+        if any(cell.error is None for cell in found.cells):
+            way = "exhaust one machine first, or split the model (--tensor, --pipeline)"
+            yield f"no number of these GPUs is enough: {way}"
         return
     first = possible[0]
     if first.devices == 1:
@@ -191,7 +193,8 @@ def _advice(found: Comparison) -> Iterator[str]:
             days = first.wall_seconds / 86400
             yield f"one GPU would take {days:.0f} days, more than the two weeks after which texts leave it"
     else:
-        yield f"{first.devices} GPUs are the fewest that fit"
+        are = "fit, the fewest that were asked about" if first is found.cells[0] else "are the fewest that fit"
+        yield f"{first.devices} GPUs {are}"
     worth = [cell for cell in possible if cell.efficiency is not None and cell.efficiency >= WORTH_IT]
     last = possible[-1]
     if worth and worth[-1].devices != last.devices:

@@ -13,7 +13,9 @@ from vramplan.answers.candidates import COMPLEXITY, DEGREES, PLAIN, families_of
 from vramplan.answers.compared import Keys
 from vramplan.answers.walk import Walk, is_plan, rate_of
 from vramplan.errors import UsageError
+from vramplan.planner.time.rates import rates_of
 from vramplan.results.plans import Bought, Plan, Search
+from vramplan.values.job import ResolvedJob
 
 MOST_COMBINATIONS = 1_000_000
 CHECKPOINTING, NOTHING, FULL = "checkpointing", "none", "fp32"
@@ -85,6 +87,14 @@ def searched(
         front=tuple(at[place] for place in front),
         ladder=ladder,
     )
+
+
+def check_ranked(job: ResolvedJob) -> None:
+    """Raise UsageError where plans of a job cannot be ranked, as the rates of its GPU are not known."""
+    if rates_of(job) is None:
+        hint = "name a GPU (`vramplan gpus`), or a profile with its peak rates; `vramplan fit` needs none"
+        message = f"plans are ranked by their rate, and the rates of {job.gpu.name} are not known"
+        raise UsageError(message, key="--gpu", hint=hint)
 
 
 def _walk_through(walk: Walk, asked: AskedCombinations, flags_of: Callable[[Mapping[str, str]], str]) -> None:

@@ -170,6 +170,13 @@ def shipped_called(kind: Kind, name: str) -> str | None:
     return None
 
 
+def is_part_of_a_name(kind: Kind, text: str) -> bool:
+    """Whether a shipped profile has the text in its name or an alias."""
+    wanted = slug(text)
+    found = files_in(kind, shipped_dirs()).items()
+    return any(wanted in stem or any(wanted in slug(one) for one in aliases_in(_text(path))) for stem, path in found)
+
+
 def shadowed(kind: Kind, name: str, file: str) -> Path | None:
     """The shipped profile that the profile `name` in `file` stands in front of; None if there is none."""
     shipped = shipped_file(kind, name)

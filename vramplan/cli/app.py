@@ -16,7 +16,6 @@ from vramplan.exit_codes import ExitCode
 from vramplan.version import __version__
 
 COMPLETE = "_VRAMPLAN_COMPLETE"
-CATALOGUES = ("gpus", "models", "runtimes")  # lists that have a `show NAME`
 
 app = typer.Typer(
     name="vramplan",
@@ -134,8 +133,6 @@ def _run(words: list[str]) -> int:
         if hasattr(error, "format_message"):  # a usage error of the command line
             context = getattr(error, "ctx", None)
             hint = f"see {context.command_path} --help" if context is not None else None
-            if context is not None and context.info_name in CATALOGUES and "command" in error.format_message():
-                hint = f"one of them: {context.command_path} show NAME"
             return _refuse(words, (Problem(error.format_message(), hint=hint),))
         return _bug(error)
 

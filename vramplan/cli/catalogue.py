@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from vramplan.cli import done_by
+from vramplan.cli.listed import ListOfProfiles
 from vramplan.cli.options import Format, Print, Profiles, Quiet
 
-gpus = typer.Typer(rich_markup_mode=None, add_completion=False, invoke_without_command=True)
-models = typer.Typer(rich_markup_mode=None, add_completion=False, invoke_without_command=True)
+gpus = typer.Typer(cls=ListOfProfiles, rich_markup_mode=None, add_completion=False, invoke_without_command=True)
+models = typer.Typer(cls=ListOfProfiles, rich_markup_mode=None, add_completion=False, invoke_without_command=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A profile name, an alias or a file.")]
 
@@ -40,6 +41,7 @@ def list_gpus(
     \b
     Examples:
       vramplan gpus --min-memory '40 GiB' --bf16
+      vramplan gpus a100
       vramplan gpus show v100
     """
 
@@ -61,6 +63,7 @@ def list_models(
 
     \b
     Examples:
+      vramplan models qwen2.5
       vramplan models --family llama
       vramplan models show gpt2-xl
     """

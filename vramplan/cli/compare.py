@@ -13,7 +13,7 @@ from vramplan.cli.options import Format, Print, Profiles, Quiet, Svg
 Jobs = Annotated[
     str | None, typer.Option("--job", metavar="FILE", help="Compare the jobs of a job file, a matrix of it unfolded.")
 ]
-To = Annotated[int | None, typer.Option("--to", metavar="N", min=1, help="Most GPUs to look at; 64 without it.")]
+To = Annotated[int | None, typer.Option("--to", metavar="N", min=1, help="The last number of GPUs; 64 without it.")]
 
 
 @with_job
@@ -58,7 +58,8 @@ def scale(
 ) -> None:
     """Puts the same run on 1, 2, 4, ... GPUs: what each adds, what it costs, and where to stop.
 
-    --gpus names the counts instead. Several GPUs share the states by FSDP unless --sharding says otherwise.
+    --gpus names the counts instead; a single number is the last of them.
+    Several GPUs share the states by FSDP unless --sharding says otherwise.
 
     \b
     Examples:

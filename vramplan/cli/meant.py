@@ -60,10 +60,16 @@ COMMANDS = {
 }
 
 
+SUBJECT = ("m", "g", "model", "gpu")
+OF_FILES = "a file has the jobs; `vramplan fit -m M -g G --strict` is a gate for one job without a file"
+
+
 def option(name: str, command: Any) -> str | None:
     """What to do instead of an option that the command does not have; None where nothing better is known."""
     word = name.lstrip("-")
     declared = {one for parameter in command.params for one in parameter.opts}
+    if word in SUBJECT and any(one.param_type_name == "argument" for one in command.params):
+        return OF_FILES
     for meant, words in OPTIONS.items():
         if word in words:
             first = meant.partition(" ")[0]

@@ -17,6 +17,7 @@ from vramplan.cli.options import (
     Format,
     From,
     IgnoreUnknown,
+    JobOfFile,
     Print,
     Profiles,
     Quiet,
@@ -48,6 +49,7 @@ def plan(
     given: dict[str, Any],
     exclude: Exclude = None,
     within: Within = 10.0,
+    job: JobOfFile = None,
     config: Configs = None,
     program: From = None,
     version: EngineVersion = None,
@@ -71,7 +73,8 @@ def plan(
     nothing beats in both memory and rate, and what each choice of the fastest bought. With --emit it writes the fastest
     that the program has settings for.
 
-    Of a file of a training program the model, the length, the batch of a step and what is trained are pinned.
+    Of a file of a training program, or a job of a job file, the model, the length, the batch of a step and what is
+    trained are pinned.
 
     \b
     Examples:

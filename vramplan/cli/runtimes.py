@@ -8,9 +8,10 @@ import typer
 
 from vramplan.cli import done_by
 from vramplan.cli.catalogue import Name
+from vramplan.cli.listed import ListOfProfiles
 from vramplan.cli.options import Format, Print, Profiles, Quiet
 
-runtimes = typer.Typer(rich_markup_mode=None, add_completion=False, invoke_without_command=True)
+runtimes = typer.Typer(cls=ListOfProfiles, rich_markup_mode=None, add_completion=False, invoke_without_command=True)
 
 
 @runtimes.callback()

@@ -39,7 +39,11 @@ class TypedOption(NamedTuple):
 def own_words(command: Any, context: Any, words: Sequence[str]) -> list[str]:
     """The words with the names of the command's own options, each option once. Raises UsageError."""
     found = _WordsReader(command, context, words).read()
-    found = _nodes(found, command)
+    given = {one.parameter.name for one in found if one.parameter is not None}
+    if NODES.name in given:
+        found = named("vramplan.cli.replicas:of_all_nodes")(found, command)
+    elif DATA in given and not given.isdisjoint(SPLITS):
+        named("vramplan.cli.replicas:tell")(found)
     found = _decided(found + _implied(found, command))
     found = _once(found)
     result, rest = [], []
@@ -126,11 +130,19 @@ class _WordsReader:
 
     def _file(self, word: str) -> TypedOption | None:
         """A file that stands for a job, in the option that takes it."""
-        if "--config" not in self.declared or not (_FILE.search(word) and os.path.isfile(_FUNCTION.sub("", word))):
+        path, hash_sign, _ = word.partition("#")
+        if hash_sign and "--job" in self.declared and _FILE.search(path) and os.path.isfile(path):
+            return TypedOption(self.declared["--job"], "--job", word)
+        if not (_FILE.search(word) and os.path.isfile(_FUNCTION.sub("", word))):
             return None
         kind = named("vramplan.cli.runs.configs:kind_of")(word)
         option = {"config": "--config", "job": "--job"}.get(kind)
-        return None if option is None else TypedOption(self.declared[option], option, word)
+        if option is None:
+            return None
+        if option not in self.declared:
+            what = "job file" if kind == "job" else "file of a training program"
+            raise UsageError(f"{self.command.name} takes no {what}", key=word, hint="name the model and the GPU")
+        return TypedOption(self.declared[option], option, word)
 
     def _is_gpu(self, word: str, found: list[TypedOption], *, behind: bool) -> bool:
         """Whether a word without an option is the GPU, behind the model or a file or before: `fit gpt2-xl 8xa100`."""
@@ -233,7 +245,7 @@ class _WordsReader:
                 self.context.fail(f"Option {spelling!r} does not take the value {value!r}.")
             value = said
         if not shortcut.means:
-            return [TypedOption(_Nodes, spelling, value)]
+            return [TypedOption(NODES, spelling, value)]
         return self._meaning(shortcut.means, spelling, (value or spelling.lstrip("-")).lower())
 
     def _meaning(self, means: Sequence[str], spelling: str, value: str, *, is_weak: bool = False) -> list[TypedOption]:
@@ -274,59 +286,12 @@ LEFT_OPEN = {
 """Names that mean other things in other programs, and how they are read."""
 
 
-class _Nodes:
+class NODES:
     """Stands for the option --nodes, which no command declares: it multiplies --gpus."""
 
     name, multiple, is_flag = "nodes", False, False
     opts: tuple[str, ...] = ("--nodes",)
     secondary_opts: tuple[str, ...] = ()
-
-
-def _nodes(found: list[TypedOption], command: Any) -> list[TypedOption]:
-    """The devices of all nodes for those of one, where nodes are counted."""
-    counted = [one for one in found if one.parameter is _Nodes]
-    if not counted:
-        return found
-    declared = names_of(command)
-    nodes = _whole(counted[0].value, counted[0].spelling)
-    if len(counted) > 1:
-        _twice(counted)
-    by_name = {one.parameter.name: one for one in found if one.parameter is not None}
-    gpu, gpus, per_node = by_name.get("gpu"), by_name.get("data"), by_name.get("devices_per_node")
-    if gpus is None:
-        gpus = by_name.get("gpus")
-    of_gpu = None
-    if gpu is not None:
-        of_gpu = named("vramplan.job.spelled:counted")(gpu.value)
-    if gpus is None and per_node is None and of_gpu is None:
-        raise UsageError("how many GPUs has a node?", key="--nodes", hint=f"--nodes {nodes} --gpus 8")
-    counts = [(one, _whole(one.value, one.spelling)) for one in (gpus, per_node) if one is not None]
-    if of_gpu is not None and gpu is not None:
-        counts.append((gpu, of_gpu[0]))
-    if len({count for _, count in counts}) > 1:
-        both = " and ".join(one.shown for one, _ in counts)
-        raise UsageError(f"{both} differ, and with --nodes each is the GPUs of one node", key="--nodes")
-    each = counts[0][1]
-    split = 1
-    for name in ("tensor", "pipeline", "context"):
-        one = by_name.get(name)
-        if one is not None and one.parameter is declared.get(f"--{name}"):
-            split *= _whole(one.value, one.spelling)
-    if nodes * each % split:
-        raise UsageError(f"{nodes * each} GPUs are no multiple of the {split} of a replica", key="--nodes")
-    rest = [one for one in found if one is not gpus and one is not per_node and one.parameter is not _Nodes]
-    if of_gpu is not None and gpu is not None:
-        rest = [one._replace(value=of_gpu[1]) if one is gpu else one for one in rest]
-    option = declared["--gpus"]
-    rest.append(TypedOption(option, "--nodes", str(nodes * each // split), "--gpus"))
-    rest.append(TypedOption(declared["--devices-per-node"], "--nodes", str(each), "--devices-per-node"))
-    return rest
-
-
-def _whole(text: str | None, option: str) -> int:
-    if text is None or re.fullmatch(r"[1-9]\d{0,8}", text) is None:
-        raise UsageError(f"expected a whole number, not {text!r}", key=option)
-    return int(text)
 
 
 def _implied(found: list[TypedOption], command: Any) -> list[TypedOption]:
@@ -356,6 +321,9 @@ def _is_nothing(one: TypedOption) -> bool:
 
 QUANTIZATION = "quantization"
 LORA_SETTINGS = ("rank", "alpha", "adapter_dropout", "targets", QUANTIZATION)
+
+
+DATA, SPLITS = "data", ("tensor", "pipeline", "context")
 
 
 def is_quiet(found: list[TypedOption]) -> bool:
@@ -389,7 +357,7 @@ def _once(found: list[TypedOption]) -> list[TypedOption]:
         if name in _lists():
             joined[name] = several[0]._replace(value=",".join(one.value or "" for one in several))
         else:
-            _twice(several)
+            twice(several)
     if not joined:
         return found
     result = []
@@ -409,7 +377,8 @@ def _lists() -> set[str]:
     return {"key", *(name for name, row in rows.items() if row.kind == kind)}
 
 
-def _twice(several: list[TypedOption]) -> None:
+def twice(several: list[TypedOption]) -> None:
+    """Refuse an option that is given twice."""
     first, second = several[0], several[1]
     option = first.name or first.spelling
     if first.spelling == second.spelling:

@@ -20,6 +20,11 @@ from vramplan.values.model import ModelShape
 from vramplan.values.parallel import Split
 
 DEFAULT_MAX_UTILIZATION = 0.95
+STEPS_EACH_STAGE = 4
+"""Micro-batches of a pipeline for each of its stages, from which on its bubble is small.
+
+Source: Huang et al., "GPipe" (arXiv:1811.06965), section 2.3: negligible when M >= 4 x K.
+"""
 SPLITTING_RUNTIME = "megatron"  # where a job splits its model over devices and names no runtime
 SHARED_BESIDE_PLANS = ("zero2", "zero3")  # what that has not: states beside a plan of Transformers, AutoTP or Ulysses
 NO_SPLIT = Split()
@@ -201,7 +206,7 @@ class Resolver:
         """The global batch and whether it was given. 0: the planner multiplies the steps with the micro-batch.
 
         Where the job has no batch at all, it is that of a published `recipe`, and `why` says whose; without one
-        nothing is accumulated, except that a pipeline has a micro-batch for each of its stages.
+        nothing is accumulated, except that a pipeline has several micro-batches for each of its stages.
         """
         raw = self.raw
         if raw.global_batch_size is not None:
@@ -217,13 +222,11 @@ class Resolver:
         if recipe is not None:
             self.assume("global_batch_size", recipe, why)
             return recipe, False
-        stages = 1 if raw.split is None else raw.split.pipeline
-        raw.gradient_accumulation_steps = stages
-        no_batch = "no batch size is given: one micro-batch in each optimizer step"
-        filled = (
-            f"no batch size is given: with fewer micro-batches some of the {stages} stages would have nothing to do"
-        )
-        self.assume("gradient_accumulation_steps", stages, no_batch if stages == 1 else filled)
+        steps, why = 1, "one micro-batch in each optimizer step"
+        if raw.split is not None and raw.split.pipeline > 1:
+            steps, why = _steps_of_pipeline(raw.split)
+        raw.gradient_accumulation_steps = steps
+        self.assume("gradient_accumulation_steps", steps, f"no batch size is given: {why}")
         return 0, False
 
     def pass_on(self, error: InputError, key: str, inside: Fields | None) -> None:
@@ -235,6 +238,18 @@ class Resolver:
                 inside.refuse(problem.key, problem.message, hint=problem.hint)
             else:
                 self.fields.refuse(key, problem.message, hint=problem.hint)
+
+
+def _steps_of_pipeline(split: Split) -> tuple[int, str]:
+    """The micro-batches of a pipeline whose job has no batch, and why.
+
+    GPipe has all of them in flight, so that more of them take more memory.
+    """
+    stages = split.pipeline
+    if split.schedule == "gpipe":
+        return stages, f"with fewer micro-batches some of the {stages} stages would have nothing to do"
+    steps = STEPS_EACH_STAGE * stages
+    return steps, f"{STEPS_EACH_STAGE} micro-batches for each of the {stages} stages, which leave a small bubble"
 
 
 def classifies(name: object) -> bool:

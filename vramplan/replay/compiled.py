@@ -31,24 +31,15 @@ from weakref import ref
 from vramplan.replay.carried import NAME as OF_THE_ITERATION_BEFORE
 from vramplan.replay.checkpoints import Frame
 from vramplan.replay.deferred import Deferred, UnkeptCasts, before_casts
+from vramplan.replay.fusible import FUSIBLE
 from vramplan.replay.models.parts import compiled_graphs, compiles_blocks, has_equal_blocks, returns_logits
 from vramplan.replay.recorder import Backward, Path, Saved, Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import BOOL, FP32, DType, Parameter, Shape, Storage, Tensor
 
-UNFUSED = frozenset(
-    (
-        *("mm", "addmm", "bmm", "baddbmm", "embedding"),
-        *("flash_attention", "flash_attention_backward", "efficient_attention", "efficient_attention_backward"),
-        *("flex_attention", "flex_attention_backward"),
-        OF_THE_ITERATION_BEFORE,
-    )
-)
-"""Operators that are kernels of their own: what they read and give is stored."""
-
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # they write into buffers that the compiler makes
 
-SUMMED = ("embedding", *PRODUCTS)  # what residual sums are made of
+SUMMED = ("embedding", "MatMul4Bit", *PRODUCTS)  # what residual sums are made of
 
 REDUCTION = 4  # a result so many times smaller than an input is kept (partitioners.py, should_ban_recomputation)
 
@@ -187,7 +178,7 @@ class CompiledTape(Tape):
         category: str | None = None,
     ) -> Tensor:
         """A tensor that is stored now, or not before something needs it."""
-        if not self.fusing or (operator in UNFUSED and not (self.late and not batched)):
+        if not self.fusing or (operator not in FUSIBLE and not (self.late and not batched)):
             result = super().new(operator, shape, dtype, batched, strides, node, category)
             if operator in PRODUCTS:
                 self._hold(result.storage)
@@ -442,7 +433,7 @@ class CompiledTape(Tape):
             return super().record(operator, inputs, fn, saves)
         if not self.in_backward:
             self._leave(inputs)
-        unfused = operator in UNFUSED
+        unfused = operator not in FUSIBLE
         if unfused:
             self.consume(inputs)
             self.consume(saves)

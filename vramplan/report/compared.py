@@ -92,9 +92,12 @@ def winners(answer: Comparison) -> list[str]:
         if place is not None:
             cell = answer.cells[place]
             said.append(f"{title}: {named(cell)}{_with(cell, figure)}")
-    if answer.fastest is None and answer.cheapest is None and answer.cheapest_hour is None:
-        said.append("none of them fits and keeps its limits")
     refused = sum(cell.error is not None for cell in answer.cells)
+    if any(cell.is_possible for cell in answer.cells):
+        if not said:
+            said.append("no run has a rate or a price to compare: those of the GPU are not known")
+    elif refused < len(answer.cells):
+        said.append("none of them fits and keeps its limits")
     if refused:
         first = next(cell for cell in answer.cells if cell.error is not None)
         said.append(f"{refused} of {len(answer.cells)} cannot be computed; {named(first)}: {first.error}")

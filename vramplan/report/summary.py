@@ -75,7 +75,7 @@ AT_STAKE: Mapping[str, tuple[str, ...]] = {
 NAMES = {
     "weight_casts": "16-bit weight copies",
     "gathered": "gathered weights",
-    "in_flight": "offload in flight",
+    "in_flight": "other micro-batches",
     "context": "CUDA context",
     "nccl": "NCCL",
     "libraries": "cuBLAS",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from vramplan.answers.candidates import SPLITS
 from vramplan.answers.compared import compared, compared_jobs, scaled
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import OutputChoice, emit, output
@@ -15,6 +17,7 @@ from vramplan.cli.save import save
 from vramplan.errors import InputError, UsageError
 from vramplan.exit_codes import ExitCode
 from vramplan.job import build_any_job, read_job_file
+from vramplan.job.spelled import counted
 from vramplan.options import table
 from vramplan.options.option import FLAG, TEXTS
 from vramplan.report.compared import picture
@@ -67,8 +70,12 @@ def scale(
     out = output(output_format, key, quiet)
     require(given)
     name = table.find("parallel.data").parameter
-    counts = _counts(given.get(name), to)
     rest = {one: value for one, value in given.items() if value is not None and one != name}
+    gpu = table.find("gpu").parameter
+    several = counted(rest.get(gpu))
+    if several is not None and to is None and given.get(name) is None:  # `8xh100` has the last number, of all GPUs
+        to, rest[gpu] = max(1, several[0] // _replica(rest)), several[1]
+    counts = _counts(given.get(name), to)
     sharding = table.find("parallel.sharding").parameter
     folders = _folders(profiles)
     shares: dict[str, Any] = {} if sharding in rest else {sharding: "fsdp"}
@@ -86,18 +93,26 @@ def scale(
     _answer(scaled(counts, keys_of, folders), out, svg)
 
 
+def _replica(given: Mapping[str, Any]) -> int:
+    """The GPUs that share a replica of the model."""
+    degrees = (str(given.get(table.find(f"parallel.{split}").parameter) or 1) for split in SPLITS)
+    return prod(int(one) for one in degrees if one.isdecimal() and int(one))  # others are told where jobs are read
+
+
 def _counts(listed: str | None, to: int | None) -> list[int]:
+    """The numbers of GPUs: those of a list, else 1, 2, 4, ... up to the one number that is given, which is the last."""
     if listed is None:
-        counts = [1]
-        while counts[-1] * 2 <= (to or MOST_GPUS):
-            counts.append(counts[-1] * 2)
-        return counts
+        return _doubled(to or MOST_GPUS)
     if to is not None:
         raise UsageError("--gpus names the counts already", key="--to", hint="leave one of the two out")
     parts = [part.strip() for part in listed.split(",")]
     if not all(part.isdecimal() and 0 < int(part) <= table.MAX_DEVICES for part in parts):
         raise UsageError(f"{listed!r} is no list of numbers of GPUs", key="--gpus", hint="as in 1,2,4,8")
-    return sorted({int(part) for part in parts})
+    return _doubled(int(parts[0])) if len(parts) == 1 else sorted({int(part) for part in parts})
+
+
+def _doubled(most: int) -> list[int]:
+    return [*(2**power for power in range((most - 1).bit_length())), most]
 
 
 def values_of(name: str, value: Any) -> list[Any]:

@@ -16,6 +16,7 @@ from vramplan.catalog.fields import Sink
 from vramplan.catalog.text import read_text
 from vramplan.cli.job_options import REQUIRED, as_job
 from vramplan.cli.output import say
+from vramplan.cli.runs.jobs import flat, left_open
 from vramplan.configs.combine import groups, read_files
 from vramplan.configs.reading import Wanted, settings
 from vramplan.configs.registry import recognised
@@ -150,21 +151,12 @@ def defaulted(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles)
     """Keys of the job that no setting of the files gave, nor an option, but the defaults of their program."""
     over = _over(given)
     read = _read(over, folders, asked)
-    typed = _flat(over)
+    typed = flat(over)
     return frozenset(
         one.key
         for one in read.values
         if one.sources and all(source.is_default for source in one.sources) and one.key not in typed
     )
-
-
-HOW = (
-    *("activation_checkpointing", "checkpoint_reentrant", "compile", "offload", "micro_batch_size"),
-    *("gradient_accumulation_steps", "optimizer_implementation"),
-)
-"""What a search for plans varies, or follows from what it varies: of a file it is not taken."""
-
-_HALF = re.compile(r"(amp|fsdp|mixed)-(bf16|fp16)")
 
 
 def run_of(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> dict[str, Any]:
@@ -174,22 +166,7 @@ def run_of(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) ->
     keys = _keys(read, over)
     with _placed(read, over):
         job = build_job(keys, profile_dirs=folders)
-    typed = _flat(over)
-    split = job.split
-    replica = 1 if split is None else split.tensor * split.pipeline * split.context
-    if job.micro_batch_size is not None and job.gradient_accumulation_steps is not None:
-        batch = job.micro_batch_size * job.gradient_accumulation_steps * job.data_parallel_size
-        keys.setdefault("global_batch_size", batch)
-    for key in HOW:
-        if key not in typed:
-            keys.pop(key, None)
-    if keys.get("loss") != "dpo" and "loss" not in typed:
-        keys.pop("loss", None)
-    half = _HALF.fullmatch(str(keys.get("precision")))
-    if half and "precision" not in typed:
-        keys["precision"] = half[2]  # which word it is follows from how the model is shared
-    keys["parallel"] = {key: value for key, value in keys.get("parallel", {}).items() if f"parallel.{key}" in typed}
-    keys["parallel"]["data"] = job.data_parallel_size * replica
+    left_open(keys, job, flat(over))
     _tell(read, asked)
     return keys
 
@@ -229,18 +206,8 @@ def _over(given: dict[str, Any]) -> dict[str, Any]:
     return over
 
 
-def _flat(keys: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in keys.items():
-        if isinstance(value, Mapping) and key in ("parallel", "adapter"):
-            found.update({f"{key}.{name}": item for name, item in value.items()})
-        else:
-            found[key] = value
-    return found
-
-
 def _read(over: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> ReadJob:
-    beside = {key: value for key, value in _flat(over).items() if value is not None}
+    beside = {key: value for key, value in flat(over).items() if value is not None}
     devices = _counted(over)
     with suppress(ValueError, TypeError):
         devices = int(beside["parallel.data"]) if "parallel.data" in beside else devices
@@ -293,8 +260,8 @@ def _keys(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
                 _put(place, name, item)
         else:
             _put(keys, key, value)
-    given = _flat(keys)
-    if _counted(over) is not None and "parallel.data" not in _flat(over):  # as typed, and not as the file has it
+    given = flat(keys)
+    if _counted(over) is not None and "parallel.data" not in flat(over):  # as typed, and not as the file has it
         given["parallel.data"] = None
         if _is_group("parallel", keys.get("parallel")):
             keys["parallel"].pop("data", None)
@@ -318,7 +285,7 @@ SPLITS = ("parallel.tensor", "parallel.pipeline", "parallel.context")
 
 def _shared(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
     """The options, without the GPUs where the file splits a replica: it has divided them already."""
-    typed = _flat(over)
+    typed = flat(over)
     if _replica(read, typed) == 1 or "parallel.data" in read.open or not str(typed.get("parallel.data")).isdecimal():
         return over
     return {**over, "parallel": {key: value for key, value in over["parallel"].items() if key != "data"}}
@@ -328,7 +295,7 @@ def _replica(read: ReadJob, typed: Mapping[str, Any]) -> int:
     """The GPUs of one replica, where the file says how many and no option does; 1 otherwise."""
     if any(key in typed for key in SPLITS):
         return 1
-    split = _flat(read.job)
+    split = flat(read.job)
     return prod(int(split.get(key, 1)) for key in SPLITS)
 
 
@@ -377,7 +344,7 @@ def _placed(read: ReadJob, over: dict[str, Any]) -> Iterator[None]:
         yield
     except InputError as error:
         values = {value.key: value for value in read.values}
-        typed = _flat(over)
+        typed = flat(over)
         problems = []
         for problem in error.problems:
             value = values.get(problem.key or "")

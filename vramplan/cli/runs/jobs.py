@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from vramplan.answers.fit import answer, asks_for_itself, known_gpus
+from vramplan.catalog import document
+from vramplan.catalog.document import Node
 from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
 from vramplan.errors import UsageError
 from vramplan.job import JobEntry, build_any_job, build_job, read_one_job
+from vramplan.job.spelled import counted
 from vramplan.options import table
 from vramplan.planner.decision import ALWAYS
 from vramplan.results import FitResult
@@ -19,6 +23,7 @@ from vramplan.values.machine import Gpu
 from vramplan.values.textbook import AnyJob, TextbookJob
 
 STDIN = "-"
+PARALLEL, DATA = "parallel", "data"
 
 
 def asked_of(
@@ -105,3 +110,74 @@ def place_of(written: str) -> tuple[str, str | None]:
     if not name:
         raise UsageError("there is no name behind the #", key="--job", hint=f"{path}, or {path}#NAME")
     return path, name
+
+
+HOW = (
+    *("activation_checkpointing", "checkpoint_reentrant", "compile", "offload", "micro_batch_size"),
+    *("gradient_accumulation_steps", "optimizer_implementation"),
+)
+"""What a search for plans varies, or follows from what it varies: of a file it is not taken."""
+
+_HALF = re.compile(r"(amp|fsdp|mixed)-(bf16|fp16)")
+
+
+def run_of(given: dict[str, Any], folders: Sequence[Path], written: str) -> dict[str, Any]:
+    """What a job of a file trains, without how: the batch of a step over all devices is kept, its parts are open."""
+    over = _over(given)
+    trained = {key: value for key, value in over.items() if key not in HOW and key != PARALLEL}
+    if DATA in over.get(PARALLEL, {}):
+        trained[PARALLEL] = {DATA: over[PARALLEL][DATA]}
+    path, name = place_of(written)
+    entry = read_one_job(path, name, trained, folders)  # how it is run is asked about, and need not go with the file's
+    job = one_of(entry)
+    assert entry.keys is not None
+    known = {row.group or row.name for row in table.parameters().values()}  # without what it expects, and was measured
+    keys: dict[str, Any] = {key: value for key, value in plain(entry.keys).items() if key in known}
+    if isinstance(job, ResolvedJob):
+        for key in ("model", "gpu", "runtime"):
+            beside = Path(path).parent / str(keys.get(key))
+            if isinstance(keys.get(key), str) and beside.is_file():  # read from where the file is
+                keys[key] = str(beside)
+        if counted(str(keys.get("gpu"))) is not None:
+            keys["gpu"] = job.gpu.name
+        left_open(keys, job, flat(over))
+    return keys
+
+
+def left_open(keys: dict[str, Any], job: ResolvedJob, typed: Mapping[str, Any]) -> None:
+    """Take from the keys of a file what a search varies, but for what was `typed` as an option."""
+    split = job.split
+    replica = 1 if split is None else split.tensor * split.pipeline * split.context
+    if job.micro_batch_size is not None and job.gradient_accumulation_steps is not None:
+        batch = job.micro_batch_size * job.gradient_accumulation_steps * job.data_parallel_size
+        keys.setdefault("global_batch_size", batch)
+    for key in HOW:
+        if key not in typed:
+            keys.pop(key, None)
+    if keys.get("loss") != "dpo" and "loss" not in typed:
+        keys.pop("loss", None)
+    half = _HALF.fullmatch(str(keys.get("precision")))
+    if half and "precision" not in typed:
+        keys["precision"] = half[2]  # which word it is follows from how the model is shared
+    keys["parallel"] = {key: value for key, value in keys.get("parallel", {}).items() if f"parallel.{key}" in typed}
+    keys["parallel"]["data"] = job.data_parallel_size * replica
+
+
+def plain(node: Node) -> Any:
+    """What a part of a file says: its words as text."""
+    if isinstance(node, document.Mapping):
+        return {key: plain(entry.value) for key, entry in node.entries.items()}
+    if isinstance(node, document.Sequence):
+        return [plain(item) for item in node.items]
+    return None if node.is_null else node.text
+
+
+def flat(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a job with those of its groups by their whole names."""
+    found: dict[str, Any] = {}
+    for key, value in keys.items():
+        if isinstance(value, Mapping) and key in ("parallel", "adapter"):
+            found.update({f"{key}.{name}": item for name, item in value.items()})
+        else:
+            found[key] = value
+    return found

@@ -12,13 +12,13 @@ import typer
 
 from vramplan.answers.candidates import PLAIN, SPLITS, open_axes
 from vramplan.answers.fit import answered
-from vramplan.answers.plans import searched
+from vramplan.answers.plans import check_ranked, searched
 from vramplan.catalog.runtimes import list_runtimes
 from vramplan.cli import named
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import emit, output
 from vramplan.cli.runs.compare import flag_of, values_of
-from vramplan.cli.runs.jobs import asked_of
+from vramplan.cli.runs.jobs import asked_of, run_of
 from vramplan.cli.save import save
 from vramplan.engines import engine_of
 from vramplan.errors import InputError, UsageError, near_matches
@@ -40,6 +40,7 @@ def plan(
     given: dict[str, Any],
     exclude: list[str] | None,
     within: float,
+    job: str | None,
     config: list[str] | None,
     program: str | None,
     version: str | None,
@@ -57,14 +58,19 @@ def plan(
     to = output(output_format, key, quiet)
     folders = [Path(one) for one in profiles or ()]
     emission = None
+    if job is not None and (engine or folder or force):
+        hint = "the options of the job, or a file of the program"
+        raise UsageError("a plan of a job file is not written as another file", key="--emit", hint=hint)
     if engine or folder or force:
         emission = named("vramplan.cli.runs.emit:emission_of")(engine, folder, force, to)
         if not config:
             given = named("vramplan.cli.runs.emit:given_for")(given, emission)
-    asked = asked_of(config, None, program, version, (ignore_unknown, quiet))
-    if asked is None:
+    asked = asked_of(config, job, program, version, (ignore_unknown, quiet))
+    if job is not None:
+        base: dict[str, Any] = run_of(given, folders, job)
+    elif asked is None:
         require(given)
-        base: dict[str, Any] = {}
+        base = {}
     else:
         base = named("vramplan.cli.runs.configs:run_of")(given, folders, asked)
     lists = {name: tuple(values_of(name, value)) for name, value in given.items() if value is not None}
@@ -161,6 +167,7 @@ def _machine(keys: dict[str, Any], folders: list[Path]) -> Machine:
     job = build_any_job(keys, profile_dirs=folders)
     if isinstance(job, TextbookJob):
         raise UsageError("equations have no plans to choose from", key="--runtime", hint="another runtime")
+    check_ranked(job)
     split, experts = job.split, job.model.experts
     replica = 1 if split is None else split.tensor * split.pipeline * split.context
     splits = bool(engine_of(job.runtime.engine).families)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from vramplan.cli.output import emit, output
+from vramplan.cli.runs.configs import JOB, kind_of
 from vramplan.cli.runs.listings import folders_of
 from vramplan.configs.combine import read_files
 from vramplan.configs.reading import Wanted
+from vramplan.errors import UsageError
 
 
 def read(
@@ -24,6 +27,9 @@ def read(
 ) -> None:
     """Run `vramplan read` with the values of its options."""
     to = output(output_format, key, quiet)
+    own = next((path for path in files if program is None and Path(path).is_file() and kind_of(path) == JOB), None)
+    if own is not None:
+        raise UsageError("is a job file of vramplan already", key=own, hint="fit, check, plan and explain take it")
     beside: dict[str, Any] = {}
     if sharding is not None:
         beside["parallel.sharding"] = sharding

@@ -1,0 +1,77 @@
+"""How many GPUs were asked for: those of all nodes, and those of all replicas of the model."""
+
+from __future__ import annotations
+
+import re
+from math import prod
+from typing import Any
+
+from vramplan.cli import named
+from vramplan.cli.output import say
+from vramplan.cli.typed import DATA, NODES, SPLITS, TypedOption, is_quiet, names_of, twice
+from vramplan.errors import UsageError
+
+
+def of_all_nodes(found: list[TypedOption], command: Any) -> list[TypedOption]:
+    """The devices of all nodes for those of one, where nodes are counted."""
+    counted = [one for one in found if one.parameter is NODES]
+    declared = names_of(command)
+    nodes = _whole(counted[0].value, counted[0].spelling)
+    if len(counted) > 1:
+        twice(counted)
+    by_name = {one.parameter.name: one for one in found if one.parameter is not None}
+    gpu, gpus, per_node = by_name.get("gpu"), by_name.get(DATA), by_name.get("devices_per_node")
+    if gpus is None:
+        gpus = by_name.get("gpus")
+    of_gpu = None
+    if gpu is not None:
+        of_gpu = named("vramplan.job.spelled:counted")(gpu.value)
+    if gpus is None and per_node is None and of_gpu is None:
+        raise UsageError("how many GPUs has a node?", key="--nodes", hint=f"--nodes {nodes} --gpus 8")
+    counts = [(one, _whole(one.value, one.spelling)) for one in (gpus, per_node) if one is not None]
+    if of_gpu is not None and gpu is not None:
+        counts.append((gpu, of_gpu[0]))
+    if len({count for _, count in counts}) > 1:
+        both = " and ".join(one.shown for one, _ in counts)
+        raise UsageError(f"{both} differ, and with --nodes each is the GPUs of one node", key="--nodes")
+    each = counts[0][1]
+    split = 1
+    for name in SPLITS:
+        one = by_name.get(name)
+        if one is not None and one.parameter is declared.get(f"--{name}"):
+            split *= _whole(one.value, one.spelling)
+    if nodes * each % split:
+        raise UsageError(f"{nodes * each} GPUs are no multiple of the {split} of a replica", key="--nodes")
+    rest = [one for one in found if one is not gpus and one is not per_node and one.parameter is not NODES]
+    if of_gpu is not None and gpu is not None:
+        rest = [one._replace(value=of_gpu[1]) if one is gpu else one for one in rest]
+    option = declared["--gpus"]
+    rest.append(TypedOption(option, "--nodes", str(nodes * each // split), "--gpus"))
+    rest.append(TypedOption(declared["--devices-per-node"], "--nodes", str(each), "--devices-per-node"))
+    return rest
+
+
+def _whole(text: str | None, option: str) -> int:
+    if text is None or re.fullmatch(r"[1-9]\d{0,8}", text) is None:
+        raise UsageError(f"expected a whole number, not {text!r}", key=option)
+    return int(text)
+
+
+def tell(found: list[TypedOption]) -> None:
+    """Say how many GPUs `--gpus` makes beside degrees that split the model: it counts replicas, not all GPUs."""
+    by_name = {one.parameter.name: one for one in found if one.parameter is not None}
+    data, splits = by_name[DATA], [by_name[name] for name in SPLITS if name in by_name]
+    degrees = [one.value or "" for one in (data, *splits)]
+    if data.spelling == "--data" or is_quiet(found) or not all(re.fullmatch(r"[1-9]\d{0,8}", one) for one in degrees):
+        return
+    replicas, *each = map(int, degrees)
+    if replicas == 1 or prod(each) == 1:
+        return
+    words = " ".join(one.shown for one in splits)
+    gpu = by_name.get("gpu")
+    name = "GPU" if gpu is None else gpu.value
+    count = replicas if replicas % prod(each) == 0 else replicas * prod(each)
+    say(
+        f"note: --gpus counts replicas: {replicas} of {prod(each)} GPUs each ({words}), "
+        f"{replicas * prod(each):,} in all; --gpu {count}x{name} counts all"
+    )
