@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from tests.configs.meant import holds, job, meant
+from vramplan.configs.combine import read_texts
+from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
 
 BASE = """\
@@ -176,3 +178,22 @@ def test_files_that_train_nothing_say_so(more: str, what: str) -> None:
     assert what in str(caught.value)
     trains = f"model_name_or_path: Qwen/Qwen3-4B\ntemplate: qwen3\nstage: sft\ndataset: own\n{more}"
     assert meant(trains, "a.yaml", ignore_unknown=True).job["model"] == "qwen3-4b"
+
+
+def test_the_way_to_share_that_the_caller_gives_decides_what_autocast_becomes() -> None:
+    """A DeepSpeed file that is not here leaves it open; DeepSpeed casts the whole model where ZeRO is named."""
+    text = BASE + "finetuning_type: full\ndeepspeed: elsewhere.json\n"
+    holds(job(text, "a.yaml"), precision="amp-bf16", weight_dtype="fp32")
+    typed = read_texts({"a.yaml": text}, Wanted(beside={"parallel.sharding": "zero3"}))
+    values = {value.key: value.value for value in typed.values}
+    holds(values, precision="mixed-bf16", weight_dtype=None, parallel__sharding=None)
+    sharded = read_texts({"a.yaml": BASE}, Wanted(beside={"parallel.sharding": "fsdp"}))
+    assert sharded.job["precision"] == "fsdp-bf16"
+
+
+def test_trained_blocks_in_fp32_beside_frozen_ones_are_told() -> None:
+    found = meant(BASE + "finetuning_type: freeze\nfreeze_trainable_layers: 8\nuse_llama_pro: true\n", "a.yaml")
+    assert "in fp32 beside frozen ones" in found.unmodelled["finetuning_type"]
+    assert "added to the model" in found.unmodelled["use_llama_pro"]
+    pure = meant(BASE + "finetuning_type: freeze\npure_bf16: true\n", "a.yaml")
+    assert "finetuning_type" not in pure.unmodelled

@@ -241,3 +241,27 @@ def test_experts_without_groups_have_keys_of_every_head() -> None:
     found = meant(text, "run.sh")
     assert found.job["model"]["key_value_heads"] == 12
     assert "parallel.schedule" in found.open
+
+
+def test_what_a_branch_adds_that_the_caller_decides_is_asked_for() -> None:
+    script = """
+        PR=$1
+        if [ $PR = fp16 ]; then
+            pr_options="--fp16"
+        elif [ $PR = bf16 ]; then
+            pr_options="--bf16"
+        fi
+        case $2 in
+            full) ac_options="--recompute-method uniform --recompute-granularity full" ;;
+        esac
+        torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 2 \\
+            --seq-length 32 --max-position-embeddings 32 --micro-batch-size 1 {more} $pr_options $ac_options $EXTRA_ARGS
+    """
+    found = meant(script.format(more=""), "run.sh")
+    assert "--bf16" in found.open["precision"]
+    assert "--recompute-granularity" in found.open["activation_checkpointing"]
+    said = meant(script.format(more="--bf16 --recompute-activations"), "run.sh")
+    assert said.job["precision"] == "mixed-bf16"
+    assert said.job["activation_checkpointing"] == "selective"
+    plain = meant(script.format(more="").replace("$pr_options $ac_options", ""), "run.sh")
+    assert (plain.job["precision"], plain.job["activation_checkpointing"]) == ("fp32", "none")

@@ -126,6 +126,20 @@ def test_what_a_recipes_precision_says_of_gradients_goes_before_its_ddp() -> Non
     holds(found, gradient_dtype="bf16", precision="mixed-bf16")
 
 
+def test_an_output_layer_of_its_own_is_one_where_the_arguments_untie_it() -> None:
+    llama = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 11008 --seq-length 512 "
+    words = f"{llama}--max-position-embeddings 4096 --micro-batch-size 1 --bf16 --disable-bias-linear {GATED}"
+    untied = "--untie-embeddings-and-output-weights"
+    assert job(f"{words} {untied}\n", "-")["model"] == "llama-2-7b"
+    tied = job(f"{words} --vocab-size 32000\n", "-")["model"]
+    assert (tied["tied_embeddings"], tied["vocabulary_size"]) == (True, 32000)
+    found = meant(f"{words}\n", "-")
+    assert (found.job["model"]["vocabulary_size"], found.open.get("model.vocabulary_size")) == (32000, None)
+    assert any("the sizes of llama-2-7b" in note for note in found.notes)
+    gpt = job(f"{SIZES}--bf16 {untied}\n", "-")["model"]
+    assert (gpt["family"], gpt["tied_embeddings"], gpt["positions"]) == ("megatron_gpt", False, "learned")
+
+
 def test_a_recipe_whose_blocks_are_a_pattern_is_read() -> None:
     text = BRIDGE.replace("\n        cfg.model = AutoBridge.from_hf_pretrained(PATH).get_model_config()", HYBRID)
     model = job(text, "llama3.py")["model"]
@@ -149,6 +163,30 @@ def test_gpus_beside_a_file_with_a_split_are_all_of_them(tmp_path: Path, gpus: s
     assert ran.code == 0, ran.err
     echoed = ran.document["job"]
     assert (echoed["parallel"]["data"], echoed["gradient_accumulation_steps"]) == (int(data), int(steps))
+
+
+@pytest.mark.parametrize(
+    ("degree", "options", "replicas", "steps"),
+    [
+        (2, "--tensor 4", 2, 8),  # the GPUs of the script, and its batch
+        (2, "--tensor 4 --gpus 4", 4, 4),  # a number beside them is that of the replicas
+        (2, "--tensor 1 --gpus 4", 4, 4),
+        (2, "--pipeline 2 --gpus 2", 2, 8),
+        (1, "--tensor 2 --gpus 8", 8, 2),
+        (1, "--tensor 2", 4, 4),
+    ],
+)
+def test_options_split_a_replica_in_another_way_and_the_batch_stays(
+    tmp_path: Path, degree: int, options: str, replicas: int, steps: int
+) -> None:
+    path = tmp_path / "own.sh"
+    wide = SPLIT.replace("--hidden-size 64 --num-attention-heads 2", "--hidden-size 128 --num-attention-heads 4")
+    path.write_text(dedent(wide).replace("parallel-size 2", f"parallel-size {degree}"))
+    ran = run("fit", path, "--gpu", "h100", "--format", "json", *options.split())
+    assert ran.code == 0, ran.err
+    echoed = ran.document["job"]
+    assert (echoed["parallel"]["data"], echoed["gradient_accumulation_steps"]) == (replicas, steps)
+    assert echoed["global_batch_size"] == 16
 
 
 @pytest.mark.parametrize(

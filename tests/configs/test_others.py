@@ -349,8 +349,12 @@ def test_nemo_names_a_model_by_its_sizes(sizes: str, model: str) -> None:
     text = "trainer:\n  num_nodes: 1\n  precision: bf16\nmodel:\n  encoder_seq_length: 4096\n  micro_batch_size: 1\n"
     text += f"  global_batch_size: 1\n  tensor_model_parallel_size: 1\n  {sizes}\n  normalization: rmsnorm\n"
     text += "  max_position_embeddings: 4096\n  activation: fast-swiglu\n  megatron_amp_O2: false\n"
+    shared = "gemma" in model
+    other = text + f"  share_embeddings_and_output_weights: {str(not shared).lower()}\n"
+    text += f"  share_embeddings_and_output_weights: {str(shared).lower()}\n"
     found = job(text, "a.yaml")
     holds(found, model=model, precision="amp-bf16")
+    assert job(other, "a.yaml")["model"]["tied_embeddings"] is not shared
     recurrent = meant(text + "  hybrid_override_pattern: M-M*\n", "a.yaml")
     assert "model" in recurrent.open
 

@@ -32,10 +32,39 @@ SERVER = """
         --num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024 --micro-batch-size 1
 """
 
+TESTS = """
+    trainer:
+      devices: 1
+      precision: 16
+      max_steps: 20000
+    exp_manager:
+      exp_dir: null
+    model:
+      micro_batch_size: 1
+      global_batch_size: 1
+      tensor_model_parallel_size: 1
+      megatron_amp_O2: false
+      data:
+        test_ds:
+          file_names: [a.jsonl]
+"""
+PERPLEXITY = """
+    batch_size = 8
+    eval_iters = 500
+    eval_only = True
+    init_from = 'gpt2-large'
+"""
+
 
 @pytest.mark.parametrize(
     ("text", "file", "program"),
-    [(EVALUATION, "t.yaml", None), (MERGE, "m.yaml", "llama-factory"), (SERVER, "s.sh", None)],
+    [
+        (TESTS, "n.yaml", "nemo"),
+        (PERPLEXITY, "eval_gpt2.py", "nanogpt"),
+        (EVALUATION, "t.yaml", None),
+        (MERGE, "m.yaml", "llama-factory"),
+        (SERVER, "s.sh", None),
+    ],
 )
 def test_a_file_that_trains_nothing_is_no_job(text: str, file: str, program: str | None) -> None:
     with pytest.raises(InputError, match="trains nothing"):
@@ -55,3 +84,11 @@ def test_a_quantizer_beside_an_optimizer_is_training() -> None:
 """
     text = EVALUATION.replace("tasks: [truthfulqa_mc2]", "max_steps_per_epoch: 1").rstrip("\n") + more
     assert meant(text, "t.yaml", ignore_unknown=True).job["model"] == "llama-3.2-1b"
+
+
+def test_what_a_file_of_nemo_is_for_is_told_by_its_data_and_layers() -> None:
+    more = "    train_ds:\n          file_names: [b.jsonl]\n"
+    assert meant(TESTS + f"    {more}", "n.yaml", program="nemo").job["micro_batch_size"] == 1
+    recurrent = TESTS.replace("megatron_amp_O2: false", "activations_checkpoint_recurrent: false")
+    with pytest.raises(InputError, match="another kind of model"):
+        meant(recurrent, "n.yaml", program="nemo")

@@ -207,3 +207,13 @@ def test_an_operator_that_nobody_knows_is_stored() -> None:
     tape.fusing = True
     assert tape.new("mul", (8, 8), BF16, True).storage.index < 0
     assert tape.new("kernel_of_somebody", (8, 8), BF16, True).storage.index >= 0
+
+
+def test_buffers_that_are_held_for_the_next_checkpoint_go_with_the_iteration() -> None:
+    """Gemma 4 E2B shares keys: what its last checkpoint made again is held until the step is over."""
+    keys = {"model": "gemma-4-e2b", "gpu": "h100", "sequence_length": 64, "compile": True}
+    job = build_job({**keys, "activation_checkpointing": "sqrt"})
+    record = replay(setup_of(job, "sqrt", accumulates=False))
+    assert sorted(index for index in record.events if index >= 0) == sorted(
+        ~index for index in record.events if index < 0
+    )

@@ -33,6 +33,7 @@ STORED: dict[str, Any] = {"micro_batch_size": 2, "activation_checkpointing": "no
         ({"loss": "dpo"}, {}, (), "adapter.kernels is not modelled beside a reference model"),
         ({"parallel": {"data": 2, "sharding": "fsdp"}}, {}, EVERY, None),
         ({"parallel": {"data": 2, "sharding": "fsdp", "fsdp_version": 1}}, {}, (), "with parallel.fsdp_version 1"),
+        ({"parallel": {"data": 2, "sharding": "fsdp"}, "optimizer": "adamw-8bit"}, {}, (), "parallel.fsdp_version 1"),
         ({"parallel": {"data": 2, "sharding": "zero3"}, "precision": "mixed-bf16"}, {}, EVERY, "stay whole until"),
         ({"parallel": {"data": 2, "sharding": "ddp"}}, {}, EVERY, None),
     ],

@@ -112,6 +112,7 @@ def _alike(shape: ModelShape, sizes: Mapping[str, Any]) -> bool:
         "intermediate_size",
         "key_value_heads",
         "head_size",
+        "tied_embeddings",
     )
     if any(name in sizes and getattr(shape, name, None) != sizes[name] for name in exact):
         return False

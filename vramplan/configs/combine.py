@@ -26,6 +26,11 @@ MUST_MATCH = ("micro_batch_size", "gradient_accumulation_steps", "max_gradient_n
 
 Source: huggingface/transformers 5.23.0, src/transformers/integrations/deepspeed.py, trainer_config_process.
 """
+OF_TORCHRUN = tuple(
+    f"launcher.{name}" for name in ("nproc_per_node", "node_rank", "master_addr", "rdzv_id", "rdzv_endpoint")
+)
+"""Options that `accelerate launch` has not, or calls otherwise."""
+
 Opened = Callable[[str], Mapping[str, Written] | None]
 
 
@@ -132,7 +137,7 @@ def _launching(written: dict[str, Written], file: str, text: str, find: Opened) 
 
     What it takes is no longer among them.
     """
-    launch = accelerate.from_launcher(written) if "launcher.nproc_per_node" not in written else {}
+    launch = {} if any(key in written for key in OF_TORCHRUN) else accelerate.from_launcher(written)
     for name in ("num_gpus", "nnodes"):  # of a script's variables and of the program that hands out machines
         launch.pop(name, None)
     named, option = launch.pop("config_file", None), "--config_file"
@@ -223,6 +228,8 @@ def _together(parts: Sequence[FilePart], files: Sequence[str], wanted: Wanted, f
         asked = replace(wanted, beside=beside, devices=what.devices if devices is None else devices)
         read[what.program.name] = reading.job_of(what.program, what.written, [what.file], asked, what.text, find)
     one = next(iter(read.values())) if len(read) == 1 else merged(list(read.values()), files)
+    if what is not None and len(read) == 1:
+        one = _under_typed(one, str(wanted.beside.get("parallel.sharding") or ""))
     named = (source.file for value in one.values for source in value.sources if source.file is not None)
     return one._replace(files=tuple(dict.fromkeys([*files, *named])))
 
@@ -298,6 +305,17 @@ def _precision(values: dict[str, ReadValue], main: ReadJob) -> None:
     values["precision"] = ReadValue("precision", word, (*told.sources, *sharding.sources))
     if row == "zero":
         values.pop("weight_dtype", None)
+
+
+def _under_typed(read: ReadJob, sharding: str) -> ReadJob:
+    """A job whose devices share the model as the caller says: autocast is then what the program makes of it there."""
+    values = {value.key: value for value in read.values}
+    if not sharding or "parallel.sharding" in values:
+        return read
+    values["parallel.sharding"] = ReadValue("parallel.sharding", sharding, ())
+    _precision(values, read)
+    del values["parallel.sharding"]
+    return read._replace(job=_nested(values.values()), values=tuple(values.values()))
 
 
 def _nested(values: Any) -> dict[str, Any]:

@@ -51,15 +51,13 @@ def options_of(words: Words) -> Iterator[CommandOption]:
 def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
     """The arguments of a script as settings."""
     written = arguments(script.arguments, file, script.empty)
-    launcher = arguments(script.launcher, file)
-    if any(shell.unknowns(str(launcher[key].value)) for key in COUNTED if key in launcher):
-        launcher = {key: item for key, item in launcher.items() if key not in COUNTED}  # the caller's to say
+    launcher = known_counts(arguments(script.launcher, file))
     for key, item in launcher.items():
         written[f"launcher.{key}"] = item
     if script.program is not None:
         written["program"] = Written(script.program.text, file, script.program.line)
         first = script.arguments[0] if script.arguments else None
-        if first is not None and first.text.endswith((".yaml", ".yml", ".json")) and "config" not in written:
+        if first is not None and re.fullmatch(r"(?!--).*\.(ya?ml|json)", first.text) and "config" not in written:
             written["config"] = Written(first.text, file, first.line)  # HfArgumentParser and its kin
     for name, key in (("NNODES", "nnodes"), ("NUM_NODES", "nnodes"), ("GPUS_PER_NODE", "nproc_per_node")):
         held = script.values.get(name)
@@ -162,6 +160,13 @@ def processes(words: Words) -> int | None:
 
 
 def launcher_of(words: Words, file: str) -> dict[str, Written]:
-    """The options of torchrun or `accelerate launch`, which stand before the program."""
-    found = arguments([word for word in words if word.text != "-m"], file)
+    """The options of torchrun or `accelerate launch`, which stand before the program, but for the caller's counts."""
+    found = known_counts(arguments([word for word in words if word.text != "-m"], file))
     return {f"launcher.{key}": item for key, item in found.items()}
+
+
+def known_counts(launcher: dict[str, Written]) -> dict[str, Written]:
+    """Options of a launcher without how many processes there are, where only the caller knows all of it."""
+    if not any(shell.unknowns(str(launcher[key].value)) for key in COUNTED if key in launcher):
+        return launcher
+    return {key: item for key, item in launcher.items() if key not in COUNTED}

@@ -105,6 +105,8 @@ def settings(text: str, file: str) -> dict[str, Written]:
         if script.empty and options.recognise(written):
             names = ", ".join(f"${name}" for name in sorted(script.empty))
             written[NOTE] = Written(f"nothing sets {names}: no arguments are read from there", file)
+            if script.undecided:
+                written[options.UNDECIDED] = Written(script.undecided, file)
         return written
     if form == PYTHON:
         path, name = named_in(file)
@@ -278,7 +280,8 @@ def _source(sheet: Sheet, key: str) -> Source:
 _ENDS_WITH_SIZE = re.compile(r"\d[bm]$")
 """Of a name that says how many parameters there are: what is shorter still may be another model's."""
 
-_ON_ANOTHER_MACHINE = re.compile(r"\.{0,2}/|~|[A-Za-z]:\\\\|\$")
+_ON_ANOTHER_MACHINE = re.compile(r"\.{0,2}/|~|[A-Za-z]:\\\\|\$|path/to\b|(your|my)[_-]|.*/.*/")
+"""How a folder begins, or a name that is to be filled in; a name on the hub has one slash."""
 
 
 def _name_model(meaning: Meaning, known: Catalogue) -> None:

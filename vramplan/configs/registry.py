@@ -49,6 +49,15 @@ OTHER_NAMES = {
     "tune": "torchtune",
     "titan": "torchtitan",
 }
+FOREIGN = {
+    "nanotron": frozenset(["general", "parallelism", "tokens", "model", "optimizer"]),
+    "verl": frozenset(["actor_rollout_ref", "algorithm", "trainer"]),
+}
+"""Programs whose files are told from others and not read, by keys of which a file has all.
+
+Source: huggingface/nanotron, src/nanotron/config/config.py; volcengine/verl, verl/trainer/config/ppo_trainer.yaml.
+"""
+
 ENOUGH = 2  # keys that are a program's alone, to take a file for its
 
 
@@ -69,6 +78,10 @@ def recognised(keys: Mapping[str, Any], file: str | None) -> Program:
     scores = sorted(((program_of(name).recognise(keys), name) for name in MODULES), reverse=True)
     best, second = scores[0], scores[1]
     hint = "name it: --from " + ", ".join(sorted(MODULES))
+    other = next((name for name, own in FOREIGN.items() if own <= {key.split(".", 1)[0] for key in keys}), None)
+    if best[0] < ENOUGH and other is not None:
+        read = f"files of these are read: {', '.join(sorted(MODULES))}"
+        raise InputError([Problem(f"is of {other}, whose runs are not modelled", file=file, hint=read)])
     if best[0] < ENOUGH:
         raise InputError([Problem("is of no training program that is known here", file=file, hint=hint)])
     if best[0] == second[0]:

@@ -34,6 +34,17 @@ def refuse_fsdp_keys(raw: RawJob, parallel: Fields) -> None:
             parallel.refuse(key, "belongs to FSDP", hint="--sharding fsdp, or leave it out")
 
 
+def version_of(resolver: Resolver) -> tuple[int, str | None]:
+    """Which version of FSDP shares the states, and why where the job does not say it."""
+    raw = resolver.raw
+    if raw.fsdp_version is not None:
+        return raw.fsdp_version, None
+    version, why = under(resolver.runtime).fsdp_version(resolver)
+    if version == 2 and raw.optimizer in OF_BITSANDBYTES:
+        return 1, "bitsandbytes steps no DTensors, which the shards of fully_shard are"
+    return version, why
+
+
 def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sharded:
     """How the devices share the states: all of them, or groups of some that each have everything."""
     raw = resolver.raw
@@ -49,11 +60,8 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
             parallel.refuse("shards", message, hint="leave it out")
     if shards < 2 and devices > 1:
         parallel.refuse("sharding" if size else "shards", "1 device shares nothing", hint="use ddp")
-    version = raw.fsdp_version
-    if version is None:
-        version, why = under(resolver.runtime).fsdp_version(resolver)
-        if version == 2 and raw.optimizer in OF_BITSANDBYTES:
-            version, why = 1, "bitsandbytes steps no DTensors, which the shards of fully_shard are"
+    version, why = version_of(resolver)
+    if why is not None:
         resolver.assume("parallel.fsdp_version", version, why)
     if version == 2 and raw.optimizer in OF_TORCHAO:
         why = "torchao's, whose states have the sizes of those of bitsandbytes, which steps no DTensors"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramplan.job.behaviour import under
+from vramplan.job.fsdp import version_of
 from vramplan.replay.models.lora_kernels import ACTIVATIONS, FUSED, LAYERS, MLP, OF_ATTENTION, STOPS
 from vramplan.replay.techniques.adapters import is_target
 from vramplan.values.parallel import is_fsdp
@@ -110,6 +110,6 @@ def _obstacle(resolver: Resolver, reference: str | None) -> str | None:
         return "in a compiled model"
     if raw.split is not None:
         return "over devices that share a layer or a sequence"
-    if is_fsdp(raw.sharding) and (raw.fsdp_version or under(resolver.runtime).fsdp_version(resolver)[0]) == 1:
+    if is_fsdp(raw.sharding) and version_of(resolver)[0] == 1:
         return "with parallel.fsdp_version 1"
     return "beside a reference model" if reference is not None else None

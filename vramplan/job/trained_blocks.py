@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vramplan.job.behaviour import under
+from vramplan.job.fsdp import version_of
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, LAYERS
 from vramplan.replay.techniques.trained import names_of
 from vramplan.values.parallel import is_fsdp
@@ -47,7 +47,7 @@ def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, prec
             fields.refuse(KEY, f"{given} trains every weight of its blocks, {AGAINST_LISA[key]}", hint=ALONE)
         else:
             fields.refuse(KEY, f"{given} is not modelled with {what}", hint=ALONE)
-    version = raw.fsdp_version or (under(resolver.runtime).fsdp_version(resolver)[0] if is_fsdp(raw.sharding) else None)
+    version = version_of(resolver)[0] if is_fsdp(raw.sharding) else None
     of_shards = word != BADAM and is_fsdp(raw.sharding) and version == FULLY_SHARD and raw.split is None
     alone = raw.sharding in {None, "none"} and raw.data_parallel_size == 1 and raw.split is None
     if not (alone or of_shards):

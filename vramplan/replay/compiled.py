@@ -28,7 +28,6 @@ from math import prod
 from typing import Any
 from weakref import ref
 
-from vramplan.replay.carried import NAME as OF_THE_ITERATION_BEFORE
 from vramplan.replay.checkpoints import Frame
 from vramplan.replay.deferred import Deferred, UnkeptCasts, before_casts
 from vramplan.replay.fusible import FUSIBLE

@@ -193,6 +193,9 @@ class Ledger:
         """From here on it is this phase: forward, backward or step."""
         self.phases.append((len(self.events), name))
 
+    def release(self) -> None:
+        """Buffers that are held for others go: there are none but in a compiled step."""
+
     def repeat(
         self,
         count: int,

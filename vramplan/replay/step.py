@@ -206,6 +206,7 @@ class Iteration:
             self.carried.end(self.outputs)
         self.outputs.clear()
         self.arguments.clear()
+        self.tape.release()
 
     def record(self, saved_at: int) -> Record:
         """The record, with all that is on the device from the beginning to the end; the tape lets go of its guests."""

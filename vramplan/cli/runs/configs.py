@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from vramplan.answers.fit import answered
 from vramplan.catalog import model_names, scope
 from vramplan.catalog.fields import Sink
 from vramplan.catalog.text import read_text
+from vramplan.cli.divided import counted_gpus, gpus_of_replica, is_group, replicas_of, without_divided
 from vramplan.cli.job_options import REQUIRED, as_job
 from vramplan.cli.output import say
 from vramplan.cli.runs.jobs import flat, left_open
@@ -24,7 +24,6 @@ from vramplan.errors import InputError, Problem, UsageError
 from vramplan.job import JobEntry, build_any_job, build_job
 from vramplan.job.keyed import root_of
 from vramplan.job.lookup import Catalog
-from vramplan.job.spelled import counted
 from vramplan.options import table
 from vramplan.results import FitResult
 from vramplan.results.reading import ReadJob
@@ -208,17 +207,16 @@ def _over(given: dict[str, Any]) -> dict[str, Any]:
 
 def _read(over: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> ReadJob:
     beside = {key: value for key, value in flat(over).items() if value is not None}
-    devices = _counted(over)
-    with suppress(ValueError, TypeError):
-        devices = int(beside["parallel.data"]) if "parallel.data" in beside else devices
-        for key in ("parallel.tensor", "parallel.pipeline", "parallel.context"):
-            if "parallel.data" in beside and devices is not None:
-                devices *= int(beside.get(key, 1))
+    named = str(beside.get("parallel.data", ""))
+    devices = int(named) if named.isdecimal() else counted_gpus(over)
     wanted = Wanted(asked.program, asked.version, devices, asked.ignore_unknown, folders, beside)
     read = read_files(asked.files, wanted)
-    each = _replica(read, beside) if "parallel.data" in beside else 1
-    if each > 1 and devices is not None and "parallel.data" in read.open:  # no whole replicas: the number of these
-        read = read_files(asked.files, replace(wanted, devices=devices * each))
+    own, each = gpus_of_replica(read), gpus_of_replica(read, beside)
+    if each != own:  # the batch of a step stays, and the GPUs where none are typed
+        replicas = int(named) if named.isdecimal() else replicas_of(read, devices, each)
+        return read if replicas is None else read_files(asked.files, replace(wanted, devices=replicas * own))
+    if own > 1 and named.isdecimal() and "parallel.data" in read.open:  # no whole replicas: the number of these
+        return read_files(asked.files, replace(wanted, devices=int(named) * own))
     return read
 
 
@@ -227,12 +225,6 @@ def model_named(given: dict[str, Any], folders: Sequence[Path], asked: GivenFile
     values = _read(_over(given), folders, asked).values
     found = [value.sources[0].value for value in values if value.key == MODEL and value.sources]
     return found[0] if found and isinstance(found[0], str) else None
-
-
-def _counted(over: Mapping[str, Any]) -> int | None:
-    """How many devices the GPU that is typed counts: `--gpu 8xh100`."""
-    found = counted(over["gpu"]) if isinstance(over.get("gpu"), str) else None
-    return None if found is None else found[0]
 
 
 def _tell(read: ReadJob, asked: GivenFiles) -> None:
@@ -251,19 +243,19 @@ def _tell(read: ReadJob, asked: GivenFiles) -> None:
 
 def _keys(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
     """The keys of the job with those of the options; what is still open and needed is asked for by its option."""
-    keys: dict[str, Any] = {key: dict(value) if _is_group(key, value) else value for key, value in read.job.items()}
-    over = _shared(read, over)
+    keys: dict[str, Any] = {key: dict(value) if is_group(key, value) else value for key, value in read.job.items()}
+    over = without_divided(read, over)
     for key, value in over.items():
-        if _is_group(key, value):
+        if is_group(key, value):
             place = keys.setdefault(key, {})
             for name, item in value.items():
                 _put(place, name, item)
         else:
             _put(keys, key, value)
     given = flat(keys)
-    if _counted(over) is not None and "parallel.data" not in flat(over):  # as typed, and not as the file has it
+    if counted_gpus(over) is not None and "parallel.data" not in flat(over):  # as typed, and not as the file has it
         given["parallel.data"] = None
-        if _is_group("parallel", keys.get("parallel")):
+        if is_group("parallel", keys.get("parallel")):
             keys["parallel"].pop("data", None)
     missing: list[Problem] = []
     file = read.files[-1]
@@ -278,29 +270,6 @@ def _keys(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
     if missing:
         raise InputError(missing)
     return keys
-
-
-SPLITS = ("parallel.tensor", "parallel.pipeline", "parallel.context")
-
-
-def _shared(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
-    """The options, without the GPUs where the file splits a replica: it has divided them already."""
-    typed = flat(over)
-    if _replica(read, typed) == 1 or "parallel.data" in read.open or not str(typed.get("parallel.data")).isdecimal():
-        return over
-    return {**over, "parallel": {key: value for key, value in over["parallel"].items() if key != "data"}}
-
-
-def _replica(read: ReadJob, typed: Mapping[str, Any]) -> int:
-    """The GPUs of one replica, where the file says how many and no option does; 1 otherwise."""
-    if any(key in typed for key in SPLITS):
-        return 1
-    split = flat(read.job)
-    return prod(int(split.get(key, 1)) for key in SPLITS)
-
-
-def _is_group(key: str, value: Any) -> bool:
-    return key in ("parallel", "adapter") and isinstance(value, Mapping)
 
 
 def _put(place: dict[str, Any], name: str, value: Any) -> None:

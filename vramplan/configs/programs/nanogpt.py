@@ -20,12 +20,12 @@ from vramplan.configs.written import Written
 UNDERSTOOD = names(
     """
     init_from dataset gradient_accumulation_steps batch_size block_size n_layer n_head n_embd dropout bias grad_clip
-    dtype compile device
+    dtype compile device eval_only
     """
 )
 WITHOUT_EFFECT = names(
     """
-    out_dir eval_interval log_interval eval_iters eval_only always_save_checkpoint wandb_log wandb_project
+    out_dir eval_interval log_interval eval_iters always_save_checkpoint wandb_log wandb_project
     wandb_run_name learning_rate max_iters weight_decay beta1 beta2 decay_lr warmup_iters lr_decay_iters min_lr
     backend config_keys config ddp tokens_per_iter device_type ptdtype ctx data_dir iter_num best_val_loss meta_path
     meta_vocab_size model_args scaler optimizer checkpoint t0 local_iter_num raw_model running_mfu seed
@@ -81,6 +81,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
             text = sheet.written[key].value.text
             sheet.problem(key, f"{text} is known only when the program runs", f"write {key} as a number or a word")
             del sheet.written[key]
+    if sheet.flag("eval_only"):
+        sheet.refuse("eval_only", "the file evaluates and trains nothing", "give the file of a training run")
+        return
     meaning.say("runtime", "nanogpt", "init_from")
     length = sheet.count("block_size")
     meaning.say("sequence_length", length, "block_size")

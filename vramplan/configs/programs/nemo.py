@@ -114,24 +114,32 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
 
 _IMAGES, _SAMPLES = "a job has no word for a model of images alone", "sampling answers beside training is not modelled"
 _OTHER = "it is for another kind of model, which is not modelled"
+_RECURRENT = "model.activations_checkpoint_recurrent"  # of Griffin's recurrent layers
 OTHERS = {
     **dict.fromkeys(("model.unet_config", "model.first_stage_config", "model.vision.num_layers"), _IMAGES),
     **dict.fromkeys(("model.unet", "model.patch_dim"), _IMAGES),
     **dict.fromkeys(("trainer.ppo", "trainer.reinforce", "trainer.rs", "trainer.spin"), _SAMPLES),
     **dict.fromkeys(("base_model.version", "model.head.num_fc_layers", "model.language_model", "model.retro"), _OTHER),
+    _RECURRENT: _OTHER,
 }
 """Keys of files that train no language model on a data set, and why each is refused."""
+
+
+_EVALUATES = ("model.data.test_ds.", "model.data.validation_ds.")
 
 
 def _trains_text(sheet: Sheet) -> bool:
     """Refuse files of models without a word here, and those that only generate or evaluate."""
     for key, why in OTHERS.items():
+        if key == _RECURRENT and "model.hybrid_override_pattern" in sheet.written:
+            continue  # of Mamba's files, which have it too
         found = next((one for one in sheet.written if one == key or one.startswith(f"{key}.")), None)
         if found is not None:
             sheet.refuse(found, why, "give the file of a language model that trains on texts")
             return False
-    trains = any(key.startswith("model.optim.") or key == "trainer.max_steps" for key in sheet.written)
-    tests = next((key for key in sheet.written if key.startswith(("inference.", "model.data.test_ds."))), None)
+    steps = any(key.startswith(("model.optim.", "model.data.train_ds.")) for key in sheet.written)
+    tests = next((key for key in sheet.written if key.startswith(("inference.", *_EVALUATES))), None)
+    trains = steps or ((tests is None or not tests.startswith(_EVALUATES)) and "trainer.max_steps" in sheet.written)
     if tests is None and not any(key.startswith("model.") for key in sheet.written):
         tests, trains = next((key for key in sheet.written if key in _LOADS), None), False
     if tests is not None and not trains:

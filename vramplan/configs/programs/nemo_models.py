@@ -20,6 +20,7 @@ from vramplan.configs.programs.megatron.kinds import (
     MIXTRAL,
     STARCODER,
     Kind,
+    vocabulary_of_size,
 )
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.table import names
@@ -87,14 +88,18 @@ def read(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
     }
     groups, size = sheet.count("model.num_query_groups"), sheet.count("model.kv_channels")
     of = ("model.num_layers", "model.hidden_size", "model.num_attention_heads")
+    tied = sheet.flag("model.share_embeddings_and_output_weights", True)
     if kinds[0].is_in_catalogue:
         exact = {**shape, "key_value_heads": groups or heads, "head_size": size or width // heads}
         for kind in kinds:
-            known = sheet.shape_named({"family": kind.family, **exact})
+            shared = {"tied_embeddings": tied} if kind.says_tied else {}
+            known = sheet.shape_named({"family": kind.family, **exact, **shared})
             if known:
                 meaning.say("model", known, *of)
                 _dropout(sheet, meaning, kind)
                 return
+            vocabulary = vocabulary or vocabulary_of_size(sheet, meaning, {"family": kind.family, **exact})
+        shape["vocabulary_size"] = vocabulary
     if vocabulary is None:
         meaning.ask("model.vocabulary_size", f"the tokenizer {tokens or '(none)'} says how many tokens there are")
         shape["vocabulary_size"] = kinds[-1].usual_vocabulary_size
@@ -125,7 +130,7 @@ def _kinds(sheet: Sheet, meaning: Meaning) -> tuple[Kind, ...]:
     if rotary:
         parallel = bool(sheet.flag("model.mcore_customization_config.parallel_attention"))
         return (FALCON, GPT) if parallel else (STARCODER,)
-    return (GPT,)
+    return (GPT,) if sheet.flag("model.share_embeddings_and_output_weights", True) else (ANY,)
 
 
 def _own(
@@ -140,9 +145,11 @@ def _own(
         shape["key_value_heads"] = groups or heads
     if size and size * heads != width:
         shape["head_size"] = size
-    shared = sheet.flag("model.share_embeddings_and_output_weights")
+    shared = sheet.flag("model.share_embeddings_and_output_weights", True)
     if kind.says_tied:
         shape["tied_embeddings"] = bool(shared)
+    elif not shared:
+        meaning.lack("model.share_embeddings_and_output_weights", "an output layer of its own, which is not counted")
     if kind.says_biases and sheet.flag("model.bias") is False:
         shape["qkv_bias"] = False
     if sheet.flag("model.qkv_bias") and kind.biases_queries:

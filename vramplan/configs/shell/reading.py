@@ -17,6 +17,7 @@ _WRITTEN = re.compile(r"(?:\d|&)?>{1,2}(?P<target>.*)", re.DOTALL)  # of a comma
 _PLACES = re.compile(r"=\"?\$\{?\d")
 _PROGRAM = re.compile(r"(^|/)[\w.\-]+\.py$")
 _LAUNCHERS = ("torchrun", "python", "python3", "deepspeed", "accelerate", "srun", "uv", "bash", "sh")
+_OPTIONS = re.compile(r"--([a-z][\w-]*)")
 _NODES = ("--num_nodes", "--num-nodes", "--nodes", "--nnodes")
 _GPUS = ("--gpus", "--num_gpus", "--num-gpus", "--gpus_per_node", "--gpus-per-node")
 _MODULES = ("torch.distributed.launch", "torch.distributed.run", "accelerate.commands.launch")
@@ -38,6 +39,14 @@ class Script:
 
     empty: list[str] = field(default_factory=list)
     """Variables that nothing sets, where arguments were expected."""
+
+    skipped: dict[str, set[str]] = field(default_factory=dict)
+    """Options in variables that branches set which are not taken."""
+
+    @property
+    def undecided(self) -> list[str]:
+        """Options that only the caller decides: of variables that nothing sets but a branch that is not taken."""
+        return sorted({option for name in self.empty for option in self.skipped.get(name, ())})
 
 
 def read(text: str, sourced: Callable[[str], str | None] = lambda path: None) -> Script:
@@ -166,12 +175,21 @@ class _StatementReader(Expansion):
             if cases and words and any(word.text == ")" for word in words):
                 words = self.pattern(cases[-1], words)
             if cases and not cases[-1][1]:
+                self.skip(words)
                 if len(words) == 1:
                     cases[-1][3].append(words[0])  # `a|` of `a|b)`: a bar ends a statement
                 continue
             if not words or not all(entry[0] for entry in taken):
+                self.skip(words)
                 continue
             self.statement(words)
+
+    def skip(self, words: list[ShellWord]) -> None:
+        """Note the options that a statement would set, which is not run."""
+        for word in words:
+            matched = _ASSIGNMENT.match(word.text)
+            if matched is not None:
+                self.script.skipped.setdefault(matched["name"], set()).update(_OPTIONS.findall(matched["value"]))
 
     def pattern(self, case: list[Any], words: list[ShellWord]) -> list[ShellWord]:
         """A pattern of `case`: whether it is the branch; the words behind it."""

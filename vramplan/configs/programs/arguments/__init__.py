@@ -11,11 +11,14 @@ tatsu-lab/stanford_alpaca (761dc5bf), train.py, and scripts made from it: `model
 from __future__ import annotations
 
 from vramplan.configs.programs import trainer
-from vramplan.configs.programs.arguments import command, computing, devices, losses, recognising, tuning
+from vramplan.configs.programs.arguments import command, computing, devices, losses, recognising, scripts, tuning
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import OF_PEFT, TABLE
 from vramplan.configs.programs.arguments.releases import RELEASES, TRL_RELEASES
 from vramplan.configs.sheet import Meaning, Program, Sheet
+from vramplan.configs.shell import shown, unknowns
+
+STEPS = "gradient_accumulation_steps"
 
 
 def read_trl(sheet: Sheet, meaning: Meaning) -> None:
@@ -31,10 +34,15 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
 def read_file(file: TrainingFile) -> None:
     """The job of the file."""
     sheet, meaning = file.sheet, file.meaning
+    scripts.refuse_without_training(sheet)
+    if sheet.refused:
+        return
+    scripts.settled(sheet, meaning)
     trainer.renamed(sheet, OF_PEFT)
     if "program" in sheet:
         trainer.complete(sheet, TABLE)
-    meaning.say("runtime", "transformers", "program" if "program" in sheet else "model_name_or_path")
+    if "runtime" not in meaning.job:
+        meaning.say("runtime", "transformers", "program" if "program" in sheet else "model_name_or_path")
     name = sheet.text("model_name_or_path")
     if name:
         meaning.say("model", name, "model_name_or_path")
@@ -68,8 +76,10 @@ def read_file(file: TrainingFile) -> None:
 def length(file: TrainingFile) -> None:
     """Say the tokens of a sequence."""
     sheet, meaning = file.sheet, file.meaning
+    if "sequence_length" in meaning.job:
+        return  # of a script with a length of its own
     for key in ("max_seq_length", "block_size", "max_source_length", "model_max_length"):
-        if sheet.given(key):
+        if sheet.given(key) or sheet.release.defaults.get(key):  # a script of its own has a default
             meaning.say("sequence_length", sheet.count(key), key)
             break
     else:
@@ -90,9 +100,12 @@ def batch(file: TrainingFile) -> None:
     key = "per_device_train_batch_size"
     if sheet.given("per_gpu_train_batch_size") and not sheet.given(key):
         key = "per_gpu_train_batch_size"
-    meaning.say("micro_batch_size", sheet.count(key), key)
-    key = "gradient_accumulation_steps"
-    meaning.say(key, sheet.count(key), key)
+    for ours, name in (("micro_batch_size", key), (STEPS, STEPS)):
+        text = sheet.text(name) or ""
+        if unknowns(text):
+            meaning.ask(ours, f"{name} is {shown(text)}, which only the caller knows")
+        else:
+            meaning.say(ours, sheet.count(name), name)
 
 
 PROGRAM = Program("training-arguments", RELEASES, TABLE, read, recognising.recognise, decides_precision=True)

@@ -116,6 +116,7 @@ def precision(file: TrainingFile, peft: bool, quantized: bool) -> None:
             f"the README of the alignment handbook launches {what} with its {name} on 8 GPUs a node; that is where "
             f"the precision comes from (--sharding {option} --gpus 8, or the file of accelerate launch)"
         )
+        meaning.ask("parallel.sharding", f"the README launches it with {name} (--sharding {option.split()[0]})")
         return
     if loaded == half:
         meaning.say("precision", f"pure-{half}", loaded_by, key)

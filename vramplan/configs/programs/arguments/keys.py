@@ -40,9 +40,10 @@ OF_PEFT = {
     "use_nested_quant": "use_bnb_nested_quant",
     "bnb_4bit_quant_storage_dtype": "bnb_4bit_quant_storage",
     "use_flash_attn": "use_flash_attention_2",
+    "flash_attn": "use_flash_attention_2",
     "use_reentrant": "gradient_checkpointing_kwargs.use_reentrant",
 }
-"""What the script of PEFT around TRL calls its arguments. Source: huggingface/peft, examples/sft/train.py."""
+"""What the script of PEFT around TRL, and others, call arguments. Source: huggingface/peft, examples/sft/train.py."""
 
 OF_OTHERS = names(
     """
@@ -107,6 +108,11 @@ WITHOUT_EFFECT = (
     model_code_revision teacher_model_revision epochs save_final_model auto_insert_empty_system_msg
     data_path eval_data_path train_data_path train_file_path lazy_preprocess tokenizer_name_or_path dataset_path
     dataset_id_or_path conversation_template disable_group_texts dialogue_template
+    dataset dataset_format dataset_dir data_cache_dir dataset_cache_dir eval_dataset_size eval_dataset_path train_splits
+    train_on_source max_new_tokens min_new_tokens do_mmlu_eval do_mmlu_sample mmlu_* max_mmlu_samples max_memory_mb
+    lora_bias lora_weight_path lora_modules use_auth save_aggregated_lora use_ram_optimized_load
+    truncation_side padding_side arch_type lisa_layers_attribute lisa_interval_steps group_texts_batch_size optim_beta1
+    optim_beta3 optim_dummy_* optim_adam_* optim_momentum optim_weight_decay wandb_name
     """
     )
 )

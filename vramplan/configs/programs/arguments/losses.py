@@ -32,8 +32,9 @@ def task_of(file: TrainingFile) -> str:
     """Which of TRL's trainers the file is for, by the script, else by its keys."""
     sheet = file.sheet
     program = (sheet.text("program") or "").rsplit("/", 1)[-1].removesuffix(".py").lower()
-    if not file.is_trl:
-        return SFT
+    if not file.is_trl:  # a script of its own around the Trainer, whose name says what it trains
+        words = re.split(r"[_-]", program)
+        return DPO if DPO in words else "reward" if "reward" in words else SFT
     for word in (*OTHERS, DPO, SFT):
         if program == word or program.startswith((word + "_", word + "-")) or program.endswith("_" + word):
             return word

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramplan.configs.programs.arguments import scripts
 from vramplan.configs.programs.arguments.keys import OF_OTHERS, OF_SCRIPTS, OF_TRL
 from vramplan.configs.table import names
 
 
 def recognise_trl(keys: Mapping[str, Any]) -> int:
     """How many keys are TRL's, or its scripts'."""
+    script = scripts.of(keys)
+    if script is not None:
+        return len(keys) if script.of_trl else 0
     if OF_OTHERS & set(keys):
         return 0
     program = str(getattr(keys.get("program"), "value", "") or "").rsplit("/", 1)[-1]
@@ -27,6 +31,9 @@ def recognise_trl(keys: Mapping[str, Any]) -> int:
 
 def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are the plain Trainer's."""
+    script = scripts.of(keys)
+    if script is not None:
+        return 0 if script.of_trl else len(keys)
     if OF_OTHERS & set(keys) or recognise_trl(keys):
         return 0
     tops = {key.split(".", 1)[0] for key in keys}

@@ -45,6 +45,8 @@ def precision(sheet: Sheet, meaning: Meaning, kind: str | None, quantized: bool,
         meaning.say("precision", f"amp-{half}", *of)
         if adapter:
             meaning.say("weight_dtype", half, *of)  # the base model stays half; adapters are upcast to fp32
+        elif kind == "freeze":
+            meaning.lack("finetuning_type", "trained weights in fp32 beside frozen ones in 16 bits, counted alike")
         elif kind == "full" and sheet.flag("use_badam"):
             meaning.say("weight_dtype", half, "use_badam")  # which upcasts what it trains by itself
         elif kind == "full":

@@ -148,7 +148,8 @@ def frozen(sheet: Sheet, meaning: Meaning, kind: str | None) -> None:
     if modules and modules != ["all"]:
         meaning.lack("freeze_trainable_modules", "parts of blocks, and whole blocks are counted")
     if sheet.flag("use_llama_pro"):
-        meaning.lack("use_llama_pro", "the trained blocks are spread through the stack, and the last ones are counted")
+        what = "blocks that were added to the model are trained, and are counted where it has as many, as its last ones"
+        meaning.lack("use_llama_pro", what)
 
 
 def resolve_frozen(frozen: list[str], layers: int | None) -> list[str]:

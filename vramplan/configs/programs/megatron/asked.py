@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramplan.configs import shell
+from vramplan.configs.programs.megatron.options import UNDECIDED
 from vramplan.configs.sheet import Meaning, Sheet
 
 OF_MODEL = (
@@ -25,6 +26,7 @@ class MegatronMeaning:
 
     def __init__(self, sheet: Sheet, meaning: Meaning) -> None:
         self.sheet, self.meaning = sheet, meaning
+        self._undecided: tuple[str, ...] = tuple(sheet.get(UNDECIDED) or ())
 
     def count(self, key: str, asks: str | None = None) -> int | None:
         """A whole number; what only the caller knows is asked for under `asks`."""
@@ -35,6 +37,10 @@ class MegatronMeaning:
             self.meaning.ask(asks, f"--{key.replace('_', '-')} is ${name}, which only the caller gives")
             return None
         return self.sheet.count(key)
+
+    def undecided(self, *names: str) -> str | None:
+        """The first of these options that only a branch adds which the caller decides; None where there is none."""
+        return next((name for name in names if name in self._undecided), None)
 
     def part(self, key: str) -> float:
         """A part of one, which is taken whole where only the caller knows it."""

@@ -12,6 +12,10 @@ from vramplan.configs.programs.megatron.kinds import Kind
 from vramplan.configs.sheet import Meaning
 
 CORE = "core_attn"  # what is recomputed where nothing says which modules are
+RECOMPUTING = (
+    *("recompute-granularity", "recompute-activations", "checkpoint-activations", "recompute-method"),
+    *("activations-checkpoint-method", "activations-checkpoint-granularity"),
+)
 OPTIMIZERS = {"adam": "adam", "adamw": "adam", "sgd": "sgd-momentum", "muon": "muon", "dist_muon": "muon"}
 
 
@@ -22,6 +26,8 @@ def numbers_of(asked: MegatronMeaning) -> None:
     fp8 = sheet.text("fp8_format") or sheet.text("fp8") or sheet.flag("fp8_hybrid") or sheet.flag("fp8_e4m3")
     if fp8:
         meaning.say("precision", "fp8", "fp8_format")
+    elif half is None and (option := asked.undecided("bf16", "fp16")) is not None:
+        meaning.ask("precision", f"the script adds --{option} where its caller says so")
     else:
         meaning.say("precision", f"mixed-{half}" if half else "fp32", "bf16", "fp16")
     _gradients(asked, half)
@@ -81,6 +87,8 @@ def checkpointing(asked: MegatronMeaning) -> None:
         meaning.say("activation_checkpointing", word, of, "recompute_num_layers")
         if method == "block":
             meaning.lack("recompute_method", "some blocks of a stage, and each is counted as recomputed")
+    elif (option := asked.undecided(*RECOMPUTING)) is not None:
+        meaning.ask("activation_checkpointing", f"the script adds --{option} where its caller says so")
     else:
         meaning.say("activation_checkpointing", "none", "recompute_granularity")
 

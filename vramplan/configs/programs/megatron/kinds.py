@@ -6,6 +6,10 @@ pretrain_{gpt,bert,t5}.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.tuples import NamedTuple
 
 
@@ -98,3 +102,15 @@ KINDS = {kind.family: kind for kind in (GPT, BERT, T5, LLAMA, MIXTRAL, GPT_OSS, 
 KINDS |= {family: MIXTRAL._replace(family=family) for family in MIXTRAL.other_experts}
 """By family. The last five are only written: their arguments are read as Llama's or Mixtral's, and looked up by their
 sizes."""
+
+
+def vocabulary_of_size(sheet: Sheet, meaning: Meaning, sizes: Mapping[str, Any]) -> int | None:
+    """The tokens of a model of the catalogue with these sizes, where only its output layer is another."""
+    known = sheet.shape_named(sizes)
+    shape = None if known is None else sheet.shape_of(known)
+    if shape is None:
+        return None
+    meaning.note(
+        f"model: it has the sizes of {known}, whose {shape.vocabulary_size} tokens are counted, and its own head"
+    )
+    return shape.vocabulary_size

@@ -12,7 +12,19 @@ from vramplan.configs import shell
 from vramplan.configs.programs import megatron_beside as beside
 from vramplan.configs.programs.megatron import experts, hybrid
 from vramplan.configs.programs.megatron.asked import MegatronMeaning
-from vramplan.configs.programs.megatron.kinds import ANY, BERT, BLOOM, GPT, GPT_OSS, LLAMA, MIXTRAL, STARCODER, T5, Kind
+from vramplan.configs.programs.megatron.kinds import (
+    ANY,
+    BERT,
+    BLOOM,
+    GPT,
+    GPT_OSS,
+    LLAMA,
+    MIXTRAL,
+    STARCODER,
+    T5,
+    Kind,
+    vocabulary_of_size,
+)
 from vramplan.configs.sheet import Sheet
 
 VOCABULARIES = {
@@ -113,6 +125,8 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
     sheet.flag("disable_bias_linear")
     normed = sheet.flag("qk_layernorm")
     untied = sheet.flag("untie_embeddings_and_output_weights")
+    if kind is GPT and untied:
+        kind = ANY  # GPT-2 has no output layer of its own
     mixture = experts.mixture_of(asked, count, inner, layers) if count and count > 1 else {}
     if "model" in meaning.open:
         return
@@ -138,7 +152,9 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
     known = None
     if kind.is_in_catalogue:
         left_out = ("vocabulary_size",) if kind.own_vocabulary else ()
-        exact = {**sizes, "head_size": head_size or width // heads} if kind.counts_heads else sizes
+        exact = sizes
+        if kind.counts_heads:  # without groups each head has keys of its own
+            exact = {"key_value_heads": heads, **sizes, "head_size": head_size or width // heads}
         known = sheet.shape_named({name: value for name, value in exact.items() if name not in left_out})
     if known and vocabulary is None and kind.biases_queries:  # sizes alone, which models of other biases have too
         found = sheet.shape_of(known)
@@ -150,6 +166,10 @@ def model_of(asked: MegatronMeaning, kind: Kind) -> None:
     if known:
         meaning.say("model", known, key, "hidden_size", "num_attention_heads")
         return
+    if vocabulary is None and kind.is_in_catalogue:
+        alike = {name: value for name, value in sizes.items() if name not in ("vocabulary_size", "tied_embeddings")}
+        alike.setdefault("key_value_heads", heads)
+        vocabulary = sizes["vocabulary_size"] = vocabulary_of_size(sheet, meaning, alike)
     if vocabulary is None:
         meaning.ask("model.vocabulary_size", "the tokenizer of --tokenizer-model says how many tokens there are")
         vocabulary = sizes["vocabulary_size"] = kind.usual_vocabulary_size

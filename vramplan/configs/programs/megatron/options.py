@@ -9,6 +9,9 @@ from vramplan.configs.written import Written
 
 DEVICES_OF_THE_TESTS = 8  # tests/test_utils/recipes: one node of 8
 
+UNDECIDED = "_undecided"
+"""The key of options that only a branch of a script adds which its caller decides."""
+
 ARGUMENT_FILES = ("MODEL_ARGS", "TRAINING_ARGS", "ARGS")
 
 
