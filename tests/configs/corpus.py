@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from tests.cli.running import run
+from vramplan.options import table
 from vramplan.options.flags import arguments_of
 
 
@@ -27,7 +28,7 @@ def flat(job: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """The keys of a job with dots; a mapping of a model stays one value."""
     found: dict[str, Any] = {}
     for key, value in job.items():
-        if isinstance(value, Mapping) and key in ("parallel", "adapter"):
+        if isinstance(value, Mapping) and key in table.GROUPS:
             found |= flat(value, f"{key}.")
         else:
             found[before + key] = value

@@ -358,3 +358,35 @@ def test_a_processor_beside_a_model_that_is_answered_without_its_tower_is_told()
         "alpindale/Llama-3.2-11B-Vision-Instruct", "LiquidAI/LFM2-VL-450M"
     )
     assert "what reads them is not counted" in meant(lines, "a.yml").unmodelled["processor_type"]
+
+
+@pytest.mark.parametrize(
+    ("qat", "expected"),
+    [
+        ("weight_dtype: int4, activation_dtype: int8, group_size: 64", ("int4-mslk", "int8", 64)),
+        ("weight_dtype: int4", ("int4-mslk-fp8", None, 32)),  # torchao's own, unless it is told of bf16
+        ("weight_dtype: int4, activation_dtype: fp8", ("int4-mslk-fp8", "fp8", 32)),
+        ("weight_dtype: float8_e4m3fn, activation_dtype: fp8", ("fp8", "fp8", None)),
+    ],
+)
+def test_quantization_aware_training(qat: str, expected: tuple[str, str | None, int | None]) -> None:
+    text = FULL + f"bf16: true\nqat: {{{qat}, fake_quant_after_n_steps: 100, quantize_embedding: true}}\n"
+    weights, activations, group = expected
+    found = meant(text, "a.yml")
+    values = {value.key: value.value for value in found.values if value.key.startswith("qat.")}
+    said = {"weights": weights, "activations": activations, "group_size": group, "embedding": True}
+    assert values == {f"qat.{key}": value for key, value in said.items() if value is not None}
+    assert any("before step 100" in note for note in found.notes)
+
+
+def test_a_format_that_is_not_modelled_is_told() -> None:
+    qat = "{weight_dtype: mxfp4, activation_dtype: mxfp4, group_size: 32}"
+    found = meant(FULL + f"bf16: true\nqat: {qat}\n", "a.yml", ignore_unknown=True)
+    assert "qat.weights" not in {value.key for value in found.values}
+    assert found.unmodelled["qat.weight_dtype"] == "weights rounded to mxfp4; no rounding is counted"
+
+
+@pytest.mark.parametrize("qat", ["{group_size: 32}", "{weight_dtype: int8, activation_dtype: int8}"])
+def test_formats_for_which_axolotl_raises_an_error(qat: str) -> None:
+    with pytest.raises(InputError, match="Axolotl raises an error for"):
+        meant(FULL + f"bf16: true\nqat: {qat}\n", "a.yml")

@@ -220,3 +220,22 @@ def test_adapters_of_its_model_of_images_are_told_to_be_in_all_blocks() -> None:
     assert found.job["model"] == "llama-3.2-90b-vision-instruct"
     assert "frozen" not in found.job
     assert "model.decoder_trainable" in found.unmodelled
+
+
+def test_a_quantizer_of_a_recipe_that_trains() -> None:
+    more = """
+quantizer:
+  _component_: torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer
+fake_quant_after_n_steps: 50
+"""
+    found = meant(written("qat_lora_finetune_distributed", "1024", more=more), "a.yaml")
+    values = {value.key: value.value for value in found.values if value.key.startswith("qat.")}
+    assert values == {"qat.weights": "int4", "qat.activations": "int8", "qat.group_size": 256}
+    assert any("before step 50" in note for note in found.notes)
+    assert "parallel.data" in found.open  # both recipes shard
+
+
+def test_a_quantizer_that_trains_nothing_is_an_error() -> None:
+    more = "\nquantizer:\n  _component_: torchtune.training.quantization.Int8DynActInt4WeightQuantizer\n"
+    with pytest.raises(InputError, match="is no quantizer that trains"):
+        meant(written(length="1024", more=more), "a.yaml")

@@ -30,6 +30,7 @@ JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
     "axolotl": (
         *OF_THE_TRAINER,
         (*LLAMA, "--loss", "kto", "--lora", "--weight-dtype", "bf16", "--checkpointing", "none"),
+        (*OF_THE_TRAINER[0], "--qat", "int4-mslk", "--qat-activations", "int8", "--qat-group-size", "64"),
         (
             *LLAMA,
             "--optimizer",
@@ -50,6 +51,7 @@ JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
         (*LLAMA, "--gpus", "8", "--checkpointing", "full"),
         (*LLAMA, "--lora", "--targets", "q_proj,v_proj,up_proj,gate_proj,down_proj", "--checkpointing", "none"),
         (*LLAMA, "--optimizer", "adamw-8bit", "--loss", "standard", "--checkpointing", "none"),
+        (*LLAMA, "--gpus", "4", "--qat", "int4", "--qat-activations", "int8", "--checkpointing", "full"),
     ),
     "torchtitan": (
         ("-m", "llama-3.1-8b", "-g", "8xh100", *LLAMA[4:], "--gradient-accumulation-steps", "4"),

@@ -134,7 +134,7 @@ def remedies(ask: Asker, keys: Keys, result: FitResult) -> str | None:
     """A remedy typed back has the verdict and the bytes that it promises."""
     for remedy in result.remedies:
         change = {key: dict(part) if isinstance(part, Mapping) else part for key, part in remedy.change.items()}
-        for group in ("parallel", "adapter"):
+        for group in table.GROUPS:
             if group in change and isinstance(keys.get(group), dict) and isinstance(change[group], dict):
                 change[group] = keys[group] | change[group]
         drop = {"global_batch_size"} if "gradient_accumulation_steps" in change else set()
@@ -192,8 +192,8 @@ def echo(ask: Asker, keys: Keys, result: FitResult) -> str | None:
     """An accepted value is echoed, or something is said of its key."""
     told = {one.key for one in result.assumptions}
     said = " ".join(result.warnings)
-    flat = {key: value for key, value in keys.items() if key not in ("model", "gpu", "parallel", "adapter", "name")}
-    for group in ("parallel", "adapter"):
+    flat = {key: value for key, value in keys.items() if key not in ("model", "gpu", *table.GROUPS, "name")}
+    for group in table.GROUPS:
         flat |= {f"{group}.{key}": value for key, value in (keys.get(group) or {}).items()}
     for key, given in flat.items():
         group, _, name = key.rpartition(".")
@@ -259,7 +259,7 @@ def line(keys: Keys) -> list[str]:
     return arguments_of({key: value for key, value in keys.items() if table.find(key).options or key in GROUPS})
 
 
-GROUPS = ("parallel", "adapter")
+GROUPS = table.GROUPS
 
 
 def written(ask: Asker, keys: Keys, result: FitResult) -> str | None:

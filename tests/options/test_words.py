@@ -163,6 +163,6 @@ def test_the_table_names_each_thing_once() -> None:
 def test_a_row_is_whole(option: Option) -> None:
     assert re.match(r"[A-Za-z].*\.$", option.help), "one sentence"
     assert option.section in table.SECTIONS
-    assert option.group in ("", "parallel", "adapter")
+    assert option.group in ("", *table.GROUPS)
     assert set(option.textbook if isinstance(option.textbook, tuple) else ()) <= set(option.words)
     assert set(option.sharding) <= set(table.find("parallel.sharding").words)

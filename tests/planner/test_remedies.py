@@ -19,6 +19,7 @@ from vramplan.answers.fit import answer
 from vramplan.catalog.config_classes import MODEL_TYPES
 from vramplan.errors import InputError
 from vramplan.job import build_job
+from vramplan.options import table
 from vramplan.planner.candidate import COSTS, rank_of
 from vramplan.results import FitResult, Remedy
 
@@ -30,7 +31,7 @@ def typed(keys: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a job with those of a remedy: null takes a key away, and the rest is replaced."""
     result = dict(keys)
     for key, value in change.items():
-        if key in ("parallel", "adapter") and value is not None:
+        if key in table.GROUPS and value is not None:
             value = {**result.get(key, {}), **value}
             value = {name: item for name, item in value.items() if item is not None}
         result[key] = value

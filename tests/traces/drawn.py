@@ -37,12 +37,12 @@ OF_OTHERS = (
     *("master_dtype", "compute_dtype", "gradient_dtype", "trainable_parameters", "activation_model"),
     *("activation_bytes", "checkpoint_factor", "expert_imbalance", "expert_capacity_factor", "expert_pad_to_capacity"),
     *("eval_batch_size", "generation_batch_size", "generation_length", "from_scratch", "compile", "bitsandbytes"),
-    *("dpo_reference", "image_size", "target_length", "optimizer_state_dtype"),
+    *("dpo_reference", "image_size", "target_length", "optimizer_state_dtype", "qat"),
 )
 """Of the textbook and other programs, of what runs beside training, and what no trace here can run."""
 
 NOT_DRAWN = {*PLAIN, *OF_A_RUN, *OF_A_MACHINE, *OF_OTHERS}
-GROUPS = ("parallel", "adapter")  # more devices; what an adapter has is drawn with its kind
+GROUPS = table.GROUPS  # more devices; what an adapter has is drawn with its kind
 
 OPTIONS = tuple(one for one in table.TABLE if one.key not in NOT_DRAWN and one.group not in GROUPS and not one.only)
 """The options that are drawn, each on its own."""

@@ -82,9 +82,15 @@ AXOLOTL = Rig(
     "Axolotl's fused LoRA in the models of the first rig",
     alone=("axolotl==0.19.0",),
 )
-TORCHAO = Rig("torchao", ("fp8", "fp8_more"), "torchao's Float8Linear in the models of the first rig")
+TORCHAO = Rig(
+    "torchao",
+    ("fp8", "fp8_more", "rounded", "rounded_shared"),
+    "torchao's Float8Linear and fake quantizers in the models of the first rig",
+)
 TORCHTUNE = Rig(
-    "torchtune", ("torchtune", "torchtune_units"), "torchtune's builders, adapters and losses, and its shards"
+    "torchtune",
+    ("torchtune", "torchtune_units", "torchtune_rounded"),
+    "torchtune's builders, adapters and losses, and its shards",
 )
 LITGPT = Rig(
     "litgpt", ("litgpt", "litgpt_flat"), "LitGPT's models and LoRA, its losses and Fabric around them, and its shards"

@@ -61,7 +61,7 @@ def test_a_row_of_what_runs_between_steps_is_compared_by_its_own_peak(file: str)
 def test_every_option_is_drawn_or_named_as_not() -> None:
     drawn = {one.key for one in OPTIONS}
     assert drawn >= {"padding", "packing", "loss", "frozen", "adapter", "offload", "ema", "grad_scaler"}
-    left = {one.key for one in table.TABLE if not one.only and one.group not in ("parallel", "adapter")} - drawn
+    left = {one.key for one in table.TABLE if not one.only and one.group not in table.GROUPS} - drawn
     assert left <= NOT_DRAWN
     assert {one.key for one in table.TABLE} >= NOT_DRAWN
 

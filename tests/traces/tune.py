@@ -12,6 +12,7 @@ from typing import Any
 from tests.traces.fsdp2 import last_reduces
 from tests.traces.programs import Program
 from vramplan.errors import UsageError
+from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import FSDP
 
 IGNORED = -100  # a label
@@ -58,7 +59,7 @@ class Torchtune(Program):
 
         job = self.job
         with training.set_default_dtype(self.dtype), torch.device("meta"):
-            model = self._built()
+            model = _rounded(job, self._built())
         if job.model.tied_embeddings:  # of the builders here that of Llama 3.2 alone has it; it is the same for all
             del model.output
             model.output = modules.TiedLinear(model.tok_embeddings)
@@ -153,6 +154,29 @@ class Torchtune(Program):
             labels = labels.reshape(-1)
             logits = logits.reshape(-1, logits.size(-1))
         return logits, self.loss(logits, labels)
+
+
+def _rounded(job: ResolvedJob, model: Any) -> Any:
+    """Quantization-aware training, as the two recipes that have it prepare a model.
+
+    QATLoRALinear asks for a class by the name that it had until torchao 0.13.
+    """
+    if job.qat is None:
+        return model
+    from torchao.quantization.qat import IntxFakeQuantizeConfig, api, fake_quantizer
+    from torchtune.training import quantization
+
+    api.FakeQuantizeConfig = IntxFakeQuantizeConfig
+    fake_quantizer.FakeQuantizer = fake_quantizer.IntxFakeQuantizer
+
+    kind = "Int4WeightOnlyQATQuantizer" if job.qat.activations is None else "Int8DynActInt4WeightQATQuantizer"
+    quantizer = getattr(quantization, kind)(job.qat.group_size)
+    quantizer.precision = next(model.parameters()).dtype
+    if job.adapter is None:
+        return quantizer.prepare(model)
+    configs = quantizer.get_activation_fake_quantize_config(), quantizer.get_weight_fake_quantize_config()
+    quantization.swap_lora_linear_with_qat(model, *configs)
+    return model
 
 
 PROGRAM = Torchtune

@@ -11,6 +11,7 @@ from vramplan.errors import UsageError, near_matches
 from vramplan.job import build_any_job
 from vramplan.job.echo import model_to_dict
 from vramplan.job.typed import Typed
+from vramplan.options import table
 from vramplan.options.flags import flags_of
 from vramplan.options.words import UNKNOWNS
 from vramplan.planner.decision import ALWAYS
@@ -39,7 +40,7 @@ def unknown_of(keys: Mapping[str, Any], largest: str | None) -> tuple[dict[str, 
     asked = [] if largest is None else [_key_of(largest)]
     left: dict[str, Any] = {}
     for key, value in keys.items():
-        inside = dict(value) if key in ("parallel", "adapter") and isinstance(value, Mapping) else None
+        inside = dict(value) if key in table.GROUPS and isinstance(value, Mapping) else None
         if inside is not None:
             for name in [name for name, item in inside.items() if _asks(f"{key}.{name}", item)]:
                 asked.append(f"{key}.{name}")
@@ -54,7 +55,7 @@ def unknown_of(keys: Mapping[str, Any], largest: str | None) -> tuple[dict[str, 
     if not asked:
         return dict(keys), None
     group, _, name = asked[0].rpartition(".")
-    place = left.get(group) if group in ("parallel", "adapter") else left
+    place = left.get(group) if group in table.GROUPS else left
     if isinstance(place, Mapping) and place.get(name) is not None and group != "model":
         raise UsageError(f"{asked[0]} is given and solved for", key="--max", hint="leave one of them out")
     return left, asked[0]

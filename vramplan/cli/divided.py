@@ -9,6 +9,7 @@ from typing import Any
 
 from vramplan.cli.runs.jobs import flat
 from vramplan.job.spelled import counted
+from vramplan.options import table
 from vramplan.results.reading import ReadJob
 
 SPLITS = ("parallel.tensor", "parallel.pipeline", "parallel.context")
@@ -16,7 +17,7 @@ SPLITS = ("parallel.tensor", "parallel.pipeline", "parallel.context")
 
 def is_group(key: str, value: Any) -> bool:
     """Whether a value has keys of the job below it; a model that is a mapping has its own."""
-    return key in ("parallel", "adapter") and isinstance(value, Mapping)
+    return key in table.GROUPS and isinstance(value, Mapping)
 
 
 def counted_gpus(over: Mapping[str, Any]) -> int | None:

@@ -12,13 +12,12 @@ from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.page import Page
 from vramplan.errors import InputError, Problem, closest
 from vramplan.job import build_job, job_to_dict, parts
+from vramplan.options import table
 from vramplan.replay.models.parts import block_lists
 from vramplan.replay.techniques.frozen import matches
 from vramplan.replay.techniques.trained import names_of
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
-
-GROUPS = ("parallel", "adapter")
 
 
 def refused(writer: str, model: Any, known: Iterable[str]) -> InputError:
@@ -134,7 +133,7 @@ def flat(job: Mapping[str, Any]) -> dict[str, Any]:
     """A job with dotted keys; a model that is a mapping stays one."""
     found: dict[str, Any] = {}
     for key, value in job.items():
-        if key in GROUPS and isinstance(value, Mapping):
+        if key in table.GROUPS and isinstance(value, Mapping):
             found.update({f"{key}.{name}": item for name, item in value.items()})
         else:
             found[key] = value

@@ -206,7 +206,12 @@ def _causes(differing: Mapping[str, Any]) -> dict[str, Any]:
     return left
 
 
-_FOLLOW = {"parallel.sharding": ("parallel.",), "adapter.kind": ("adapter.",), "precision": ("weight_dtype",)}
+_FOLLOW = {
+    "parallel.sharding": ("parallel.",),
+    "adapter.kind": ("adapter.",),
+    "qat.weights": ("qat.",),
+    "precision": ("weight_dtype",),
+}
 
 
 def _untaken(asked: Asked, writer: Writer, problem: Problem, line: SettingLine | None) -> Problem:

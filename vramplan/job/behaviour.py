@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vramplan.catalog.fields import Fields
     from vramplan.job.cells import Cells
     from vramplan.job.resolver import Resolver
-    from vramplan.values.job import ResolvedJob
+    from vramplan.values.job import FakeQuantization, ResolvedJob
     from vramplan.values.machine import Gpu, Runtime
     from vramplan.values.model import ModelShape
     from vramplan.values.parallel import Sharded, Split
@@ -113,6 +113,14 @@ class JobBehaviour:
     def no_head_loss(self, resolver: Resolver, model: ModelShape, loss: str) -> Refusal | None:
         """Why a loss over the head that the family has is not modelled in this job."""
         return None
+
+    # Quantization-aware training
+
+    rounds_own_code = False  # whether layers of the program's own code are replaced by those that round
+
+    def fake_quantization(self, resolver: Resolver, model: ModelShape, asked: FakeQuantization) -> FakeQuantization:
+        """How the program rounds what a job asks for."""
+        return asked
 
     # Weights in 4 bits
 

@@ -115,6 +115,7 @@ OWN: dict[str, Callable[[ResolvedJob], Any]] = {
     "every_second_matmul": lambda job: _every_second(job),
     "attention": lambda job: job.attention if job.model.attention_heads else None,
     "adapter": lambda job: None if job.adapter is None else adapter_to_dict(job.adapter),
+    "qat": lambda job: None if job.qat is None else {name: getattr(job.qat, name) for name in table.inside("qat")},
     "offload": lambda job: [*job.offload, *(["activations"] if job.offload_activations else [])],
     "frozen": lambda job: [] if job.trained_blocks != "all" else list(job.frozen),
     "parallel": _parallel,

@@ -57,6 +57,7 @@ class JobKeys(TypedDict, total=False):
     adapter: Mapping[str, Any] | None
     quantization: str | None
     quantized_experts: bool | None
+    qat: Mapping[str, Any] | None
     bitsandbytes: str | None
     frozen: Sequence[str] | None
     trained_blocks: str | None
@@ -143,6 +144,7 @@ class JobFields:
     adapter: Mapping[str, Any] | None
     quantization: str | None
     quantized_experts: bool | None
+    qat: Mapping[str, Any] | None
     bitsandbytes: str | None
     frozen: tuple[str, ...] | None
     trained_blocks: str | None

@@ -38,7 +38,7 @@ LONGEST_LABEL = 60  # characters of a value in the name of a job
 class MatrixAxis(NamedTuple):
     """One key of a matrix, the values that it takes, and what the name of a job says of each."""
 
-    group: str  # "parallel" or "adapter", or nothing
+    group: str  # "parallel", "adapter" or "qat", or nothing
     name: str
     key: Scalar
     values: list[Node]
@@ -86,7 +86,7 @@ def _groups() -> frozenset[str]:
 
 
 def _axes(matrix: Fields, own: Mapping, defaults: Mapping | None) -> list[MatrixAxis]:
-    """The keys of a matrix with their values; a key of `parallel` or `adapter` nested, or with a dot."""
+    """The keys of a matrix with their values; a key of `parallel`, `adapter` or `qat` nested, or with a dot."""
     axes: list[MatrixAxis] = []
     for name, entry in matrix.node.entries.items():
         if name == EXCLUDE:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from vramplan.job.offload import check_offload_of_states as check_offload_of_states
     from vramplan.job.packing import check_packing as check_packing
     from vramplan.job.preferred import without_preferred as without_preferred
+    from vramplan.job.qat import qat_of as qat_of
     from vramplan.job.quantized import check_quantized_experts as check_quantized_experts
     from vramplan.job.runtime import take_defaults as take_defaults
     from vramplan.job.sharding import check_sharding as check_sharding
@@ -77,6 +78,7 @@ MODULES = {
     ),
     "vramplan.job.allocator_default": ("launched_allocator", "resolve_allocator"),
     "vramplan.job.bitsandbytes": ("check_bitsandbytes",),
+    "vramplan.job.qat": ("qat_of",),
     "vramplan.job.quantized": ("check_quantized_experts",),
     "vramplan.job.checkpoints": (
         "check_offload",

@@ -35,6 +35,7 @@ class RawJob(Values):
     split: Split | None = None  # how a replica is split over devices; None: each has a whole one
     zero: dict[str, Any] | None = None  # the switches of DeepSpeed's ZeRO that are given
     adapter: Fields | None = None
+    qat: Fields | None = None
     node_bandwidth_bytes_per_s: float | None = None
 
     @property
@@ -285,11 +286,25 @@ def _adapter(raw: RawJob, fields: Fields) -> Fields | None:
     return adapter
 
 
+def _qat(raw: RawJob, fields: Fields) -> Fields | None:
+    """Types and words of quantization-aware training; what they mean together is for `job/qat.py`."""
+    qat = fields.fields("qat")
+    if qat is None:
+        return None
+    known = table.inside("qat")
+    qat.reject_unknown(known)
+    _take(raw, qat, "qat")
+    if not qat.given("weights"):
+        qat.problem("weights", "required key is missing", hint="known: " + ", ".join(known["weights"].words))
+    return qat
+
+
 OWN: dict[str, Callable[[RawJob, Fields], Any]] = {
     "model": _model,
     "gpu": _gpu,
     "activation_checkpointing": _checkpointing,
     "adapter": _adapter,
+    "qat": _qat,
     "parallel": _parallel,
     "runtime": _runtime,
     "gpu_free": _gpu_free,

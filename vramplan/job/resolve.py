@@ -84,6 +84,7 @@ class _ReplayResolver(Resolver):
         liger = on_demand.liger_of(self, model, reference) if raw.liger_kernels and model is not None else ()
         if raw.compile:
             self.assumptions += on_demand.check_compile(self.fields, raw, model, in_backward, adapter)
+        qat = on_demand.qat_of(self, model, precision, adapter) if raw.qat is not None else None
         self._products(precision, model, gpu, sequence_length)
         sharding = self._sharing(runtime, model, precision)
         split, loss = self._splitting(runtime, model, sequence_length, loss)
@@ -160,6 +161,7 @@ class _ReplayResolver(Resolver):
             trained_blocks=raw.trained_blocks or "all",
             adapter=adapter,
             quantization=raw.quantization,
+            qat=qat,
             quantized_experts=bool(raw.quantized_experts),
             bitsandbytes=raw.bitsandbytes,
             label_smoothing=raw.label_smoothing or 0.0,

@@ -31,13 +31,13 @@ def spelled_out(fields: Fields) -> list[tuple[str, Any, str]]:
     also: list[tuple[str, str, str]] = []
     fields.node = root = with_kind(fields.node)
     changed = _in(root, "", told, also)
-    for group in ("parallel", "adapter"):
+    for group in table.GROUPS:
         entry = changed.get(group) or root.entries.get(group)
         if entry is None:
             continue
         if isinstance(entry.value, Mapping):
             inside = _in(entry.value, group, told, also)
-            kind = inside.get("kind")
+            kind = inside.get(table.HEADS.get(group, ""))
             if kind is not None and len(entry.value.entries) == 1 and _is_null(kind.value):
                 changed[group] = Entry(entry.key, kind.value)  # `--adapter none` is no adapter
             elif inside:
@@ -60,13 +60,15 @@ def counted(text: str | None) -> tuple[int, str] | None:
 
 
 def with_kind(root: Mapping) -> Mapping:
-    """A job in which `adapter: lora`, a text, is the mapping that has it as its kind."""
-    adapter = root.entries.get("adapter")
-    if adapter is None or not isinstance(adapter.value, Scalar) or adapter.value.is_null:
-        return root
-    kind = Mapping(adapter.value.line, adapter.value.column)
-    kind.entries = {"kind": Entry(adapter.key, adapter.value)}
-    return _with(root, {"adapter": Entry(adapter.key, kind)})
+    """A job in which `adapter: lora` or `qat: int4`, a text, is the mapping that has it as its first key."""
+    changed: dict[str, Entry] = {}
+    for group, head in table.HEADS.items():
+        given = root.entries.get(group)
+        if given is not None and isinstance(given.value, Scalar) and not given.value.is_null:
+            inside = Mapping(given.value.line, given.value.column)
+            inside.entries = {head: Entry(given.key, given.value)}
+            changed[group] = Entry(given.key, inside)
+    return _with(root, changed) if changed else root
 
 
 def _with(node: Mapping, changed: dict[str, Entry]) -> Mapping:

@@ -16,16 +16,15 @@ from vramplan.job.lookup import Catalog
 from vramplan.job.read import read_job
 from vramplan.job.resolve import resolve
 from vramplan.job.spelled import counted, replica, with_kind
+from vramplan.options import table
 from vramplan.values.job import ResolvedJob
-
-GROUPS = ("parallel", "adapter")
 
 
 class Typed:
     """The keys of a job before defaults. Called with a change it gives the job that the changed keys describe.
 
-    A change maps keys of the job format to values: a mapping under `parallel` or `adapter` changes the keys that it
-    names, and None takes a key away, as if it had never been typed.
+    A change maps keys of the job format to values: a mapping under a key that groups others, as `parallel` does,
+    changes the keys that it names, and None takes a key away, as if it had never been typed.
     """
 
     def __init__(self, root: document.Mapping, catalog: Catalog, *, in_file: bool = False) -> None:
@@ -99,7 +98,7 @@ def _changed(root: document.Mapping, change: Mapping[str, Any]) -> document.Mapp
         below = result.entries.pop(key, None)
         if value is None:
             continue
-        if key in GROUPS and isinstance(value, Mapping) and below is not None:
+        if key in table.GROUPS and isinstance(value, Mapping) and below is not None:
             inside = below.value if isinstance(below.value, document.Mapping) else document.Mapping()
             result.entries[key] = Entry(below.key, _changed(inside, value))
         elif isinstance(value, Mapping):
@@ -113,7 +112,7 @@ def _changed(root: document.Mapping, change: Mapping[str, Any]) -> document.Mapp
 def _names(root: document.Mapping, group: str = "") -> Iterator[str]:
     for name, entry in root.entries.items():
         value = entry.value
-        if isinstance(value, document.Mapping) and not group and name in GROUPS:
+        if isinstance(value, document.Mapping) and not group and name in table.GROUPS:
             yield from _names(value, f"{name}.")
         elif not (isinstance(value, Scalar) and value.is_null):
             yield group + name

@@ -60,6 +60,7 @@ def check_installed(job: ResolvedJob) -> None:
         ("loss", job.loss, LOSS_PACKAGES.get(job.loss)),
         ("liger_kernels", ", ".join(job.liger_kernels), LIGER),
         ("adapter.kernels", adapter is not None and ", ".join(adapter.kernels), AXOLOTL),
+        ("qat", job.qat is not None and job.qat.weights, "torchao"),
         ("quantization", job.quantization in QUANTIZED and job.quantization, "bitsandbytes"),
     )
     for key, what, package in needed:

@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import swa_utils
 
-from vramplan.measure import liger, lora_kernels
+from vramplan.measure import fake_quantized, liger, lora_kernels
 from vramplan.measure.adapters import adapted
 from vramplan.measure.batches import batch_of
 from vramplan.measure.between import evaluate, generate
@@ -65,7 +65,7 @@ def prepare(job: ResolvedJob, device: str) -> Loop:
     """
     config = configuration(job)
     with torch.device(device):
-        model = liger.replaced(job, _cast(job, build(job, config, _weights_of(job))))
+        model = fake_quantized.converted(job, liger.replaced(job, _cast(job, build(job, config, _weights_of(job)))))
         if job.quantization is not None:
             model = replaced(job, model, dtype_of(job))
             quantize_on_gpu(job, model, dtype_of(job))
@@ -77,7 +77,8 @@ def skeleton(job: ResolvedJob) -> Any:
     """The model without storages; to be made before tensors have no data, which a cast could not put in its place."""
     config = configuration(job)
     with torch.device("meta"), by_value(job):
-        whole = replaced(job, liger.replaced(job, _cast(job, build(job, config))), dtype_of(job))
+        whole = fake_quantized.converted(job, liger.replaced(job, _cast(job, build(job, config))))
+        whole = replaced(job, whole, dtype_of(job))
         made = adapted(job, with_scores(job, with_loss(job, whole), trains=True))
         return lora_kernels.fused(job, made)
 

@@ -51,6 +51,10 @@ class Values:
     adapter_kernels: tuple[str, ...]
     quantization: str | None
     quantized_experts: bool | None
+    qat_weights: str | None
+    qat_activations: str | None
+    qat_group_size: int | None
+    qat_embedding: bool | None
     bitsandbytes: str | None
     frozen: tuple[str, ...]
     trained_blocks: str | None

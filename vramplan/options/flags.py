@@ -23,7 +23,7 @@ def arguments_of(change: Mapping[str, Any]) -> list[str]:
             value = {name: part for name, part in value.items() if name != "kind"}
         elif key == "quantization" and quantized:
             continue
-        if key in ("parallel", "adapter") and isinstance(value, Mapping):
+        if key in table.GROUPS and isinstance(value, Mapping):
             for inner, part in value.items():
                 words += _option(f"{key}.{inner}", part)
         elif key in ("model", "gpu") and isinstance(value, Mapping):

@@ -117,12 +117,12 @@ class Option(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The last part of the key: its name inside `parallel` or `adapter`."""
+        """The last part of the key: its name inside `parallel`, `adapter` or `qat`."""
         return self.key.rpartition(".")[2]
 
     @property
     def group(self) -> str:
-        """`parallel`, `adapter`, or nothing."""
+        """`parallel`, `adapter`, `qat`, or nothing."""
         return self.key.rpartition(".")[0]
 
     @property

@@ -119,6 +119,14 @@ QUANTIZATIONS = {
     ),
 }
 
+QAT = {
+    **NOTHING,
+    **_all("fp8", "float8", "float8-e4m3fn", "torch.float8-e4m3fn", "e4m3"),
+    **_all("int4", "torch.int4"),
+    **_all("int8", "torch.int8"),
+}
+"""Element types of torchao's configurations of fake quantization."""
+
 ADAPTERS = {
     **NOTHING,
     "qlora": SpellingMeaning(

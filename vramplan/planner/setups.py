@@ -58,6 +58,7 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         trained_blocks=job.trained_blocks,
         adapter=job.adapter,
         quantization=job.quantization,
+        qat=job.qat,
         quantized_experts=job.quantized_experts,
         bitsandbytes=job.bitsandbytes,
         quantized_from=job.runtime.quantized_from,

@@ -158,6 +158,14 @@ class Kernels:
         return None
 
 
+class Rounding:
+    """The role of who rounds weights and inputs in forward. As it stands, nothing is rounded."""
+
+    head: Callable[[Tensor, Parameter, Parameter | None], Tensor] | None = None  # in place of the product of a head
+    operands: Callable[[Parameter, Tensor], tuple[Tensor, Tensor]] | None = None  # of a layer: of weight and input
+    table: Callable[[Parameter], Tensor] | None = None  # what is looked up in, in place of a table of embeddings
+
+
 class Accumulation:
     """The role of gradients that exist before backward. The class as it stands says that there are none."""
 

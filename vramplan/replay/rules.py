@@ -56,6 +56,8 @@ OWN = (
     "vramplan.replay.operators.quantized",
     "vramplan.replay.operators.gptq",
     "vramplan.replay.operators.float8",
+    "vramplan.replay.operators.fake_integers",
+    "vramplan.replay.operators.fake_groups",
     "vramplan.replay.operators.transformer_engine",
     "vramplan.replay.operators.views",
     "vramplan.replay.operators.indexing",

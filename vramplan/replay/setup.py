@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.replay.models.modules import Segment
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import Adapter
+from vramplan.values.job import Adapter, FakeQuantization
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import Sharded, Split
 
@@ -49,6 +49,7 @@ class Setup(NamedTuple):
     trained_blocks: str = "all"  # at a time, of a model whose blocks are trained in turns
     adapter: Adapter | None = None
     quantization: str | None = None
+    qat: FakeQuantization | None = None  # quantization-aware training
     quantized_experts: bool = False  # the stacked weights of experts too
     bitsandbytes: str | None = None  # the release of its products; None: the newest that was read
     quantized_from: str | None = None  # the element type that the runtime brings weights to before

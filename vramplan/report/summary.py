@@ -68,6 +68,8 @@ AT_STAKE: Mapping[str, tuple[str, ...]] = {
     "adapter.rank": ("gradients", "optimizer"),
     "adapter.dtype": ("gradients", "optimizer"),
     "quantization": ("weights",),
+    "qat": STORED,
+    "qat.group_size": ("buffers",),
     "allocator": ("allocator",),
 }
 """The parts of the memory that another value of a key would change. Keys that are not here change little."""

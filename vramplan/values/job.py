@@ -42,6 +42,18 @@ class Adapter(NamedTuple):
     kernels: tuple[str, ...] = ()  # layers that run with their adapters as one function: mlp, qkv, o
 
 
+class FakeQuantization(NamedTuple):
+    """Quantization-aware training, as torchao has it: linear layers that round in high precision."""
+
+    weights: str  # a word of vramplan/options/words.py, QAT_WEIGHTS
+    activations: str | None = None  # of QAT_ACTIVATIONS; None: inputs are as they are
+    group_size: int | None = None  # consecutive weights that share a scale; None: a row
+    embedding: bool = False  # the table of the token embeddings too
+    zero_points: str = "int32"  # element type of those of integers: int32 | fp32
+    adapted_only: bool = False  # of all linear layers those that have an adapter
+    skips: bool = False  # layers whose width is no multiple of the groups stay as they are
+
+
 LORA_LACKS = ("feedforward_targets",)
 ADAPTER_LACKS = {
     "ia3": ("rank", "alpha", "dropout", "kernels"),
@@ -118,6 +130,7 @@ class ResolvedJob(NamedTuple):
     quantization: str | None = None  # of the frozen weights under an adapter: nf4 | nf4-double | int8 | gptq-int4
     quantized_experts: bool = False  # the stacked weights of experts too
     bitsandbytes: str | None = None  # the release that multiplies them; None: the one that was read
+    qat: FakeQuantization | None = None  # None: nothing is rounded
     sharding: Sharded | None = None  # None: one device, or replicas whose communication is not counted
     split: Split | None = None  # None: each device has a whole replica
     planned: Split | None = None  # the same, where the program splits a model whose code knows nothing of it

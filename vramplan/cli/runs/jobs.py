@@ -176,7 +176,7 @@ def flat(keys: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a job with those of its groups by their whole names."""
     found: dict[str, Any] = {}
     for key, value in keys.items():
-        if isinstance(value, Mapping) and key in ("parallel", "adapter"):
+        if isinstance(value, Mapping) and key in table.GROUPS:
             found.update({f"{key}.{name}": item for name, item in value.items()})
         else:
             found[key] = value

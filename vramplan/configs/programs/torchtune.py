@@ -17,12 +17,14 @@ from vramplan.configs.programs.torchtune_keys import (
     COMPONENTS,
     DASHED,
     DTYPES,
+    GROUP,
     LOSSES,
     MLP,
     MODELS,
     NAME,
     OPTIMIZERS,
     PROJECTIONS,
+    QUANTIZERS,
     RELEASES,
     SIZES,
     UNDERSTOOD,
@@ -108,6 +110,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     adapter = _adapter(sheet, meaning, builder)
     if VISION in builder:
         torchtune_images.trained(sheet, meaning, shape_name(builder), adapter)
+    _rounding(sheet, meaning)
     _loss(sheet, meaning, adapter)
     if str(sheet.get("compile")).lower() == "true" or sheet.under("compile"):
         meaning.say("compile", True, "compile")
@@ -187,6 +190,29 @@ def _adapter(sheet: Sheet, meaning: Meaning, builder: str) -> bool:
     if last.startswith("qlora_") or sheet.flag("model.quantize_base"):
         meaning.say("quantization", "nf4", "model._component_", "model.quantize_base")
     return True
+
+
+def _rounding(sheet: Sheet, meaning: Meaning) -> None:
+    """A quantizer in a file that trains: quantization-aware training.
+
+    Source: torchtune/training/quantization.py; torchao, quantization/qat/linear.py (the groups that are usual).
+    """
+    key, after = "quantizer._component_", "fake_quant_after_n_steps"
+    steps = sheet.count(after)
+    name = sheet.text(key)
+    if name is None:
+        return
+    found = QUANTIZERS.get(name.rsplit(".", 1)[-1].removesuffix("ModuleSwap"))
+    if found is None:
+        sheet.problem(key, f"{name} is no quantizer that trains", "known: " + ", ".join(QUANTIZERS))
+        return
+    weights, inputs = found
+    meaning.say("qat.weights", weights, key)
+    if inputs is not None:
+        meaning.say("qat.activations", inputs, key)
+    meaning.say("qat.group_size", sheet.count("quantizer.groupsize", GROUP), "quantizer.groupsize")
+    if steps:
+        meaning.note(f"{after}: nothing is rounded before step {steps}, and the answer is of the steps after it")
 
 
 def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:

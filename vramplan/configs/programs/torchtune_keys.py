@@ -24,7 +24,7 @@ UNDERSTOOD = names(
     tensor_parallel_dim
     tensor_parallel_plan._component_ context_parallel_dim data_parallel_shard_dim data_parallel_replicate_dim
     enable_fp8_training enable_expandable_segments model.encoder_trainable model.decoder_trainable
-    model.fusion_trainable model.image_size
+    model.fusion_trainable model.image_size quantizer._component_ quantizer.groupsize fake_quant_after_n_steps
     """
 )
 
@@ -51,9 +51,6 @@ UNMODELLED = {
     "memory_efficient_fsdp_wrap": "layers that are sharded on their own, as embedding and head",
     "teacher_model.*": "the teacher of a distillation: its weights and its logits",
     "kd_loss.*": "the loss of a distillation",
-    "quantizer.*": "quantization-aware training: fake quantization of weights and activations",
-    "quantizer": "quantization-aware training: fake quantization of weights and activations",
-    "fake_quant_after_n_steps": "quantization-aware training",
     "reward_and_value_model.*": "the reward and value models of PPO",
     "forward_batch_size": "the batch of the forward passes without gradients",
     "ppo_batch_size": "the batch of PPO",
@@ -127,6 +124,14 @@ SIZES = {
 
 PROJECTIONS = {"output_proj": "o_proj"}
 MLP = ("gate_proj", "down_proj", "up_proj")
+
+QUANTIZERS = {
+    "Int8DynActInt4WeightQATQuantizer": ("int4", "int8"),
+    "Int4WeightOnlyQATQuantizer": ("int4-tinygemm", None),
+}
+"""torchao's quantizers that train: formats of weights and inputs."""
+
+GROUP = 256  # of a quantizer that is told none
 
 OPTIMIZERS = {
     "torch.optim.AdamW": "adamw",

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from vramplan.configs.asked import Asked, ProgramFiles, Writer
 from vramplan.configs.page import Page
-from vramplan.configs.programs.axolotl import OPTIMIZERS, computing
+from vramplan.configs.programs.axolotl import OPTIMIZERS, computing, rounding
 from vramplan.configs.writers import words
 from vramplan.configs.writers.arguments import FSDP_WORDS
 from vramplan.replay.models.lora_kernels import EVERY
@@ -43,6 +43,8 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
         _adapter(page, asked)
     elif asked.trained:
         page.put("unfrozen_parameters", patterns_of(asked.trained, asked.blocks), "frozen")
+    if asked["qat.weights"]:
+        _rounding(page, asked)
     if asked["eval_batch_size"]:
         page.put("eval_batch_size", asked["eval_batch_size"], "eval_batch_size")
     _strategy(page, asked)
@@ -159,6 +161,21 @@ def _adapter(page: Page, asked: Asked) -> None:
         page.put(f"lora_{word}_kernel", word in (asked["adapter.kernels"] or ()), "adapter.kernels")
     if asked["adapter.kind"] == "dora":
         page.put("peft_use_dora", True, "adapter.kind")
+
+
+def _rounding(page: Page, asked: Asked) -> None:
+    back = {ours: theirs for theirs, ours in rounding.FORMATS.items()}
+    found = back.get((asked["qat.weights"], asked["qat.activations"]))
+    if found is None:
+        return  # which the reader finds missing
+    weights, inputs = found
+    page.put("qat.weight_dtype", weights, "qat.weights")
+    if inputs is not None:
+        page.put("qat.activation_dtype", inputs, "qat.activations")
+    if asked["qat.group_size"] is not None:
+        page.put("qat.group_size", asked["qat.group_size"], "qat.group_size")
+    if asked["qat.embedding"]:
+        page.put("qat.quantize_embedding", True, "qat.embedding")
 
 
 def _strategy(page: Page, asked: Asked) -> None:

@@ -83,6 +83,7 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
     page.put("gradient_accumulation_steps", asked["gradient_accumulation_steps"], "gradient_accumulation_steps")
     _optimizer(page, asked)
     page.put("clip_grad_norm", asked["max_gradient_norm"] or None, "max_gradient_norm")
+    _rounding(page, asked)
     _loss(page, asked)
     page.put("compile", bool(asked["compile"]), "compile")
     _checkpoints(page, asked)
@@ -99,13 +100,15 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
 
 def is_distributed(asked: Asked) -> bool:
     """Whether FSDP shards the model: the other recipes run on one device."""
-    return asked.devices > 1 or asked.fsdp
+    return asked.devices > 1 or asked.fsdp or bool(asked["qat.weights"])
 
 
 def recipe_of(asked: Asked) -> str:
     """The recipe for the job."""
     where = "distributed" if is_distributed(asked) else "single_device"
     kind = "lora" if asked["adapter.kind"] else "full"
+    if asked["qat.weights"]:  # which no recipe on one device has
+        return "qat_lora_finetune_distributed" if kind == "lora" else "qat_distributed"
     return f"{kind}_{'dpo' if asked['loss'] == 'dpo' else 'finetune'}_{where}"
 
 
@@ -127,6 +130,15 @@ def _adapter(page: Page, asked: Asked) -> None:
     page.put("model.lora_dropout", float(asked["adapter.dropout"] or 0), "adapter.dropout")
     if asked["adapter.kind"] == "dora":
         page.put("model.use_dora", True, "adapter.kind")
+
+
+def _rounding(page: Page, asked: Asked) -> None:
+    back = {ours: theirs for theirs, ours in keys.QUANTIZERS.items()}
+    name = back.get((asked["qat.weights"], asked["qat.activations"]))
+    if name is None:
+        return  # which the reader finds missing
+    page.put("quantizer._component_", f"torchtune.training.quantization.{name}", "qat.weights", "qat.activations")
+    page.put("quantizer.groupsize", asked["qat.group_size"], "qat.group_size")
 
 
 def _optimizer(page: Page, asked: Asked) -> None:

@@ -10,8 +10,12 @@ from vramplan.options.words import pattern_word
 
 if TYPE_CHECKING:
     from vramplan.job.resolver import Resolver
+    from vramplan.values.job import FakeQuantization
     from vramplan.values.machine import Runtime
     from vramplan.values.model import ModelShape
+
+QUANTIZERS = (("int4", "int8"), ("int4-tinygemm", None))
+"""Formats of weights and inputs: Int8DynActInt4WeightQATQuantizer and Int4WeightOnlyQATQuantizer."""
 
 TORCHAO = "torchao's tensors of 4 bits, as large as those of bitsandbytes"
 
@@ -43,6 +47,28 @@ class TorchtuneJob(JobBehaviour):
         if raw.quantization is not None:
             how = "in fused kernels" if raw.compile else "with indices of 8 bytes for each weight of a product"
             resolver.assume("quantization", raw.quantization, f"{TORCHAO}, {how}")
+
+    rounds_own_code = True
+
+    def fake_quantization(self, resolver: Resolver, model: ModelShape, asked: FakeQuantization) -> FakeQuantization:
+        """Zero points are in fp32; beside adapters the layers that have one round, and no others.
+
+        Source: torchtune 0.6.1, recipes/qat_distributed.py and qat_lora_finetune_distributed.py,
+        training/quantization.py, swap_lora_linear_with_qat; torchao 0.14.1, quantization/qat/linear.py.
+        """
+        raw = resolver.raw
+        if raw.compile:
+            message = "torchtune's recipes of quantization-aware training do not compile"
+            resolver.fields.refuse("compile", message, hint="leave it out")
+        if raw.adapter_kind not in (None, "lora"):
+            message = f"torchtune has no {raw.adapter_kind} beside quantization-aware training"
+            resolver.fields.refuse("adapter", message, hint="use lora")
+        if (asked.weights, asked.activations) not in QUANTIZERS or asked.embedding:
+            message = f"torchtune has no quantizer of {asked.weights} weights, {asked.activations or 'no'} inputs"
+            hint = "use int4 with int8 inputs, or int4-tinygemm alone, and not of the embedding"
+            resolver.fields.refuse("qat", message, hint=hint)
+        skips = raw.adapter is None and asked.weights == "int4"
+        return asked._replace(zero_points="fp32", adapted_only=raw.adapter is not None, skips=skips)
 
     def no_head_loss(self, resolver: Resolver, model: ModelShape, loss: str) -> Refusal | None:
         """Liger's loss beside an adapter."""

@@ -15,9 +15,9 @@ from vramplan.engines.torchtune.operators import difference, materialised, unask
 from vramplan.replay.checkpoints import MATMULS
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.llama import repeat_kv
-from vramplan.replay.models.modules import ACTIVATIONS, ALL_SCORES, SCORES, Linear, Output, Recipe
+from vramplan.replay.models.modules import ACTIVATIONS, ALL_SCORES, SCORES, Linear, Output, Recipe, times_head
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
-from vramplan.replay.observers import Sharding, Trained
+from vramplan.replay.observers import Rounding, Sharding, Trained
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import (
     add,
@@ -81,7 +81,12 @@ class LoRALinear(Linear):
             self.adapter = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        out = super().__call__(x)
+        rounded = x.tape.role(Rounding).operands if self.converted is not None else None
+        if self.lora is None or rounded is None:
+            out = super().__call__(x)
+        else:  # QATLoRALinear, whose locals outlive the product
+            _x, _weight = rounded(self.weight, x)
+            out = linear(_x, _weight)
         if self.lora is None:
             return out
         _lora_out = linear(dropout(x, self.lora.p), self.lora.lora_A)
@@ -323,8 +328,10 @@ class TransformerDecoder:
             self.head = weight
             return [h]
 
+        times = linear if shape.tied_embeddings else times_head  # TiedLinear is no layer of PyTorch
+
         def output(x: Tensor) -> Tensor:
-            found: Tensor = tape.role(Sharding).within(HEAD, lambda given: linear(given, weight), x)
+            found: Tensor = tape.role(Sharding).within(HEAD, lambda given: times(given, weight), x)
             return found
 
         if not recipe.loss.startswith(CHUNKED):

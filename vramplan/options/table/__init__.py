@@ -15,6 +15,8 @@ from vramplan.options.table.subject import BATCH_ROWS, MACHINE_ROWS, SUBJECT_ROW
 from vramplan.options.table.trained import TRAINED_ROWS
 
 __all__ = (
+    "GROUPS",
+    "HEADS",
     "MAX_DEVICES",
     "PANELS",
     "RUN",
@@ -33,6 +35,12 @@ __all__ = (
     "profile_fields",
     "switches_of_zero",
 )
+
+HEADS = {"adapter": "kind", "qat": "weights"}
+"""Keys that may be a word: the key inside the mapping that the word stands for."""
+
+GROUPS = ("parallel", *HEADS)
+"""Keys whose value is a mapping of keys of their own."""
 
 TABLE = (
     *SUBJECT_ROWS,
@@ -72,7 +80,7 @@ def named_by_flag(name: str) -> Option | None:
 
 @cache
 def inside(group: str = "") -> dict[str, Option]:
-    """The rows of a mapping by their names in it: of `parallel`, of `adapter`, or of the job itself."""
+    """The rows of a mapping by their names in it: of one of `GROUPS`, or of the job itself."""
     return {option.name: option for option in TABLE if option.group == group}
 
 

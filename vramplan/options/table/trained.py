@@ -13,6 +13,10 @@ def _adapter(name: str, kind: str, help: str, **more: Any) -> Option:
     return Option(f"adapter.{name}", kind, help, slot=f"adapter_{name}", section=TRAINED, **more)
 
 
+def _qat(name: str, kind: str, help: str, **more: Any) -> Option:
+    return Option(f"qat.{name}", kind, help, slot=f"qat_{name}", section=TRAINED, **more)
+
+
 TRAINED_ROWS = (
     Option(
         "adapter",
@@ -131,6 +135,53 @@ TRAINED_ROWS = (
         note="Axolotl's `quantize_moe_experts`, with `nf4`, `nf4-double` or `int8`; "
         "[how they are computed with](adapters.md#quantized-experts).",
         section=TRAINED,
+    ),
+    Option(
+        "qat",
+        MAPPING,
+        "Quantization-aware training: the weights' format, or a mapping of it and the other settings.",
+        usual="`null`",
+        flags=(),
+        section=TRAINED,
+    ),
+    _qat(
+        "weights",
+        WORD,
+        "Quantization-aware training: format to which the weights of linear layers are rounded in each forward pass.",
+        words=words.QAT_WEIGHTS,
+        usual="required in `qat`",
+        flags=("--qat",),
+        metavar="FORMAT",
+        note="[What each costs](qat.md#formats).",
+        also=("--qat-weights", "--qat-weight-dtype"),
+        spellings=spellings.QAT,
+        everyday=True,
+    ),
+    _qat(
+        "activations",
+        WORD,
+        "Format to which the inputs of these layers are rounded.",
+        words=words.QAT_ACTIVATIONS,
+        usual="`null`: they stay as they are",
+        flags=("--qat-activations",),
+        also=("--qat-activation-dtype",),
+        spellings=spellings.QAT,
+    ),
+    _qat(
+        "group_size",
+        COUNT,
+        "Consecutive weights of a row that share a scale.",
+        maximum=2**20,
+        usual="32; with `fp8` the whole row",
+        flags=("--qat-group-size",),
+    ),
+    _qat(
+        "embedding",
+        FLAG,
+        "The table of the token embeddings is rounded too.",
+        default=False,
+        flags=("--qat-embedding",),
+        note="Axolotl's `quantize_embedding`.",
     ),
     Option(
         "bitsandbytes",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from vramplan.replay.models.blocks import each_is_a_checkpoint, run_blocks
 from vramplan.replay.models.entropy import entropy
 from vramplan.replay.models.gpt2 import causal_mask
-from vramplan.replay.models.modules import ACTIVATIONS, LOGITS, SELECTIVE, LayerNorm, Linear, Output, Recipe
+from vramplan.replay.models.modules import ACTIVATIONS, LOGITS, SELECTIVE, LayerNorm, Linear, Output, Recipe, times_head
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.models.stacks import shift_right, split_at, text_pair
@@ -18,7 +18,6 @@ from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, dropout, mul_scalar
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.normalised import softmax
-from vramplan.replay.operators.products import linear as linear_operator
 from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import contiguous, transpose, view
 from vramplan.replay.recorder import Tape
@@ -147,6 +146,7 @@ class Bart:
     selective = SELECTIVE
     compiled_graphs = 1
     equal_blocks = False  # of two stacks
+    no_rounded_tables = "whose positions are asked of a class of its own (BartLearnedPositionalEmbedding)"
     takes_padding = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
@@ -171,7 +171,7 @@ class Bart:
             _encoder_outputs = self.encode(input_ids)
         with tape.building("decoder"):
             _outputs = self.decode(decoder_ids, _encoder_outputs)
-        logits = linear_operator(_outputs, self.shared)
+        logits = times_head(_outputs, self.shared)
         vocabulary = recipe.shape.vocabulary_size
         logits = add(logits, tape.constant((1, vocabulary), recipe.buffer_dtype, False))
         if recipe.loss == LOGITS:

@@ -18,6 +18,7 @@ from vramplan.replay.models.modules import (
     Linear,
     Output,
     Recipe,
+    times_head,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.recomputed import recomputable
@@ -25,7 +26,6 @@ from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, dropout, mul_scalar, tanh
 from vramplan.replay.operators.ends import cross_entropy, embedding
 from vramplan.replay.operators.normalised import softmax
-from vramplan.replay.operators.products import linear as linear_operator
 from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import contiguous, select, to, transpose, view
 from vramplan.replay.recorder import Tape
@@ -182,7 +182,7 @@ class Bert:
         else:
             with tape.building(HEAD):
                 decoder = tape.parameter("cls.predictions.decoder.weight", self.word_embeddings.shape, dtype)
-        return linear_operator(transformed, decoder, bias)
+        return times_head(transformed, decoder, bias)
 
     def transform(self, hidden: Tensor) -> Tensor:
         """BertPredictionHeadTransform.forward."""

@@ -148,6 +148,18 @@ def no_float8(name: str) -> str | None:
     return reason
 
 
+def no_fake_quantization(name: str) -> str | None:
+    """Why no layers that round can stand for the family's linear layers; None where they can."""
+    reason: str | None = own(name, "no_fake_quantization", None)
+    return reason
+
+
+def no_rounded_tables(name: str) -> str | None:
+    """The same of its tables of embeddings."""
+    reason: str | None = own(name, "no_rounded_tables", None)
+    return reason
+
+
 def looks_up_4bit(name: str) -> bool:
     """Whether 4-bit weights of a runtime's own code are torchao's: `looks_up_4bit = True`."""
     return own(name, "looks_up_4bit", False) is True

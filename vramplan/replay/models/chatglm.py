@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.replay.models.blocks import run_blocks
-from vramplan.replay.models.modules import CAUSAL_LM_FP32, LOGITS, SMOOTHED, Linear, Output, Recipe
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, LOGITS, SMOOTHED, Linear, Output, Recipe, times_head
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, add_scalar, dropout, mean_last, mul, pow_scalar, rsqrt, silu
 from vramplan.replay.operators.ends import cross_entropy, embedding
 from vramplan.replay.operators.indexing import permute, split_with_sizes, unsqueeze
-from vramplan.replay.operators.products import linear as linear_operator
 from vramplan.replay.operators.scripted import scripted_rotary
 from vramplan.replay.operators.views import contiguous, expand, narrow, split, to, transpose, view
 from vramplan.replay.recorder import Tape
@@ -159,7 +158,7 @@ class ChatGLM:
         size = (shape.vocabulary_size, shape.hidden_size)
         with self.tape.building(HEAD):
             weight = self.tape.parameter("output_layer.weight", size, self.recipe.weight_dtype)
-        logits = linear_operator(hidden, weight)
+        logits = times_head(hidden, weight)
         logits = contiguous(transpose(logits, 0, 1))
         if entropy is None:
             return Output(None, logits)

@@ -61,6 +61,8 @@ class FalconLinear(Linear):
 
     def base(self, x: Tensor) -> Tensor:
         """The layer as it is in the model."""
+        if self.converted is not None:
+            return self.converted(self, x)
         hidden = times_transposed(x, self.weight)
         return hidden if self.bias is None else add(hidden, self.bias)
 

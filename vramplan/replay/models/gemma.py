@@ -16,7 +16,7 @@ from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Output, Recip
 from vramplan.replay.models.modules import RMSNorm as LlamaRMSNorm
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
-from vramplan.replay.observers import Sharding
+from vramplan.replay.observers import Rounding, Sharding
 from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, pow_scalar, rsqrt
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import to
@@ -46,8 +46,13 @@ def scaled_embedding(input_ids: Tensor, weight: Parameter) -> Tensor:
 
 
 def scaled_rows(input_ids: Tensor, weight: Parameter) -> Tensor:
-    """The same of any table: times a buffer without dimensions, in the dtype of the weight."""
+    """The same of any table: times a buffer without dimensions, in the dtype of the weight.
+
+    torchao's FakeQuantizedEmbedding takes the module's place and has no such buffer.
+    """
     tape = weight.tape
+    if tape.role(Rounding).table is not None:
+        return embedding(input_ids, weight, returned=False)
     stored = tape.role(Sharding).buffer_dtype
     scale = to(tape.constant((), stored or weight.dtype, False), weight.dtype)
     return mul(embedding(input_ids, weight, returned=False), scale)
@@ -55,6 +60,8 @@ def scaled_rows(input_ids: Tensor, weight: Parameter) -> Tensor:
 
 def scales(tape: Tape) -> list[int]:
     """Bytes of the scale of each table of token embeddings: a copy that is trained beside the original has its own."""
+    if tape.role(Rounding).table is not None:
+        return []
     return [4 for parameter in tape.parameters if parameter.name == TABLE]
 
 

@@ -228,6 +228,7 @@ class Llama4(Llama):
     has_tensor_plan = True  # configuration_llama4.py; torchtune, models/llama4/_parallelism.py, decoder_only_tp_plan
     chunked = True  # is_flash_attention_requested raises an error where a sequence is longer than a chunk
     head_losses = HEAD_LOSSES_WITHOUT_HALF
+    no_fake_quantization = "whose router is a linear layer that returns two tensors (Llama4Router)"
 
     def chunk_mask(self, hidden: Tensor) -> Tensor | None:
         """The mask of blocks that see a chunk; of fused attention where the sequence is as long as one."""

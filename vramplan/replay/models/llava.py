@@ -20,13 +20,13 @@ from vramplan.replay.models.modules import (
     Segment,
     causal_lm_loss,
     output_embedding,
+    times_head,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at
 from vramplan.replay.operators.elementwise import gelu
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.multimodal import linear_of_a_view, masked_scatter, rejoin, tokens_of_images
-from vramplan.replay.operators.products import linear as linear_operator
 from vramplan.replay.operators.views import after, to
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, DType, Shape, Tensor
@@ -92,7 +92,7 @@ class Llava:
         hidden, _images = self.model(input_ids, pixel_values)
         with tape.building("lm_head"):
             weight = output_embedding(tape, self.recipe, self.embed_tokens)
-        logits = linear_operator(hidden, weight)
+        logits = times_head(hidden, weight)
         loss = causal_lm_loss(logits, labels, self.recipe)
         sort_parts(tape)
         return Output(loss, (logits, _images))

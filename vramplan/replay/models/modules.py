@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from vramplan.replay.models import casts_logits, scales_logits
 from vramplan.replay.models.part_names import HEAD, NORMS
-from vramplan.replay.observers import Kernels, Sharding, Trained, entered
+from vramplan.replay.observers import Kernels, Rounding, Sharding, Trained, entered
 from vramplan.replay.operators.elementwise import (
     add,
     add_scalar,
@@ -163,7 +163,7 @@ class Linear:
         self.bias = tape.parameter(f"{name}.bias", (outputs,), dtype) if bias else None
         self.transposed = transposed
         self.adapter = tape.role(Trained).linear(tape, self, name)
-        self.float8 = False
+        self.converted: Callable[[Linear, Tensor], Tensor] | None = None  # what a library runs in place of the product
         for made in tape.told.made_linear:
             made(self)
 
@@ -174,10 +174,8 @@ class Linear:
 
     def base(self, x: Tensor) -> Tensor:
         """The layer as it is in the model."""
-        if self.float8:
-            from vramplan.replay.operators.float8 import float8_linear
-
-            return float8_linear(x, self.weight, self.bias)
+        if self.converted is not None:
+            return self.converted(self, x)
         return linear(x, self.weight, self.bias, transposed=self.transposed)
 
 
@@ -273,7 +271,7 @@ def output_embedding(tape: Tape, recipe: Recipe, embedding: Parameter) -> Parame
 
 def project(hidden: Tensor, weight: Parameter, bias: Parameter | None, recipe: Recipe) -> Tensor:
     """The logits of hidden states, scaled or bounded where the model does it."""
-    logits: Tensor = hidden.tape.role(Sharding).within(HEAD, lambda x: linear(x, weight, bias), hidden)
+    logits: Tensor = hidden.tape.role(Sharding).within(HEAD, lambda x: times_head(x, weight, bias), hidden)
     if scales_logits(recipe.shape.family):
         logits = mul_scalar(logits)
     if recipe.shape.logit_softcap:
@@ -281,6 +279,12 @@ def project(hidden: Tensor, weight: Parameter, bias: Parameter | None, recipe: R
         logits = tanh(logits)
         logits = mul_scalar(logits)
     return logits
+
+
+def times_head(x: Tensor, weight: Parameter, bias: Parameter | None = None) -> Tensor:
+    """The product of a head, a linear layer that may have the table of the embeddings as its weight."""
+    head = x.tape.role(Rounding).head
+    return linear(x, weight, bias) if head is None else head(x, weight, bias)
 
 
 def as_returned(logits: Tensor, recipe: Recipe) -> Tensor:

@@ -105,6 +105,7 @@ class OPT:
     selective = SELECTIVE
     compiled_graphs = 1
     gives_views = True
+    no_rounded_tables = "whose positions are asked of a class of its own (OPTLearnedPositionalEmbedding)"
     head_losses = HEAD_LOSSES_WITHOUT_MASK
     takes_padding = True
 

@@ -8,11 +8,10 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models.bert import Bert
-from vramplan.replay.models.modules import LOGITS, LayerNorm, Linear, Output, Recipe
+from vramplan.replay.models.modules import LOGITS, LayerNorm, Linear, Output, Recipe, times_head
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.operators.elementwise import add, add_scalar, dropout, gelu, mul, tanh
 from vramplan.replay.operators.ends import embedding
-from vramplan.replay.operators.products import linear as linear_operator
 from vramplan.replay.operators.views import select, to
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, INT32, INT64, Parameter, Tensor
@@ -31,7 +30,7 @@ class LMHead:
         x = self.dense(features)
         x = gelu(x)  # whatever the activation of the blocks is
         x = self.layer_norm(x)
-        x = linear_operator(x, word_embeddings, self.bias)
+        x = times_head(x, word_embeddings, self.bias)
         return x
 
 

@@ -20,6 +20,7 @@ from vramplan.replay.models.modules import (
     Output,
     Recipe,
     output_embedding,
+    times_head,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, NORMS
 from vramplan.replay.models.recomputed import recomputable
@@ -46,7 +47,6 @@ from vramplan.replay.operators.elementwise import (
 )
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.normalised import softmax
-from vramplan.replay.operators.products import linear as linear_operator
 from vramplan.replay.operators.products import matmul
 from vramplan.replay.operators.views import contiguous, to, transpose, view
 from vramplan.replay.recorder import Tape
@@ -370,7 +370,7 @@ class T5:
         sequence = _decoder_outputs
         if recipe.shape.tied_embeddings:
             sequence = mul_scalar(sequence)
-        logits = linear_operator(sequence, output_embedding(tape, recipe, self.shared))
+        logits = times_head(sequence, output_embedding(tape, recipe, self.shared))
         if recipe.loss == LOGITS:
             return Output(None, (logits, hidden))
         batch, length, vocabulary = logits.shape

@@ -80,9 +80,8 @@ def clamp(x: Tensor, low: Tensor, high: Tensor) -> Tensor:
         zero = tape.new("scalar_tensor", (), grad.dtype, False)
         above = tape.like("ge", saved[0], BOOL)
         below = tape.like("le", saved[0], BOOL)
-        del below  # it is combined with the other one in place
         result = tape.like("where", grad)
-        del zero, above
+        del zero, above, below
         return (result,)
 
     return x.tape.like("clamp", x, None, x.tape.record("clamp", (x,), backward, (x, low, high)))

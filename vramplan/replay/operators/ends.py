@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from vramplan.replay.observers import Outer
+from vramplan.replay.observers import Outer, Rounding
 from vramplan.replay.operators.normalised import log_softmax
 from vramplan.replay.operators.views import Grads, autocast_float
 from vramplan.replay.recorder import Saved, rounded
@@ -52,8 +52,10 @@ def embedding(ids: Tensor, weight: Parameter, *, returned: bool = True) -> Tenso
         tape.workspace("embedding_dense_backward", workspace_bytes)
         return (out,)
 
+    rounded_table = tape.role(Rounding).table
     with Outer(ids, own=(weight,)):
-        node = tape.record("embedding", (weight,), backward, (ids,))
+        table = weight if rounded_table is None else rounded_table(weight)
+        node = tape.record("embedding", (table,), backward, (ids,))
         found = tape.new("embedding", (*ids.shape, width), dtype, batched, None, node)
     return tape.looked_up(found, weight) if returned else found
 

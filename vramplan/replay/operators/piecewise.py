@@ -84,9 +84,8 @@ def clamp_in_place(x: Tensor) -> Tensor:
         zero = tape.new("scalar_tensor", (), grad.dtype, False)
         above = tape.like("ge", saved[0], BOOL)
         below = tape.like("le", saved[0], BOOL)
-        del below  # it is combined with the other one in place
         result = tape.like("where", grad)
-        del zero, above
+        del zero, above, below
         return (result,)
 
     if x.tape.no_grad or x.node is None:

@@ -72,9 +72,7 @@ def clamp(x: Tensor, *, both: bool = True) -> Tensor:
         tape = grad.tape
         _zero = tape.new("scalar_tensor", (), grad.dtype, False)
         mask = tape.new("ge", grad.shape, BOOL, grad.batched)
-        if both:
-            other = tape.new("le", grad.shape, BOOL, grad.batched)
-            del other  # written into the first
+        _other = tape.new("le", grad.shape, BOOL, grad.batched) if both else None  # written into the first
         result = tape.like("where", grad)
         del mask
         return (result,)

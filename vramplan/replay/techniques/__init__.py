@@ -170,6 +170,7 @@ TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
     ),
     (lambda setup: keeps_gradients(setup) and frees_gradients(setup), "vramplan.replay.gradients:GoingGradients"),
     (lambda setup: bool(setup.liger_kernels), "vramplan.replay.techniques.liger:RunsLigerKernels"),
+    (lambda setup: setup.qat is not None, "vramplan.replay.techniques.fake_quantization:RoundsInForward"),
     (multiplies_in_float8, "vramplan.replay.techniques.float8:MultipliesInFloat8"),
     (lambda setup: setup.offload_activations, "vramplan.replay.offload:OffloadsActivations"),
     (

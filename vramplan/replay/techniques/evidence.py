@@ -24,6 +24,8 @@ REENTRANT, FLAT = "checkpoint_reentrant: true", "parallel.fsdp_version: 1"
 PACKING, OFFLOAD = "packing: true", "offload: activations"
 PREFERENCES = tuple(f"loss: {word}" for word in ("dpo", "orpo", "cpo", "simpo", "reward"))
 
+ROUNDED = tuple(f"qat: {word}" for word in ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "int4-tinygemm", "fp8"))
+
 INPUTS, TRAINED, WEIGHTS, SAVED, LOSS = "inputs", "trained", "weights", "saved", "loss"
 BESIDE, STEP = "beside", "step"
 
@@ -45,6 +47,7 @@ TOUCHES = {
     "quantization: nf4-double": WEIGHTS,
     "quantization: int8": WEIGHTS,
     "quantization: gptq-int4": WEIGHTS,
+    **dict.fromkeys(ROUNDED, WEIGHTS),
     OFFLOAD: SAVED,
     "checkpoint_reentrant: true": SAVED,
     "label_smoothing": LOSS,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from vramplan.replay.models.modules import Linear
 from vramplan.replay.observers import Observer
-from vramplan.replay.operators.float8 import MULTIPLE
+from vramplan.replay.operators.float8 import MULTIPLE, float8_linear
 from vramplan.replay.techniques import Technique
+from vramplan.replay.tensors import Tensor
 from vramplan.values.machine import Gpu
 
 SINCE = (8, 9)  # compute capability (pytorch/ao, torchao/float8/README.md)
@@ -22,7 +23,13 @@ class MultipliesInFloat8(Technique, Observer):
 
     def made_linear(self, layer: Linear) -> None:
         """Convert one."""
-        layer.float8 = all(width % MULTIPLE == 0 for width in layer.weight.shape)
+        if all(width % MULTIPLE == 0 for width in layer.weight.shape):
+            layer.converted = multiplied_in_float8
+
+
+def multiplied_in_float8(layer: Linear, x: Tensor) -> Tensor:
+    """Float8Linear in the place of a layer."""
+    return float8_linear(x, layer.weight, layer.bias)
 
 
 def runs_float8(gpu: Gpu) -> bool | None:

@@ -6,28 +6,28 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5517 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5557 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
   foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses,
   losses_more, masks, master, met, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
-  preference, quantized, random, replicas, replicated, returned, seq2seq, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing,
-  state_spaces, suite, tiled, tiles, titan, titan_replicas, titan_units, torchtune, torchtune_units, turns, vision,
-  zero, zero_adapters, zero_offload | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
-  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
-  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  preference, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  short_convolutions, smoothing, state_spaces, suite, tiled, tiles, titan, titan_replicas, titan_units, torchtune,
+  torchtune_rounded, torchtune_units, turns, vision, zero, zero_adapters, zero_offload | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt
+  under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
+  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: selective | 334 | adapted, block_kinds, decoders, fully_shard_more, fused_lora, linear,
   losses, met, more_families, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
   sharded_tiles, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2,
@@ -84,23 +84,24 @@ adapter: ia3 | 206 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
   qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1672 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
+adapter: lora | 1693 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met, more_families,
-  pairs, pairs_beside, quantized, replicated, sharded_activations, sharded_bits, sharded_decoders, sharded_more,
-  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, torchtune,
-  torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
-  mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
-  starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
-  under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces,
+  tiled, tiles, torchtune, torchtune_rounded, torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under
+  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit
 adapter: modules_to_save | 140 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more, fused_lora,
   pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma,
   gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
@@ -173,18 +174,18 @@ liger_kernels | 118 | adapted, fused_lora, liger, tiled, turns | deepseek_v2, de
   gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl,
   qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4,
   mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-loss: chunked | 658 | block_kinds, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat, losses,
-  losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune, torchtune_units,
-  turns | apertus, arcee, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, ministral3, mistral, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt,
-  phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, seed_oss, stablelm | apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi,
-  phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+loss: chunked | 671 | block_kinds, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat, losses,
+  losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune,
+  torchtune_rounded, torchtune_units, turns | apertus, arcee, bloom, cohere, cohere2, deepseek_v2, deepseek_v3,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama under torchtune, ministral3, mistral, mixtral, mllama, mpt, nemotron, nemotron_h,
+  neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss, stablelm | apertus, arcee, bloom, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama under torchtune, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
@@ -208,16 +209,18 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 556 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
-  fused_lora, galore, images, liger, linear, master, met, more_families, optimizers, precisions, replicated,
-  sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled,
-  tiles, titan, titan_replicas, titan_units, turns, zero | bamba, bert, bloom, cohere2, deepseek_v3, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral, mistral3, mllama, nemotron_h,
-  olmo2, olmo3, opt, phi, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe,
-  smollm3, vit | bamba, bert, bloom, cohere, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan,
-  ministral3, mistral3, mllama, nemotron_h, neox, olmo2, opt, phi, qwen3_next, qwen3_vl, qwen_moe, vit
+max_gradient_norm | 605 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  fused_lora, galore, images, liger, linear, master, met, more_families, optimizers, precisions, replicated, rounded,
+  rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
+  state_spaces, tiled, tiles, titan, titan_replicas, titan_units, turns, zero | bamba, bert, bloom, cohere2,
+  deepseek_v3, ernie4_5, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3,
+  mistral, mistral3, mixtral, mllama, nemotron_h, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, stablelm, starcoder2, vit | bamba,
+  bert, bloom, cohere, deepseek, ernie4_5, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan,
+  ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, stablelm, starcoder2, vit
 offload: activations | 621 | adapted, block_kinds, checkpoints, decoders, flat_adapters, flat_host, fused_lora,
   host_activations, hosted, images, liger, linear, met, more_families, pairs, selective_more, sharded_activations,
   sharded_spaces, short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, bloom, cohere,
@@ -362,30 +365,30 @@ parallel.fsdp_version: 1 | 215 | flat_adapters, flat_host, flat_parameter, found
 parallel.replicas | 53 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
   sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under torchtitan,
   mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
-parallel.sharding: ddp | 91 | fused_lora_shared, modded, modded_compiled, replicated, sharded_activations,
-  sharded_bits | bert, gemma, gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3, modded_nanogpt under
-  modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3,
-  modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 854 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
-  fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units,
-  torchtune, torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under
-  torchtune, mistral, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo,
-  opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta,
-  seed_oss, stablelm, vit | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3,
-  mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp-grad-op | 250 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
-  fused_lora_shared, host_activations, replicas, sharded_activations, sharded_bits, sharded_more, sharded_spaces,
-  sharded_units | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, gpt2, gpt_neox,
-  granitemoehybrid, lfm2, llama, mistral, mixtral, nemotron_h, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_moe, qwen3_vl, roberta, vit | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, gpt2, granitemoehybrid, lfm2, llama, mixtral, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, qwen_moe, roberta, vit
+parallel.sharding: ddp | 97 | fused_lora_shared, modded, modded_compiled, replicated, rounded_shared,
+  sharded_activations, sharded_bits | bert, gemma, gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3,
+  modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl | bert, gemma, gemma4, glm4_moe, gpt2,
+  gpt_neo, llama, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
+parallel.sharding: fsdp | 868 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+  fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, rounded_shared, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas,
+  titan_units, torchtune, torchtune_rounded, torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, cohere2,
+  ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe,
+  gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama
+  under torchtitan, llama under torchtune, mistral, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm, vit | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5,
+  exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama
+  under torchtune, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+parallel.sharding: fsdp-grad-op | 256 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+  fused_lora_shared, host_activations, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_more,
+  sharded_spaces, sharded_units | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  gpt2, gpt_neox, granitemoehybrid, lfm2, llama, mistral, mixtral, nemotron_h, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bamba, bert, bloom, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, gpt2, granitemoehybrid, lfm2, llama, mixtral, nemotron_h, neox, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, vit
 parallel.sharding: zero1 | 54 | fused_lora_shared, host_activations, zero, zero_adapters | bert, bloom, gemma,
   gemma2, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mixtral, opt, phi, phi3,
   qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, gemma, gemma2, gemma3, gemma4, glm,
@@ -401,35 +404,35 @@ parallel.sharding: zero3 | 135 | fused_lora_shared, host_activations, zero, zero
   gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3865 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3881 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation, generation_more, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, met,
   moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random,
-  replicas, replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing,
-  state_spaces, suite, tiled, tiles, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava,
-  ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt,
-  olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral,
-  mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
-  stablelm, starcoder2, t5, vit
+  replicas, replicated, resnet, returned, rounded, rounded_shared, selective, selective_more, seq2seq,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  short_convolutions, smoothing, state_spaces, suite, tiled, tiles, turns, vision | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo,
+  gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4,
+  llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under
+  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 462 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
-  fused_lora_shared, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | apertus, arcee,
-  bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
+precision: fsdp | 467 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+  fused_lora_shared, host_activations, litgpt_flat, replicas, rounded_shared, sharded_activations, sharded_bits,
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units |
+  apertus, arcee, bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral, mistral3, mixtral, mllama, mpt under
   llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
   qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm | apertus, arcee, bamba, bert, bloom,
@@ -451,28 +454,39 @@ precision: mixed | 1652 | adapters, attention, block_kinds, checkpoints, compile
   gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3236 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3272 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation_more, half_logits, heads,
   host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met,
   modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
-  quantized, random, replicas, replicated, resnet, returned, selective, selective_more, seq2seq, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
-  smoothing, state_spaces, suite, tiled, tiles, torchtune, torchtune_units, turns, vision | apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt,
-  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
-  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under
+  quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective, selective_more,
+  seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
+  sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, tiles, torchtune, torchtune_rounded,
+  torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
+  mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
+  llama4, llava, ministral3, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under
   llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
   vit
+qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, mistral, olmo2, olmoe, opt, phi3,
+  qwen2 | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
+qat: int4 | 28 | rounded, rounded_shared, torchtune_rounded | gemma, gemma3_text, gpt2, llama, llama under torchtune,
+  mistral, phi, phi3, qwen2, smollm3, stablelm | gemma, gemma3, gpt2, llama, llama under torchtune, phi, phi3, stablelm
+qat: int4-mslk | 12 | rounded, rounded_shared | bert, bloom, gemma, granite, llama, mistral, phi3, qwen2, qwen3_moe,
+  starcoder2 | bert, bloom, gemma, granite, llama, phi3, qwen_moe, starcoder2
+qat: int4-mslk-fp8 | 5 | rounded, rounded_shared | ernie4_5, gpt_neox, mistral, qwen2, qwen3 | ernie4_5, llama, neox
+qat: int4-tinygemm | 5 | torchtune_rounded | llama under torchtune | llama under torchtune
+qat: int8 | 6 | rounded, rounded_shared | cohere2, gemma2, mistral, mixtral, qwen2, roberta | cohere, gemma2, llama,
+  mixtral, roberta
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
 quantization: int8 | 137 | adapted, adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
@@ -510,9 +524,9 @@ trained_blocks: badam | 24 | short_convolutions, state_spaces, turns | bamba, fa
 trained_blocks: lisa | 34 | sharded_more, short_convolutions, state_spaces, turns | bert, gemma, gemma2, gpt2,
   gpt_neox, lfm2, llama, mistral, mixtral, nemotron_h, olmo2, phi, phi3, qwen2, qwen3 | bert, gemma, gemma2, gpt2,
   lfm2, llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
-weight_dtype: 16 bits | 887 | adapted, adapters, adapters_more, block_kinds, decoders, flat_adapters,
+weight_dtype: 16 bits | 899 | adapted, adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more, met,
-  more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more, sharded_spaces,
+  more_families, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits, sharded_more, sharded_spaces,
   sharded_units, short_convolutions, state_spaces, tiled, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm,
   clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
   gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense,
@@ -536,16 +550,16 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 964 | adapted, adapters, adapters_more, block_kinds, decoders,
+activation_checkpointing: full + adapter: lora | 980 | adapted, adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
-  more_families, pairs, pairs_beside, quantized, replicated, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles, torchtune, torchtune_units,
-  zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
-  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit
+  more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles,
+  torchtune, torchtune_rounded, torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama,
+  mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 80 | adapted, adapters, adapters_more, flat_adapters,
   fully_shard_more, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma,
   gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
@@ -582,11 +596,11 @@ activation_checkpointing: full + label_smoothing | 202 | evaluation, evaluation_
   neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + liger_kernels | 23 | fused_lora, liger | gemma3_images, glm4, gpt_oss, llama, olmo2,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-activation_checkpointing: full + loss: chunked | 321 | heads, images, litgpt, litgpt_flat, losses, losses_more, met,
-  more_families, sharded_more, short_convolutions, tiles, torchtune, torchtune_units | bloom, deepseek, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under litgpt,
-  llama under torchtune, mixtral, mllama, mpt, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl,
-  qwen_moe
+activation_checkpointing: full + loss: chunked | 328 | heads, images, litgpt, litgpt_flat, losses, losses_more, met,
+  more_families, sharded_more, short_convolutions, tiles, torchtune, torchtune_rounded, torchtune_units | bloom,
+  deepseek, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2,
+  llama, llama under litgpt, llama under torchtune, mixtral, mllama, mpt, neox, neox under litgpt, opt, phi, phi under
+  litgpt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: cpo | 1 | preference | llama
 activation_checkpointing: full + loss: dpo | 181 | losses_more, pairs, preference | deepseek, falcon, gemma, gemma2,
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
@@ -603,12 +617,12 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 246 | adapted, flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + max_gradient_norm | 277 | adapted, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, fused_lora, galore, images, liger, master, more_families, optimizers, precisions, replicated,
-  sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan,
-  titan_replicas, titan_units, turns, zero | bamba, bert, bloom, gemma, gemma2, gemma3_images, glm4_moe, gpt2,
-  gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mistral3, mllama, neox, olmo2, phi,
-  qwen3_vl, vit
+  rounded, rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces,
+  tiled, tiles, titan, titan_replicas, titan_units, turns, zero | bamba, bert, bloom, ernie4_5, gemma, gemma2,
+  gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan,
+  mistral3, mixtral, mllama, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, roberta, stablelm, vit
 activation_checkpointing: full + offload: activations | 277 | adapted, block_kinds, checkpoints, flat_adapters,
   flat_host, host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations,
   sharded_spaces, short_convolutions, state_spaces, tiles | bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2,
@@ -680,20 +694,21 @@ activation_checkpointing: full + parallel.fsdp_version: 1 | 140 | flat_adapters,
 activation_checkpointing: full + parallel.replicas | 33 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   replicas, sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama
   under torchtitan, opt
-activation_checkpointing: full + parallel.sharding: ddp | 30 | fused_lora_shared, replicated, sharded_activations,
-  sharded_bits | bert, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 476 | flat_adapters, flat_host, flat_parameter, foundry,
-  fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas,
+activation_checkpointing: full + parallel.sharding: ddp | 32 | fused_lora_shared, replicated, rounded_shared,
+  sharded_activations, sharded_bits | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3,
+  qwen3_vl
+activation_checkpointing: full + parallel.sharding: fsdp | 486 | flat_adapters, flat_host, flat_parameter, foundry,
+  fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  titan, titan_replicas, titan_units, torchtune, torchtune_units | apertus, arcee, bamba, bert, bloom, cohere,
-  ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under
-  torchtune, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
-activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 115 | flat_adapters, flat_host, flat_parameter,
-  fully_shard, fully_shard_more, fused_lora_shared, host_activations, replicas, sharded_activations, sharded_bits,
-  sharded_more, sharded_spaces, sharded_units | bert, gemma, gemma2, glm, gpt2, lfm2, llama, neox, opt, phi,
-  qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
+  titan, titan_replicas, titan_units, torchtune, torchtune_rounded, torchtune_units | apertus, arcee, bamba, bert,
+  bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama
+  under torchtune, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 119 | flat_adapters, flat_host, flat_parameter,
+  fully_shard, fully_shard_more, fused_lora_shared, host_activations, replicas, rounded_shared, sharded_activations,
+  sharded_bits, sharded_more, sharded_spaces, sharded_units | bert, gemma, gemma2, glm, gpt2, lfm2, llama, neox, opt,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, vit
 activation_checkpointing: full + parallel.sharding: zero1 | 34 | fused_lora_shared, host_activations, zero,
   zero_adapters | bert, gemma, gemma2, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, opt, phi3, qwen3_vl, qwen_moe,
   roberta, vit
@@ -704,28 +719,28 @@ activation_checkpointing: full + parallel.sharding: zero3 | 75 | fused_lora_shar
   zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
   llama, mistral3, neox, opt, qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1964 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 1974 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, met, moe,
   more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
-  replicated, returned, seq2seq, sharded_activations, sharded_bits, sharded_more, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, suite, tiles, turns, vision | apertus, arcee, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama,
-  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit
+  replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_more,
+  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, tiles, turns, vision | apertus,
+  arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 254 | flat_adapters, flat_host, flat_parameter, foundry,
-  fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units |
-  apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm,
-  glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan,
-  mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+activation_checkpointing: full + precision: fsdp | 257 | flat_adapters, flat_host, flat_parameter, foundry,
+  fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, rounded_shared,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, titan,
+  titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma,
+  gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
+  llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 activation_checkpointing: full + precision: mixed | 873 | adapters, attention, block_kinds, checkpoints, compile,
   decoders, evaluation, evaluation_more, families, frozen, fused_lora_shared, heads, host_activations, hosted, images,
   liger, linear, losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random,
@@ -734,19 +749,26 @@ activation_checkpointing: full + precision: mixed | 873 | adapters, attention, b
   gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1573 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1595 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
   linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, moe, more_families, optimizers, padding,
-  pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, seq2seq,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, suite, tiled, tiles, torchtune, torchtune_units, turns, vision |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, rounded,
+  rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, tiles, torchtune,
+  torchtune_rounded, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt
+  under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: full + qat: fp8 | 9 | rounded, rounded_shared | gemma, glm4, llama, olmo2, olmoe, opt, phi3
+activation_checkpointing: full + qat: int4 | 15 | rounded, rounded_shared, torchtune_rounded | gemma, gpt2, llama,
+  llama under torchtune, phi, stablelm
+activation_checkpointing: full + qat: int4-mslk | 7 | rounded, rounded_shared | bert, bloom, gemma, llama, phi3
+activation_checkpointing: full + qat: int4-mslk-fp8 | 5 | rounded, rounded_shared | ernie4_5, llama, neox
+activation_checkpointing: full + qat: int4-tinygemm | 2 | torchtune_rounded | llama under torchtune
+activation_checkpointing: full + qat: int8 | 2 | rounded | mixtral, roberta
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 68 | adapted, adapters, block_kinds, images, linear, pairs,
@@ -766,13 +788,13 @@ activation_checkpointing: full + quantization: nf4-double | 103 | adapted, adapt
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
 activation_checkpointing: full + trained_blocks: lisa | 9 | sharded_more, short_convolutions, state_spaces, turns |
   bert, gemma, lfm2, llama, nemotron_h, neox, phi
-activation_checkpointing: full + weight_dtype: 16 bits | 533 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + weight_dtype: 16 bits | 539 | adapted, adapters, adapters_more, block_kinds,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, linear,
-  losses_more, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_more, sharded_units,
-  short_convolutions, state_spaces | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
-  exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium,
-  hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  losses_more, more_families, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits, sharded_more,
+  sharded_units, short_convolutions, state_spaces | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss,
+  granite, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox,
+  olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: selective + adapter.kernels | 1 | fused_lora | llama
 activation_checkpointing: selective + adapter: lora | 5 | fused_lora, short_convolutions, state_spaces | falcon_h1,
   lfm2, lfm2_moe, llama
@@ -1116,17 +1138,17 @@ adapter: lora + label_smoothing | 21 | fused_lora, pairs, sharded_spaces, short_
   bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, nemotron_h
 adapter: lora + liger_kernels | 26 | fused_lora, liger, tiled | deepseek, gemma2, gemma3, gemma3_images, glm4,
   gpt_oss, llama, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl
-adapter: lora + loss: chunked | 219 | fused_lora, liger, litgpt, met, short_convolutions, state_spaces, tiles,
-  torchtune, torchtune_units | falcon under litgpt, falcon_h1, gpt_oss, granitemoehybrid, lfm2, llama, llama under
-  litgpt, llama under torchtune, mllama, neox under litgpt, phi under litgpt
+adapter: lora + loss: chunked | 225 | fused_lora, liger, litgpt, met, short_convolutions, state_spaces, tiles,
+  torchtune, torchtune_rounded, torchtune_units | falcon under litgpt, falcon_h1, gpt_oss, granitemoehybrid, lfm2,
+  llama, llama under litgpt, llama under torchtune, mllama, neox under litgpt, phi under litgpt
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
 adapter: lora + loss: fused | 25 | fused_lora, liger, quantized, short_convolutions, tiles | glm4, gpt2, lfm2_moe,
   llama, mllama
 adapter: lora + loss: tiled | 2 | tiled | llama, phi
-adapter: lora + max_gradient_norm | 109 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
-  replicated, sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles, zero | bamba,
-  deepseek, gemma, gemma2, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3,
-  mllama, olmo2, opt, phi, qwen3_vl
+adapter: lora + max_gradient_norm | 122 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
+  replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces,
+  tiles, zero | bamba, deepseek, gemma, gemma2, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2,
+  lfm2_moe, llama, mistral3, mllama, neox, olmo2, opt, phi, phi3, qwen3_vl
 adapter: lora + offload: activations | 53 | flat_adapters, fused_lora, images, liger, met, pairs,
   sharded_activations, short_convolutions, state_spaces | bert, bloom, falcon_h1, gemma2, gemma3_images, glm4, gpt2,
   granitemoehybrid, lfm2, lfm2_moe, llama, mpt, neox, olmo2, phi, phi3, qwen2_5_vl, qwen2_vl
@@ -1166,42 +1188,51 @@ adapter: lora + parallel.fsdp_version: 1 | 64 | flat_adapters | bert, gemma, gem
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
 adapter: lora + parallel.sharding: ddp | 14 | fused_lora_shared, replicated, sharded_bits | gemma, glm4_moe, gpt2,
   gpt_neo, llama, mistral3, opt, phi3
-adapter: lora + parallel.sharding: fsdp | 225 | flat_adapters, fully_shard_more, fused_lora_shared, litgpt,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  torchtune, torchtune_units | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma,
-  gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama
-  under litgpt, llama under torchtune, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo,
-  opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
-adapter: lora + parallel.sharding: fsdp-grad-op | 54 | flat_adapters, fully_shard_more, fused_lora_shared,
-  sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama, qwen2_5_vl, qwen3_vl
+adapter: lora + parallel.sharding: fsdp | 231 | flat_adapters, fully_shard_more, fused_lora_shared, litgpt,
+  rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
+  sharded_units, torchtune, torchtune_rounded, torchtune_units | apertus, arcee, bert, bloom, cohere, ernie4_5,
+  exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, mistral3, mixtral, mllama, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta,
+  seed_oss, stablelm
+adapter: lora + parallel.sharding: fsdp-grad-op | 58 | flat_adapters, fully_shard_more, fused_lora_shared,
+  rounded_shared, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama, phi3, qwen2_5_vl,
+  qwen3_vl
 adapter: lora + parallel.sharding: zero1 | 7 | fused_lora_shared, zero_adapters | bert, gpt2, llama
 adapter: lora + parallel.sharding: zero2 | 13 | fused_lora_shared, zero, zero_adapters | bert, glm4_moe, gpt2,
   gpt_neo, llama, opt, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 36 | fused_lora_shared, zero, zero_adapters | bert, gemma2, glm4_moe,
   gpt2, gpt_neo, llama, opt, qwen3_vl, t5
-adapter: lora + precision: amp | 755 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+adapter: lora + precision: amp | 758 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
-  more_families, pairs, pairs_beside, quantized, replicated, sharded_activations, sharded_bits, sharded_spaces,
-  sharded_units, short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora + precision: fsdp | 93 | flat_adapters, fully_shard_more, fused_lora_shared, sharded_bits,
-  sharded_more, sharded_spaces, sharded_tiles, sharded_units | bamba, bert, bloom, gemma, gemma2, gemma3, glm,
-  glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
+  more_families, pairs, pairs_beside, quantized, replicated, rounded, sharded_activations, sharded_bits,
+  sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama,
+  mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+adapter: lora + precision: fsdp | 96 | flat_adapters, fully_shard_more, fused_lora_shared, rounded_shared,
+  sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units | bamba, bert, bloom, gemma, gemma2,
+  gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 56 | fused_lora_shared, zero, zero_adapters | bert, gemma2, glm4_moe, gpt2,
   gpt_neo, llama, opt, qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 556 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+adapter: lora + precision: pure | 569 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
-  more_families, pairs, pairs_beside, quantized, replicated, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, short_convolutions, state_spaces, tiled, tiles, torchtune, torchtune_units | apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llava, ministral3, mistral3,
-  mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, short_convolutions, state_spaces, tiled, tiles, torchtune,
+  torchtune_rounded, torchtune_units | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama under torchtune, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo,
+  olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit
+adapter: lora + qat: fp8 | 4 | rounded, rounded_shared | glm4, llama, phi3
+adapter: lora + qat: int4 | 10 | rounded, rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune, phi
+adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi3
+adapter: lora + qat: int4-mslk-fp8 | 1 | rounded | neox
+adapter: lora + qat: int4-tinygemm | 1 | torchtune_rounded | llama under torchtune
+adapter: lora + qat: int8 | 1 | rounded | gemma2
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
 adapter: lora + quantization: int8 | 119 | adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
@@ -1220,12 +1251,12 @@ adapter: lora + quantization: nf4-double | 150 | adapters, flat_adapters, fused_
   gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral, nemotron, neox, neox under litgpt,
   olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
-adapter: lora + weight_dtype: 16 bits | 305 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
-  fully_shard_more, fused_lora, fused_lora_shared, liger, linear, met, pairs, quantized, sharded_bits, sharded_more,
-  sharded_units, short_convolutions, state_spaces, tiled | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek,
-  ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, neox, olmo, opt, phi, phi3,
-  qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+adapter: lora + weight_dtype: 16 bits | 307 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+  fully_shard_more, fused_lora, fused_lora_shared, liger, linear, met, pairs, quantized, rounded, sharded_bits,
+  sharded_more, sharded_units, short_convolutions, state_spaces, tiled | apertus, arcee, bamba, bart, bert, bloom,
+  cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss,
+  granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, neox, olmo,
+  opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: modules_to_save + checkpoint_reentrant: true | 4 | pairs | bert
 adapter: modules_to_save + eval_batch_size | 1 | pairs_beside | bert
@@ -1646,9 +1677,9 @@ loss: chunked + padding: right | 10 | liger, losses_more | deepseek, falcon, glm
 loss: chunked + parallel.fsdp_units: ends | 27 | torchtune_units | llama under torchtune
 loss: chunked + parallel.fsdp_version: 1 | 14 | litgpt_flat | falcon under litgpt, llama under litgpt, neox under
   litgpt, phi under litgpt
-loss: chunked + parallel.sharding: fsdp | 116 | litgpt, litgpt_flat, sharded_more, torchtune, torchtune_units |
-  falcon under litgpt, gpt2, llama, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt,
-  phi3
+loss: chunked + parallel.sharding: fsdp | 120 | litgpt, litgpt_flat, sharded_more, torchtune, torchtune_rounded,
+  torchtune_units | falcon under litgpt, gpt2, llama, llama under litgpt, llama under torchtune, neox under litgpt,
+  phi under litgpt, phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
 loss: chunked + precision: amp | 203 | block_kinds, decoders, heads, images, liger, linear, litgpt, losses,
   losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, turns | apertus, arcee,
@@ -1660,12 +1691,15 @@ loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under l
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 323 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, losses,
-  losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune, torchtune_units |
-  apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma4, glm, glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2_moe, llama,
-  llama under litgpt, llama under torchtune, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
+loss: chunked + precision: pure | 336 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, losses,
+  losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune,
+  torchtune_rounded, torchtune_units | apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon
+  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2_moe, llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mllama, mpt,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
+  qwen_moe, seed_oss, stablelm
+loss: chunked + qat: int4 | 9 | torchtune_rounded | llama under torchtune
+loss: chunked + qat: int4-tinygemm | 4 | torchtune_rounded | llama under torchtune
 loss: chunked + quantization: int8 | 2 | liger, state_spaces | falcon_h1, gpt_oss
 loss: chunked + quantization: nf4 | 12 | litgpt, short_convolutions | falcon under litgpt, lfm2, llama under litgpt,
   neox under litgpt, phi under litgpt
@@ -1783,32 +1817,40 @@ max_gradient_norm + parallel.fsdp_version: 1 | 41 | flat_adapters, flat_host, fl
   gpt2, llama
 max_gradient_norm + parallel.replicas | 14 | flat_adapters, flat_host, flat_parameter, titan_replicas, titan_units |
   llama, llama under torchtitan
-max_gradient_norm + parallel.sharding: ddp | 4 | replicated | mistral3
-max_gradient_norm + parallel.sharding: fsdp | 148 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
-  sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert,
-  bloom, falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, mllama, nemotron_h, neox, phi, qwen3_vl
-max_gradient_norm + parallel.sharding: fsdp-grad-op | 56 | flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama, nemotron_h, neox,
-  vit
+max_gradient_norm + parallel.sharding: ddp | 10 | replicated, rounded_shared | gemma, llama, mistral3, phi3
+max_gradient_norm + parallel.sharding: fsdp | 154 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas,
+  titan_units | bert, bloom, falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, mllama,
+  nemotron_h, neox, phi, phi3, qwen3_vl
+max_gradient_norm + parallel.sharding: fsdp-grad-op | 62 | flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, rounded_shared, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama,
+  nemotron_h, neox, phi3, vit
 max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwen3_vl
 max_gradient_norm + parallel.sharding: zero2 | 2 | zero | mistral3
 max_gradient_norm + parallel.sharding: zero3 | 9 | zero | gemma3_images, glm4_moe, gpt_neo, mistral3, qwen3_vl
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 180 | adapted, flat_adapters, flat_parameter, fully_shard_more, fused_lora,
-  galore, images, liger, met, optimizers, precisions, replicated, sharded_bits, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, state_spaces, tiled, tiles, turns | bamba, bert, cohere, falcon_h1, gemma,
-  gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, nemotron_h, neox,
-  olmo2, opt, vit
-max_gradient_norm + precision: fsdp | 114 | flat_adapters, flat_host, flat_parameter, fully_shard_more, sharded_bits,
-  sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert, gemma, gemma2, gpt2, llama,
-  llama under torchtitan, mistral3, mllama, neox, phi, qwen3_vl
+max_gradient_norm + precision: amp | 196 | adapted, flat_adapters, flat_parameter, fully_shard_more, fused_lora,
+  galore, images, liger, met, optimizers, precisions, replicated, rounded, rounded_shared, sharded_bits,
+  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, turns | bamba, bert,
+  bloom, cohere, ernie4_5, falcon, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2,
+  lfm2_moe, llama, mistral3, mllama, nemotron_h, neox, olmo2, opt, phi, qwen_moe, vit
+max_gradient_norm + precision: fsdp | 119 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert,
+  gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3, mllama, neox, phi, phi3, qwen3_vl
 max_gradient_norm + precision: mixed | 46 | images, master, more_families, tiles, zero | bert, gemma3_images,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, mllama, qwen3_vl
-max_gradient_norm + precision: pure | 142 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
-  fully_shard_more, galore, images, liger, linear, optimizers, replicated, sharded_bits, sharded_spaces,
-  sharded_tiles, short_convolutions, state_spaces, tiled, tiles, turns | bamba, bert, bloom, falcon, falcon_h1, gemma,
-  gemma2, gemma4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3, mllama, nemotron_h, neox, phi,
-  qwen3_next, qwen3_vl, qwen_moe
+max_gradient_norm + precision: pure | 159 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
+  fully_shard_more, galore, images, liger, linear, optimizers, replicated, rounded, rounded_shared, sharded_bits,
+  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiled, tiles, turns | bamba, bert, bloom, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama,
+  ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmoe, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta
+max_gradient_norm + qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt,
+  phi3
+max_gradient_norm + qat: int4 | 14 | rounded, rounded_shared | gemma, gemma3, gpt2, llama, phi, phi3, stablelm
+max_gradient_norm + qat: int4-mslk | 12 | rounded, rounded_shared | bert, bloom, gemma, granite, llama, phi3,
+  qwen_moe, starcoder2
+max_gradient_norm + qat: int4-mslk-fp8 | 5 | rounded, rounded_shared | ernie4_5, llama, neox
+max_gradient_norm + qat: int8 | 6 | rounded, rounded_shared | cohere, gemma2, llama, mixtral, roberta
 max_gradient_norm + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
 max_gradient_norm + quantization: nf4 | 18 | flat_adapters, images, sharded_bits, short_convolutions, tiles, zero |
   gemma2, gpt2, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
@@ -1817,9 +1859,9 @@ max_gradient_norm + quantization: nf4-double | 16 | adapted, flat_adapters, lige
 max_gradient_norm + trained_blocks: badam | 2 | state_spaces, turns | bamba, phi
 max_gradient_norm + trained_blocks: lisa | 5 | sharded_more, short_convolutions, state_spaces, turns | gemma, gpt2,
   lfm2, llama, nemotron_h
-max_gradient_norm + weight_dtype: 16 bits | 48 | adapted, flat_adapters, fully_shard_more, fused_lora, galore, liger,
-  met, precisions, sharded_bits, sharded_units, short_convolutions, state_spaces | bamba, bert, cohere, gemma3, gpt2,
-  lfm2, llama, olmo2, opt, phi
+max_gradient_norm + weight_dtype: 16 bits | 60 | adapted, flat_adapters, fully_shard_more, fused_lora, galore, liger,
+  met, precisions, rounded, sharded_bits, sharded_units, short_convolutions, state_spaces | bamba, bert, bloom,
+  cohere, ernie4_5, falcon, gemma, gemma2, gemma3, gpt2, lfm2, llama, olmo2, opt, phi, qwen_moe
 offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
@@ -2263,12 +2305,15 @@ parallel.replicas + precision: fsdp | 35 | flat_adapters, flat_host, flat_parame
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
-parallel.sharding: ddp + precision: amp | 24 | fused_lora_shared, replicated, sharded_activations, sharded_bits |
-  bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, phi3, qwen3_vl
+parallel.sharding: ddp + precision: amp | 26 | fused_lora_shared, replicated, rounded_shared, sharded_activations,
+  sharded_bits | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, phi3, qwen3_vl
 parallel.sharding: ddp + precision: mixed | 4 | replicated | glm4_moe, gpt_neo, qwen3_vl
 parallel.sharding: ddp + precision: pure | 48 | modded, modded_compiled, replicated, sharded_activations,
   sharded_bits | bert, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under modded-nanogpt, opt,
   qwen3_vl
+parallel.sharding: ddp + qat: fp8 | 2 | rounded_shared | gemma, llama
+parallel.sharding: ddp + qat: int4 | 2 | rounded_shared | gemma, phi3
+parallel.sharding: ddp + qat: int8 | 2 | rounded_shared | llama
 parallel.sharding: ddp + quantization: nf4 | 4 | sharded_bits | gemma, llama, opt
 parallel.sharding: ddp + quantization: nf4-double | 5 | fused_lora_shared, sharded_bits | gpt2, llama, phi3
 parallel.sharding: ddp + weight_dtype: 16 bits | 2 | fused_lora_shared | llama
@@ -2279,21 +2324,26 @@ parallel.sharding: fsdp + precision: amp | 143 | flat_adapters, flat_host, flat_
   exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, llama, llama under litgpt, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under
   litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp + precision: fsdp | 389 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
-  fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units |
-  apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama,
-  llama under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm
-parallel.sharding: fsdp + precision: pure | 240 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, torchtune,
-  torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1,
-  gemma, gemma2, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama
-  under litgpt, llama under torchtune, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo,
-  opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+parallel.sharding: fsdp + precision: fsdp | 392 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+  fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, rounded_shared, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas,
+  titan_units | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm
+parallel.sharding: fsdp + precision: pure | 251 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, rounded_shared,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
+  torchtune, torchtune_rounded, torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4,
+  falcon under litgpt, falcon_h1, gemma, gemma2, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, mistral3, mixtral, mllama, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, vit
+parallel.sharding: fsdp + qat: int4 | 9 | rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune
+parallel.sharding: fsdp + qat: int4-mslk | 2 | rounded_shared | llama, phi3
+parallel.sharding: fsdp + qat: int4-mslk-fp8 | 2 | rounded_shared | llama
+parallel.sharding: fsdp + qat: int4-tinygemm | 1 | torchtune_rounded | llama under torchtune
 parallel.sharding: fsdp + quantization: nf4 | 25 | flat_adapters, sharded_bits, sharded_more | bert, gemma, gemma2,
   gemma3, gpt2, llama, opt, phi3
 parallel.sharding: fsdp + quantization: nf4-double | 24 | flat_adapters, sharded_bits, sharded_more | bloom, gemma,
@@ -2305,14 +2355,17 @@ parallel.sharding: fsdp + weight_dtype: 16 bits | 55 | flat_adapters, fully_shar
 parallel.sharding: fsdp-grad-op + precision: amp | 53 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, sharded_activations, sharded_bits, sharded_more,
   sharded_spaces, sharded_units | bamba, bert, gemma, gemma2, gemma3, gpt2, llama, roberta, vit
-parallel.sharding: fsdp-grad-op + precision: fsdp | 73 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, fused_lora_shared, host_activations, replicas, sharded_activations, sharded_more, sharded_spaces,
-  sharded_units | bamba, bert, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm, gpt2, granitemoehybrid, llama,
-  neox, opt, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-parallel.sharding: fsdp-grad-op + precision: pure | 75 | flat_adapters, flat_host, flat_parameter, fully_shard,
-  fully_shard_more, fused_lora_shared, host_activations, sharded_activations, sharded_bits, sharded_more,
-  sharded_spaces, sharded_units | bamba, bert, bloom, gemma, gemma2, gemma3, glm, gpt2, lfm2, llama, mixtral,
-  nemotron_h, neox, opt, phi, phi3, qwen_moe, roberta
+parallel.sharding: fsdp-grad-op + precision: fsdp | 75 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, fused_lora_shared, host_activations, replicas, rounded_shared, sharded_activations, sharded_more,
+  sharded_spaces, sharded_units | bamba, bert, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm, gpt2,
+  granitemoehybrid, llama, neox, opt, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
+parallel.sharding: fsdp-grad-op + precision: pure | 78 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  fully_shard_more, fused_lora_shared, host_activations, rounded_shared, sharded_activations, sharded_bits,
+  sharded_more, sharded_spaces, sharded_units | bamba, bert, bloom, gemma, gemma2, gemma3, glm, gpt2, lfm2, llama,
+  mixtral, nemotron_h, neox, opt, phi, phi3, qwen_moe, roberta
+parallel.sharding: fsdp-grad-op + qat: fp8 | 2 | rounded_shared | llama, phi3
+parallel.sharding: fsdp-grad-op + qat: int4 | 2 | rounded_shared | llama
+parallel.sharding: fsdp-grad-op + qat: int4-mslk | 2 | rounded_shared | gemma, llama
 parallel.sharding: fsdp-grad-op + quantization: nf4 | 3 | sharded_bits | gemma2, gpt2, llama
 parallel.sharding: fsdp-grad-op + quantization: nf4-double | 2 | sharded_bits | llama
 parallel.sharding: fsdp-grad-op + trained_blocks: lisa | 1 | sharded_more | llama
@@ -2331,6 +2384,11 @@ parallel.sharding: zero3 + precision: mixed | 135 | fused_lora_shared, host_acti
 parallel.sharding: zero3 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
+precision: amp + qat: fp8 | 4 | rounded, rounded_shared | falcon, gemma, llama, olmo2
+precision: amp + qat: int4 | 3 | rounded | gemma, llama, phi
+precision: amp + qat: int4-mslk | 4 | rounded | bert, bloom, llama, qwen_moe
+precision: amp + qat: int4-mslk-fp8 | 3 | rounded | ernie4_5, llama, neox
+precision: amp + qat: int8 | 2 | rounded | cohere, gemma2
 precision: amp + quantization: gptq-int4 | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
 precision: amp + quantization: int8 | 88 | adapted, adapters, block_kinds, images, liger, linear, met, pairs,
@@ -2350,14 +2408,16 @@ precision: amp + quantization: nf4-double | 97 | adapted, adapters, flat_adapter
 precision: amp + trained_blocks: badam | 8 | state_spaces, turns | falcon_h1, gemma, granitemoehybrid, llama,
   nemotron_h, neox
 precision: amp + trained_blocks: lisa | 12 | sharded_more, state_spaces, turns | llama, mixtral, nemotron_h, phi, phi3
-precision: amp + weight_dtype: 16 bits | 839 | adapted, adapters, adapters_more, block_kinds, decoders,
+precision: amp + weight_dtype: 16 bits | 851 | adapted, adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
-  met, more_families, pairs, pairs_beside, precisions, quantized, sharded_bits, sharded_spaces, short_convolutions,
-  state_spaces, tiled, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mixtral, mpt,
-  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit
+  met, more_families, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits, sharded_spaces,
+  short_convolutions, state_spaces, tiled, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3,
+  mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
+precision: fsdp + qat: int4 | 4 | rounded_shared | gemma, llama
+precision: fsdp + qat: int4-mslk | 1 | rounded_shared | phi3
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
 precision: fsdp + trained_blocks: lisa | 6 | sharded_more | bert, gemma2, gpt2, llama
@@ -2365,6 +2425,12 @@ precision: fsdp + weight_dtype: 16 bits | 48 | flat_adapters, fully_shard_more, 
   sharded_units | gemma2, gemma3, glm, gpt2, llama, phi, phi3
 precision: mixed + quantization: nf4 | 2 | zero | qwen3_vl
 precision: mixed + quantization: nf4-double | 1 | zero | gpt_neo
+precision: pure + qat: fp8 | 6 | rounded, rounded_shared | glm4, gpt_oss, llama, olmoe, phi3
+precision: pure + qat: int4 | 17 | rounded, torchtune_rounded | gemma3, gpt2, llama, llama under torchtune
+precision: pure + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, granite, llama
+precision: pure + qat: int4-mslk-fp8 | 2 | rounded_shared | llama
+precision: pure + qat: int4-tinygemm | 5 | torchtune_rounded | llama under torchtune
+precision: pure + qat: int8 | 2 | rounded | mixtral, roberta
 precision: pure + quantization: gptq-int4 | 32 | quantized | bloom, gemma, gemma2, glm, glm4, gpt2, llama, neox, opt,
   phi, phi3
 precision: pure + quantization: int8 | 38 | adapters, images, liger, met, pairs, quantized, short_convolutions,
@@ -2383,6 +2449,11 @@ precision: pure + trained_blocks: badam | 9 | short_convolutions, state_spaces, 
   nemotron_h, neox, phi, phi3
 precision: pure + trained_blocks: lisa | 11 | sharded_more, short_convolutions, state_spaces, turns | gemma, lfm2,
   nemotron_h, neox, olmo2, phi, phi3
+qat: fp8 + weight_dtype: 16 bits | 2 | rounded | falcon, olmo2
+qat: int4 + weight_dtype: 16 bits | 3 | rounded | gemma, llama, phi
+qat: int4-mslk + weight_dtype: 16 bits | 3 | rounded | bloom, llama, qwen_moe
+qat: int4-mslk-fp8 + weight_dtype: 16 bits | 2 | rounded | ernie4_5, llama
+qat: int8 + weight_dtype: 16 bits | 2 | rounded | cohere, gemma2
 quantization: gptq-int4 + weight_dtype: 16 bits | 44 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2,
   llama, neox, opt, phi, phi3
 quantization: int8 + weight_dtype: 16 bits | 31 | adapters, block_kinds, liger, linear, quantized,

@@ -104,6 +104,8 @@ class Names(NamedTuple):
     stacked: tuple[str, ...] = ()  # weights of experts and their routers, which are no layers
     tied_head: tuple[str, ...] = ()  # the path of a head that is tied to the table and may come apart from it
     biased: tuple[str, ...] = ()  # of the linear layers those with a bias
+    inputs: frozenset[int] = frozenset()  # widths of what linear layers of PyTorch are given
+    tables: frozenset[int] = frozenset()  # widths of tables of embeddings
 
     def parts(self, layers: int) -> tuple[str, ...]:
         """Words that name a part: parts of every family, ranges of blocks, and single modules."""
@@ -123,6 +125,7 @@ class _Collector(Trained):
         self.stacked: dict[str, None] = {}
         self.tied_head: tuple[str, ...] = ()
         self.biased: dict[str, None] = {}
+        self.inputs: set[int] = set()
 
     def making(self, tape: Tape, name: str, shape: Shape, dtype: DType, trainable: bool) -> bool:
         self.paths[path_of(tape.part, name)] = None
@@ -132,6 +135,8 @@ class _Collector(Trained):
         self.linears[name] = None
         if module.bias is not None:
             self.biased[name] = None
+        if not module.transposed:
+            self.inputs.add(module.weight.shape[1])
         if LAYERS in path_of(tape.part, name):
             self.widths.update(module.weight.shape)
 
@@ -153,10 +158,13 @@ MOST_MODELS = 32  # of which is remembered what a forward pass told: remedies as
 def names_of(model: ModelShape) -> Names:
     """Build the model once, on the smallest sample that it takes, to learn how its parts are called."""
     collector = _Collector()
-    _forward(model, Tape(1, direct=True), collector)  # every block, as each has a name of its own
+    tape = Tape(1, direct=True)
+    _forward(model, tape, collector)  # every block, as each has a name of its own
     paths = tuple(collector.paths)
     linears, widths, stacked = tuple(collector.linears), frozenset(collector.widths), tuple(collector.stacked)
-    return Names(paths, linears, paths[0], widths, stacked, collector.tied_head, tuple(collector.biased))
+    biased, inputs = tuple(collector.biased), frozenset(collector.inputs)
+    tables = frozenset(one.shape[1] for one in tape.parameters if one.is_table)
+    return Names(paths, linears, paths[0], widths, stacked, collector.tied_head, biased, inputs, tables)
 
 
 def has_no_biases(model: ModelShape) -> bool:

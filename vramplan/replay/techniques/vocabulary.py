@@ -126,6 +126,8 @@ def _of_training(job: ResolvedJob) -> Iterator[str]:
             yield "adapter: modules_to_save"
         if _is_over_experts(job):
             yield "adapter: over experts"
+    if job.qat is not None:
+        yield f"qat: {job.qat.weights}"
     if job.quantization is not None:
         yield f"quantization: {job.quantization}"
 

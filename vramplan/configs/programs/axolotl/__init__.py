@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramplan.configs.programs import trainer
-from vramplan.configs.programs.axolotl import adapters, command, computing, devices
+from vramplan.configs.programs.axolotl import adapters, command, computing, devices, rounding
 from vramplan.configs.programs.axolotl.keys import RELEASES, UNDERSTOOD, UNMODELLED, WITHOUT_EFFECT
 from vramplan.configs.sheet import Meaning, Program, Sheet
 from vramplan.configs.table import Table
@@ -62,6 +62,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     adapter = adapters.adapter(sheet, meaning)
     stage, fsdp = devices.strategy(sheet, meaning)
     adapters.lora_kernels(sheet, meaning)
+    rounding.rounding(sheet, meaning)
     computing.precision(sheet, meaning, adapter, stage, fsdp)
     computing.checkpointing(sheet, meaning)
     computing.attention(sheet, meaning)

@@ -25,7 +25,8 @@ UNDERSTOOD = names(
     fsdp_version fsdp_config
     fsdp_config.* tensor_parallel_size context_parallel_size sequence_parallel_degree dp_shard_size
     dp_replicate_size reinit_weights world_size reward_model process_reward_model tf32 use_ray ray_num_workers
-    expert_parallel_size
+    expert_parallel_size qat.weight_dtype qat.activation_dtype qat.group_size qat.quantize_embedding
+    qat.fake_quant_after_n_steps
     """
 ) | frozenset(trainer.LAUNCHED)
 
@@ -123,7 +124,6 @@ UNMODELLED = {
     "deepcompile": "DeepSpeed's compiler",
     "fp32_norms": "norms stay in fp32",
     "fp32_norm_classes": "which norms stay in fp32",
-    "qat.*": "quantization-aware training: fake quantization of weights and activations",
     "quantization.*": "quantization after training",
     "max_memory.*": "how much each device takes of the model",
     "gpu_memory_limit": "how much each device takes of the model",
