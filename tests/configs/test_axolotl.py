@@ -360,6 +360,15 @@ def test_a_processor_beside_a_model_that_is_answered_without_its_tower_is_told()
     assert "what reads them is not counted" in meant(lines, "a.yml").unmodelled["processor_type"]
 
 
+def test_an_mlp_in_tiles() -> None:
+    tiles = FULL + "tiled_mlp: true\n"
+    assert meant(tiles + "tiled_mlp_num_shards: 4\n", "a.yml").job["tiled_mlp"] == 4
+    assert meant(tiles.replace("512", "65537"), "a.yml").job["tiled_mlp"] == 3  # one of each 32,768 tokens
+    assert "tiled_mlp" not in meant(FULL + "tiled_mlp: false\ntiled_mlp_num_shards: 4\n", "a.yml").job
+    compiled = meant(tiles + "tiled_mlp_use_original_mlp: false\n", "a.yml")
+    assert "tiled_mlp_use_original_mlp" in str(compiled.unmodelled)
+
+
 @pytest.mark.parametrize(
     ("qat", "expected"),
     [

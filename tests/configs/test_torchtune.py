@@ -222,6 +222,16 @@ def test_adapters_of_its_model_of_images_are_told_to_be_in_all_blocks() -> None:
     assert "model.decoder_trainable" in found.unmodelled
 
 
+def test_a_teacher() -> None:
+    text = written("knowledge_distillation_single_device").replace("LinearCrossEntropyLoss", "CEWithChunkedOutputLoss")
+    text += "teacher_model:\n  _component_: torchtune.models.llama3_1.llama3_1_8b\n"
+    text += "kd_loss:\n  _component_: torchtune.modules.loss.{}\nkd_ratio: 0.5\n"
+    found = meant(text.format("ReverseKLWithChunkedOutputLoss"), "a.yaml").job
+    assert (found["teacher"], found["distillation"], found["loss"]) == ("llama-3.1-8b", "reverse-kl", "chunked:8")
+    with pytest.raises(InputError, match="JensenLoss is not understood"):
+        meant(text.format("JensenLoss"), "a.yaml")
+
+
 def test_a_quantizer_of_a_recipe_that_trains() -> None:
     more = """
 quantizer:

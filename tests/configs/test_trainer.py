@@ -585,3 +585,12 @@ def test_ddp_of_one_device_is_none() -> None:
     text = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 1\nmixed_precision: bf16\n"
     assert "parallel.sharding" not in job(text, "accelerate.yaml")
     assert job(text.replace("num_processes: 1", "num_processes: 4"), "accelerate.yaml")["parallel.sharding"] == "ddp"
+
+
+def test_a_teacher_of_trl() -> None:
+    text = "program: gkd.py\nmodel_name_or_path: Qwen/Qwen2-0.5B-Instruct\nmax_length: 512\nbf16: true\n"
+    text += "teacher_model_name_or_path: Qwen/Qwen2-1.5B-Instruct\n"
+    found = meant(text, "a.yaml")
+    holds(found.job, teacher="Qwen/Qwen2-1.5B-Instruct", distillation="jsd", padding="right")
+    assert "lmbda" in str(found.unmodelled)
+    holds(meant(text + "beta: 1.0\nlmbda: 0.0\n", "a.yaml").job, distillation="reverse-kl")

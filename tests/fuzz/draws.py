@@ -142,6 +142,8 @@ def _with(random: Random, keys: Keys, option: Option) -> Keys:
 
 def value(random: Random, option: Option) -> Any:
     """A value that the row admits, or just about."""
+    if option.key == "teacher":
+        return random.choice(models())
     if option.kind in (TEXT, WORD) and option.key in TEXTS_OF:
         return random.choice(TEXTS_OF[option.key])
     if option.kind == WORD:

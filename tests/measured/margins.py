@@ -12,7 +12,8 @@ Leaving each source out once, and judging it by the margins of the others, says 
 not seen. That is still optimistic, as mechanisms were learned on those sources: `unseen` are peaks of a source from
 which nothing was chosen but the width of a doubt.
 
-Where it is estimated each margin is the most that the runs of one ladder need, in whole percent; the rest judge it.
+Where it is estimated, split models have the most that the runs of one ladder need, in whole percent, and shared states
+what nine of ten of their runs need; the rest judge it.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from vramplan.results.listings import ErrorStats, ValidateRow
 
 COVERED = 0.9
 ALONE, SEVERAL = "one device, or replicas of it", "several devices that share or split the states"
-LADDERS = {"shared": "fsdpqlora-7b-batch", "split": "bigscience-bf16-h13312-l82"}
-"""Which runs each margin of the estimate is from."""
+LADDERS = {"split": "bigscience-bf16-h13312-l82"}
+"""Which runs a margin of the estimate is from."""
 
 WIDEST = 50  # percent; no end is looked for further away
 
@@ -137,9 +138,24 @@ def most_of_ladder(ladder: str) -> int:
     return max(-(-100 * (run.needed - run.outside - run.held) // run.held) for run in mine)
 
 
+@cache
+def shared() -> tuple[ValidateRow, ...]:
+    """Runs whose states are shared and that are not compiled, estimated: FlagPerf's among them."""
+    return tuple(row for row in (*all_rows(simulated=False), *unseen_rows(simulated=False)) if _shares(row))
+
+
+def _shares(row: ValidateRow) -> bool:
+    assert row.result is not None
+    run = _run(row, simulated=False)
+    parallel = row.result.job["parallel"]
+    is_split = max(parallel["tensor"], parallel["pipeline"], parallel["context"]) > 1
+    return run.several and not is_split and not run.is_compiled
+
+
 def rest() -> tuple[int, int]:
     """Of the runs that no margin of the estimate is from: how many lie in their bands, and how many there are."""
-    others = [row for row in all_rows(simulated=False) if row.ladder not in LADDERS.values()]
+    every = all_rows(simulated=False)
+    others = [row for row in every if row.ladder not in LADDERS.values() and not _shares(row)]
     return sum(bool(row.in_band) for row in others), len(others)
 
 

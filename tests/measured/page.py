@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tests.measured import margins, own
+from tests.measured import coverage, margins, own
 from tests.measured.compare import DIED, PEAKS, all_rows, rows, summary, unseen_rows
 from tests.measured.fitted import counted, counted_bands, is_fitted
 from tests.measured.misses import FAR, MISSES, UNSEEN
@@ -64,7 +64,8 @@ def page() -> str:
 
 def accuracy() -> str:
     """What docs/accuracy-published.md says of published runs."""
-    return "\n".join([*_errors(), *own.summary(), *_estimates(), *_bands(), *_margins(), *_labels(), TOOLS, *_misses()])
+    ranges = [*_estimates(), *_bands(), *_margins(), *coverage.section()]
+    return "\n".join([*_errors(), *own.summary(), *ranges, *_labels(), TOOLS, *_misses()])
 
 
 METRICS = {
@@ -256,11 +257,12 @@ def _left_out() -> Iterator[str]:
     )
     held, count = margins.rest()
     yield (
-        f"Where it is estimated, one device has the margin of the [job format](job-format.md#the-verdict), and the "
-        f"others have the most that one series of runs needs: `{margins.LADDERS['shared']}` for shared states, "
-        f"`{margins.LADDERS['split']}` for split models. Of the other runs {held} of {count} lie in their ranges. "
-        "Which ladders, and that the lower end has more of NCCL where a model is split, was settled with all of them "
-        "in sight."
+        f"Where it is estimated, one device has the margin of the [job format](job-format.md#the-verdict), with "
+        f"{bands.LARGEST_PERCENT} % of the largest tensor at least, {bands.LARGEST_AGAIN_PERCENT} % behind "
+        f"checkpoints, and at most {bands.MOST_FOR_LARGEST} % of what is held. Shared states have what nine of ten of "
+        f"{len(margins.shared())} runs need, FlagPerf's among them, and split models the most that the series "
+        f"`{margins.LADDERS['split']}` needs. Of the other runs {held} of {count} lie in their ranges. That the lower "
+        "end has more of NCCL where a model is split was settled with all of them in sight."
     )
     yield ""
 
@@ -269,12 +271,13 @@ def _margins() -> Iterator[str]:
     """What the bands are made of: vramplan/planner/bands.py."""
     yield "| Situation | Reserved is | Below | Above |"
     yield "|---|---|---|---|"
-    none = {"compiled": False, "shared": False, "split": False}
+    none = {"compiled": False, "shared": False, "split": False, "convolved": False}
     words = {
         "plain": "one device, and plain DDP",
         "shared": "states shared over devices, adapters over several",
         "split": "the model split over devices",
         "compiled": "compiled",
+        "convolved": "convolutions and batch normalisation",
     }
     for name, word in words.items():
         margin = bands.estimated(**none | {name: True} if name in none else none)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.measured import margins
+from tests.measured import margins, own
 from tests.measured.compare import COUNTS, DIED, all_rows, rows, summary, unseen_rows
 from tests.measured.fitted import counted, counted_bands, every_pattern, is_band_fitted, is_fitted, matches
 from tests.measured.misses import MISSES, UNSEEN
@@ -75,6 +75,7 @@ def test_a_run_is_not_counted_where_a_figure_was_chosen_in_its_sight() -> None:
 def test_every_run_that_a_figure_was_chosen_from_is_a_case_or_is_published_elsewhere() -> None:
     """A name that nothing has would leave out no run: it is a case, an address of a repository, or a file of traces."""
     known = [row.name for file in COUNTS for row in rows(file)] + [row.name for row in unseen_rows()]
+    known += [job.name for job, *_ in own.ran()]
     for constant, patterns in every_pattern().items():
         for pattern in patterns:
             elsewhere = "/" in pattern
@@ -124,6 +125,13 @@ def test_a_doubt_is_as_wide_as_unseen_runs_under_zero_ask() -> None:
 @pytest.mark.parametrize("situation", margins.LADDERS)
 def test_a_margin_of_the_estimate_holds_its_ladder(situation: str) -> None:
     assert margins.most_of_ladder(margins.LADDERS[situation]) <= bands.PLAIN.above + bands.BEYOND_PLAIN[situation]
+
+
+@pytest.mark.truth
+def test_the_margin_of_shared_states_holds_nine_of_ten_of_their_runs() -> None:
+    found = margins.shared()
+    assert len(found) == 20
+    assert sum(bool(row.in_band) for row in found) >= 0.9 * len(found)
 
 
 @pytest.mark.truth

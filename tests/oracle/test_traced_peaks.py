@@ -65,6 +65,10 @@ UNDECLARED = {
     "liger",
     "fused_lora",
     "fused_lora_shared",
+    "tiled_mlp",
+    "tiled_mlp_shared",
+    "taught",
+    "torchtune_taught",
     "turns",
     "tiled",
 }

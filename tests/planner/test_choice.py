@@ -60,7 +60,8 @@ class Trials:
         """The upper end, with room for the largest tensor where it is much of what is held."""
         largest = max(self.records[one.strategy, one.steps > 1, one.micro == 1].sizes(one.micro))
         plain, most = (Fraction(times, 10) * one.allocated for times in (11, 13))
-        return max(plain, min(most, one.allocated + Fraction(3, 2) * largest)) + self.context
+        room = largest * (Fraction(3, 2) if one.strategy == "none" else 3)
+        return max(plain, min(most, one.allocated + room)) + self.context
 
     def is_fit(self, one: Try) -> bool:
         return self.high(one) <= self.usable

@@ -148,8 +148,8 @@ def _sharded(job: ResolvedJob, model: Any, stack: contextlib.ExitStack) -> Any:
     from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
     from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
 
+    from vramplan.measure.around import dtype_of
     from vramplan.measure.runnable import TRACED_MICRO_STEPS
-    from vramplan.measure.steps import dtype_of
 
     sharding = job.sharding
     assert sharding is not None

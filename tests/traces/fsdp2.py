@@ -284,8 +284,8 @@ def _sharded(job: ResolvedJob, model: Any, mesh: Any) -> Any:
     import torch
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
+    from vramplan.measure.around import dtype_of
     from vramplan.measure.runnable import TRACED_MICRO_STEPS
-    from vramplan.measure.steps import dtype_of
 
     assert job.sharding is not None
     # accelerate names it, so the root is resharded as well (accelerate 1.15, utils/fsdp_utils.py, fsdp2_prepare_model)

@@ -33,6 +33,7 @@ class Program:
     def __init__(self, job: ResolvedJob) -> None:
         self.job = job
         self.mesh: Any = None  # of devices; None: one
+        self.truth: Any = None  # what a number is taken for that is asked for on the host
 
     def check(self) -> None:
         """Raise UsageError for what this program has no loop for here."""
@@ -52,6 +53,7 @@ class Program:
             "frozen": bool(job.frozen),
             "ema": job.ema,
             "optimizer_in_backward": job.optimizer_in_backward,
+            "tiled_mlp": job.tiled_mlp is not None,
         }
         for key, given in unknown.items():
             if given:
@@ -165,7 +167,8 @@ def traced(program: Program) -> Traced:
         model = program.skeleton()
         without_device(job, stack)
         stack.enter_context(patch.object(functional, "scaled_dot_product_attention", attention_by(job.attention)))
-        counted = counter("cuda", scratch_rules(), stand_ins(Truth()))
+        program.truth = Truth()
+        counted = counter("cuda", scratch_rules(), stand_ins(program.truth))
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(counted)
         if program.mesh is not None:

@@ -50,6 +50,7 @@ TRANSFORMERS = Rig(
             "liger",
             "turns",
             "tiled",
+            "taught",
         ),
         *("linear", "block_kinds", "decoders", "state_spaces", "short_convolutions", "met", "half_logits"),
         *("preference", "evaluation", "evaluation_more", "generation", "generation_more", "pairs_beside"),
@@ -78,8 +79,8 @@ ZERO = Rig(
 )
 AXOLOTL = Rig(
     "axolotl",
-    ("fused_lora", "fused_lora_shared"),
-    "Axolotl's fused LoRA in the models of the first rig",
+    ("fused_lora", "fused_lora_shared", "tiled_mlp", "tiled_mlp_shared"),
+    "Axolotl's fused LoRA and its MLPs in tiles in the models of the first rig",
     alone=("axolotl==0.19.0",),
 )
 TORCHAO = Rig(
@@ -89,8 +90,8 @@ TORCHAO = Rig(
 )
 TORCHTUNE = Rig(
     "torchtune",
-    ("torchtune", "torchtune_units", "torchtune_rounded"),
-    "torchtune's builders, adapters and losses, and its shards",
+    ("torchtune", "torchtune_units", "torchtune_taught", "torchtune_rounded"),
+    "torchtune's builders, adapters and losses, its teachers, and its shards",
 )
 LITGPT = Rig(
     "litgpt", ("litgpt", "litgpt_flat"), "LitGPT's models and LoRA, its losses and Fabric around them, and its shards"

@@ -12,7 +12,8 @@ from typing import Any
 from tests.traces.fsdp2 import last_reduces
 from tests.traces.programs import Program
 from vramplan.errors import UsageError
-from vramplan.values.job import ResolvedJob
+from vramplan.values.job import Adapter, ResolvedJob
+from vramplan.values.model import ModelShape
 from vramplan.values.parallel import FSDP
 
 IGNORED = -100  # a label
@@ -25,6 +26,8 @@ UNITS = {
 }
 """What recipes have as `custom_sharded_layers`."""
 
+DIVERGENCES = {"forward-kl": "ForwardKL", "reverse-kl": "ReverseKL", "symmetric-kl": "SymmetricKL"}
+KD_RATIO = 0.5
 MLP = {"gate_proj", "up_proj", "down_proj"}
 
 
@@ -48,6 +51,8 @@ class Torchtune(Program):
             raise UsageError("the rig has no weights in 4 bits", key="quantization")
         if job.activation_checkpointing not in ("none", "full"):
             raise UsageError("a recipe checkpoints every block or none", key="activation_checkpointing")
+        if job.teacher is not None and not (job.teacher.transformers_model_type in self.TYPES and job.adapter):
+            raise UsageError("the rig has the recipe of LoRA, and teachers of the same types", key="teacher")
         if job.loss.partition(":")[0] not in ("standard", "chunked"):
             raise UsageError("the rig has the two losses of the recipes", key="loss")
 
@@ -59,7 +64,8 @@ class Torchtune(Program):
 
         job = self.job
         with training.set_default_dtype(self.dtype), torch.device("meta"):
-            model = _rounded(job, self._built())
+            model = _rounded(job, self._built(job.model, job.adapter))
+            self.teacher = None if job.teacher is None else self._built(job.teacher, None).eval()
         if job.model.tied_embeddings:  # of the builders here that of Llama 3.2 alone has it; it is the same for all
             del model.output
             model.output = modules.TiedLinear(model.tok_embeddings)
@@ -74,13 +80,17 @@ class Torchtune(Program):
         from torchtune import training
 
         assert self.job.sharding is not None
-        training.shard_model(
-            model=skeleton,
-            shard_conditions=[partial(training.get_shard_conditions, names_to_match=UNITS[self.job.sharding.units])],
-            cpu_offload=False,
-            reshard_after_forward=True,
-            dp_mesh=self.mesh,
-        )
+        for one in (skeleton, self.teacher):
+            if one is None:
+                continue
+            names = UNITS[self.job.sharding.units]
+            training.shard_model(
+                model=one,
+                shard_conditions=[partial(training.get_shard_conditions, names_to_match=names)],
+                cpu_offload=False,
+                reshard_after_forward=True,
+                dp_mesh=self.mesh,
+            )
         if self.job.sharding.no_sync:
             last_reduces(skeleton, self.micro_steps)
         return skeleton
@@ -92,10 +102,9 @@ class Torchtune(Program):
 
         return torch.float32 if self.job.precision == "fp32" else torch.bfloat16
 
-    def _built(self) -> Any:
+    def _built(self, shape: ModelShape, adapter: Adapter | None) -> Any:
         from torchtune.models import llama2, mistral
 
-        shape, adapter = self.job.model, self.job.adapter
         module = {"llama": llama2, "mistral": mistral}[shape.transformers_model_type]
         sizes = {
             "vocab_size": shape.vocabulary_size,
@@ -120,7 +129,13 @@ class Torchtune(Program):
         )
 
     def place(self, skeleton: Any) -> Any:
-        """On the device, and rotary positions made there."""
+        """On the device, and rotary positions made there; the teacher too."""
+        model = self._placed(skeleton)
+        if self.teacher is not None:
+            self.teacher = self._placed(self.teacher)
+        return model
+
+    def _placed(self, skeleton: Any) -> Any:
         import torch
         from torchtune import training
 
@@ -142,17 +157,44 @@ class Torchtune(Program):
         if word == "chunked":
             self.loss = CEWithChunkedOutputLoss(int(chunks))
             model.set_num_output_chunks(int(chunks))
+        if self.teacher is not None:
+            self._compare(word, chunks)
         self.behind = torch.full((self.tokens.shape[0], 1), IGNORED, device="cuda")
+
+    def _compare(self, word: str, chunks: str) -> None:
+        """The divergence from the teacher, in as many chunks."""
+        from torchtune.modules import loss
+
+        name = DIVERGENCES[self.job.distillation or ""]
+        self.kd_loss: Any = getattr(loss, f"{name}Loss")()
+        if word == "chunked":
+            self.kd_loss = getattr(loss, f"{name}WithChunkedOutputLoss")(int(chunks))
+            self.teacher.set_num_output_chunks(int(chunks))
+
+    def _taught(self, labels: Any, logits: Any, teacher_logits: Any) -> Any:
+        """Both losses: what the first of them counts is not nothing."""
+        self.truth.value = False
+        kd_loss = self.kd_loss(logits, teacher_logits, labels)
+        self.truth.value = True
+        class_loss = self.loss(logits, labels)
+        return (1 - KD_RATIO) * class_loss + KD_RATIO * kd_loss
 
     def forward(self) -> tuple[Any, Any]:
         """`_loss_step`; that of several micro-steps is divided here, where recipes multiply by the number of tokens."""
         import torch
 
-        logits = self.model(tokens=self.tokens)
+        logits, teacher_logits = self.model(tokens=self.tokens), None
+        if self.teacher is not None:
+            with torch.no_grad():
+                teacher_logits = self.teacher(self.tokens)
         labels = torch.hstack((self.labels[..., 1:], self.behind[: self.labels.shape[0]]))
         if not isinstance(logits, list):
             labels = labels.reshape(-1)
             logits = logits.reshape(-1, logits.size(-1))
+            if teacher_logits is not None:
+                teacher_logits = teacher_logits.reshape(-1, teacher_logits.size(-1))
+        if teacher_logits is not None:
+            return logits, self._taught(labels, logits, teacher_logits)
         return logits, self.loss(logits, labels)
 
 

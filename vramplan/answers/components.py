@@ -59,7 +59,7 @@ def components_of(
         "master": "fp32 copy of the weights",
         "optimizer": f"{job.optimizer}, {job.optimizer_implementation}" + ", fp32 states" * job.fp32_states,
         "ema": "moving average of the weights",
-        "reference": "reference model, its weights and buffers",
+        "reference": "reference model or teacher, its weights and buffers",
         "gradients": f"{record.reached_parameters:,} x {gradient} B, resident" if resident else "those made so far",
         "activations": f"micro-batch {micro} x {sequences}{_sample(job)}",
         "weight_casts": "16-bit copies that autocast keeps",

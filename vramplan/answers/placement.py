@@ -64,14 +64,17 @@ def placements_of(job: ResolvedJob, budget_bytes: int | None = None) -> Placemen
     basis = f"what fits {job.gpu.name} for certain" if budget_bytes is None else "given"
     search = PlacementSearch(judge, schedule.micro_batch_size, schedule.accumulates)
     sizes = search.sizes
-    budget = search.certain_bytes if budget_bytes is None else budget_bytes
+    budget, plain = (
+        search.certain_bytes(again=again) if budget_bytes is None else budget_bytes for again in (True, False)
+    )
     flops = judge.record("none", schedule.accumulates, schedule.micro_batch_size == 1).flops
     step_flops = flops["forward"] + flops["backward"]
     blocks, stacks = sizes.blocks, job.model.stacks
 
     def strategy(name: str, note: str, ranges: Placement) -> Strategy:
         peak, again = search.peak_bytes(ranges), search.recomputed_flops(ranges)
-        return Strategy(name, note, ranges, peak, peak <= budget, again, round(again / step_flops, 4))
+        is_within = peak <= (budget if ranges else plain)
+        return Strategy(name, note, ranges, peak, is_within, again, round(again / step_flops, 4))
 
     def replayed(name: str, note: str) -> Strategy:
         """A strategy that is more than a placement: what it keeps is not the sum of pieces."""
@@ -86,7 +89,7 @@ def placements_of(job: ResolvedJob, budget_bytes: int | None = None) -> Placemen
 
     lengths = range(1, max(stacks) + 1) if search.adds_up else _some_lengths(max(stacks))
     equal = {k: named(f"every:{k}", "") for k in lengths}
-    best = search.least_recomputation(budget)
+    best = search.least_certain() if budget_bytes is None else search.least_recomputation(budget)
     least = search.smallest_peak()
     rows = [
         named("none", "all stored"),
@@ -105,7 +108,7 @@ def placements_of(job: ResolvedJob, budget_bytes: int | None = None) -> Placemen
     return PlacementResult(
         name=job.name,
         job=job_to_dict(decision.judged),
-        budget_bytes=budget,
+        budget_bytes=plain if best == () else budget,  # where nothing is made again less has to stay free
         budget_basis=basis,
         blocks=blocks,
         stacks=tuple(layers for layers in stacks if layers),

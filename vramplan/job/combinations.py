@@ -7,9 +7,13 @@ from vramplan.replay.models.capable import takes_packing
 from vramplan.replay.techniques.evidence import OFFLOAD, EvidenceGap, is_traced_with, missing, rows_of, untraced
 from vramplan.replay.techniques.vocabulary import key_of
 from vramplan.values.job import ResolvedJob
+from vramplan.values.parallel import ZERO3, ZERO_STAGES
 
 PADDING = "padding: right"
-OF_THE_HEAD = ("loss", "label_smoothing", "padding", "eval_batch_size", "generation_batch_size")
+OF_THE_HEAD = (
+    *("loss", "label_smoothing", "padding", "eval_batch_size", "generation_batch_size"),
+    *("distillation", "tiled_mlp"),
+)
 
 
 def composed_of(job: ResolvedJob) -> tuple[str, ...]:
@@ -20,7 +24,21 @@ def composed_of(job: ResolvedJob) -> tuple[str, ...]:
     if job.attention == "flash" and job.packing and not takes_packing(job.model.family):
         sentences.append("packing true was never traced together with attention flash, which tells lengths")
     sentences += [f"{key_of(gap.technique)} {gap.sentence(job)}" for gap in _untraced_code(job)]
+    if job.sharding is not None and job.sharding.kind in ZERO_STAGES:
+        sentences += _under_zero(job)
     return (*sentences, *never_traced(job))
+
+
+def _under_zero(job: ResolvedJob) -> list[str]:
+    """What the walks of ZeRO were not compared with."""
+    assert job.sharding is not None
+    kind = job.sharding.kind
+    said = []
+    if job.teacher is not None:
+        said.append(f"teacher {job.teacher.name} was never traced together with parallel.sharding {kind}")
+    if job.tiled_mlp is not None and kind == ZERO3:
+        said.append(f"tiled_mlp {job.tiled_mlp} was never traced together with weights that {kind} gathers for tiles")
+    return said
 
 
 def _untraced_code(job: ResolvedJob) -> list[EvidenceGap]:

@@ -104,6 +104,7 @@ OWN: dict[str, Callable[[ResolvedJob], Any]] = {
     "data_rate": lambda job: _figure(_whole(job.length.data_bytes_per_s), "B/s"),
     "sample_size": lambda job: _figure(job.length.sample_bytes, "B"),
     "model": lambda job: model_to_dict(job.model),
+    "teacher": lambda job: None if job.teacher is None else model_to_dict(job.teacher),
     "gpu": lambda job: gpu_to_dict(job.gpu),
     "sequence_length": lambda job: job.sequence_length or None,
     "global_batch_size": lambda job: job.global_batch_size or None,

@@ -44,6 +44,8 @@ class JobKeys(TypedDict, total=False):
     expert_pad_to_capacity: bool | None
     checkpoint_reentrant: bool | None
     loss: str | None
+    teacher: Mapping[str, Any] | None
+    distillation: str | None
     label_smoothing: float | None
     dpo_reference: str | None
     padding: str | None
@@ -51,6 +53,7 @@ class JobKeys(TypedDict, total=False):
     compile: bool | None
     mamba_kernels: bool | None
     liger_kernels: Sequence[str] | None
+    tiled_mlp: int | None
     dropout: float | None
     hold_outputs: bool | None
     hold_outputs_until: str | None
@@ -131,6 +134,8 @@ class JobFields:
     expert_pad_to_capacity: bool | None
     checkpoint_reentrant: bool | None
     loss: str | None
+    teacher: Mapping[str, Any] | None
+    distillation: str | None
     label_smoothing: float | None
     dpo_reference: str | None
     padding: str | None
@@ -138,6 +143,7 @@ class JobFields:
     compile: bool | None
     mamba_kernels: bool | None
     liger_kernels: tuple[str, ...] | None
+    tiled_mlp: int | None
     dropout: float | None
     hold_outputs: bool | None
     hold_outputs_until: str | None

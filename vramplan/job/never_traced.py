@@ -13,6 +13,7 @@ from vramplan.replay.models.capable import (
     looks_up_4bit,
     masks_padding,
     takes_packing,
+    untraced_parts,
 )
 from vramplan.replay.models.parts import compiled_graphs, compiles_blocks
 from vramplan.replay.techniques.evidence import (
@@ -86,6 +87,8 @@ def _own_code(job: ResolvedJob) -> Iterator[str]:
     """A training program's own code, with what only that of Transformers was traced with."""
     if is_untraced(job.model.family):
         yield f"model {job.model.name} was never traced as {job.model.code}: its blocks are composed of parts that were"
+    for part in untraced_parts(job.model):
+        yield f"model.{part} was never traced with {job.model.code}"
     if is_untraced_loss(job.model.family, words.pattern_word(job.loss)):
         yield f"loss {job.loss} was never traced with {job.model.code}"
     if job.sharding is not None and is_fsdp(job.sharding.kind) and shares_by_itself(job.model.family):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vramplan.job.codes import refuse_class as refuse_class
     from vramplan.job.combinations import composed_of as composed_of
     from vramplan.job.compiling import check_compile as check_compile
+    from vramplan.job.distillation import teacher_of as teacher_of
     from vramplan.job.experts import check_capacity as check_capacity
     from vramplan.job.experts import expert_imbalance as expert_imbalance
     from vramplan.job.float8 import check_float8 as check_float8
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from vramplan.job.split import planned_part as planned_part
     from vramplan.job.state_space import tell_space as tell_space
     from vramplan.job.targets import target_length as target_length
+    from vramplan.job.tiled_mlp import tiles_of as tiles_of
     from vramplan.job.trained import resolve_trained as resolve_trained
     from vramplan.job.trained_blocks import frozen_by_blocks as frozen_by_blocks
     from vramplan.replay.models.windows import windowed_blocks as windowed_blocks
@@ -95,6 +97,7 @@ MODULES = {
     ),
     "vramplan.job.combinations": ("composed_of",),
     "vramplan.job.compiling": ("check_compile",),
+    "vramplan.job.distillation": ("teacher_of",),
     "vramplan.job.experts": (
         "check_capacity",
         "expert_imbalance",
@@ -132,6 +135,7 @@ MODULES = {
     "vramplan.job.software": ("with_software",),
     "vramplan.job.split": ("check_split", "planned_part"),
     "vramplan.job.targets": ("target_length",),
+    "vramplan.job.tiled_mlp": ("tiles_of",),
     "vramplan.job.trained": ("resolve_trained",),
     "vramplan.job.trained_blocks": ("frozen_by_blocks",),
     "vramplan.replay.models.windows": ("windowed_blocks",),

@@ -29,6 +29,7 @@ class RawJob(Values):
     """The values of one job by the attributes of the table, and what belongs together in one value."""
 
     model: str | dict[str, Any] | None = None
+    teacher: str | dict[str, Any] | None = None
     gpu: str | Fields | None = None
     gpu_free_now: bool = False
     offload_activations: bool = False
@@ -204,10 +205,10 @@ def _nested(fields: Fields, key: str) -> dict[str, Any]:
     }
 
 
-def _model(raw: RawJob, fields: Fields) -> str | dict[str, Any] | None:
-    if not isinstance(fields.node_of("model"), Mapping):
-        return fields.text("model")
-    inline = fields.fields("model")
+def _model(raw: RawJob, fields: Fields, key: str = "model") -> str | dict[str, Any] | None:
+    if not isinstance(fields.node_of(key), Mapping):
+        return fields.text(key)
+    inline = fields.fields(key)
     assert inline is not None
     return read_model_mapping(inline)
 
@@ -301,6 +302,7 @@ def _qat(raw: RawJob, fields: Fields) -> Fields | None:
 
 OWN: dict[str, Callable[[RawJob, Fields], Any]] = {
     "model": _model,
+    "teacher": lambda raw, fields: _model(raw, fields, "teacher"),
     "gpu": _gpu,
     "activation_checkpointing": _checkpointing,
     "adapter": _adapter,

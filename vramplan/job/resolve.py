@@ -17,7 +17,7 @@ from vramplan.job.sizes import devices_per_node_of, sequence_length_of
 from vramplan.job.stepping import check_clipping, optimizer_of, steps_in_backward
 from vramplan.options import words
 from vramplan.replay.models import is_in_transformers, is_untraced, ladder_of, no_code_for
-from vramplan.replay.models.capable import no_checkpointing
+from vramplan.replay.models.capable import no_checkpointing, untraced_parts
 from vramplan.values.allocator import DEFAULT
 from vramplan.values.job import Adapter, ResolvedJob
 from vramplan.values.length import NO_LENGTH
@@ -82,6 +82,14 @@ class _ReplayResolver(Resolver):
         if (raw.adapter_kernels or under(runtime).fuses_adapters) and model is not None and adapter is not None:
             adapter = on_demand.with_kernels(self, model, adapter, cells, reference)
         liger = on_demand.liger_of(self, model, reference) if raw.liger_kernels and model is not None else ()
+        teacher = word = None
+        if (raw.teacher is not None or raw.distillation) and model is not None and runtime is not None:
+            teacher, word = on_demand.teacher_of(self, model, runtime, loss, adapter)
+        tiles = (
+            on_demand.tiles_of(self, model, adapter, sequence_length, reference)
+            if raw.tiled_mlp and model is not None
+            else None
+        )
         if raw.compile:
             self.assumptions += on_demand.check_compile(self.fields, raw, model, in_backward, adapter)
         qat = on_demand.qat_of(self, model, precision, adapter) if raw.qat is not None else None
@@ -146,6 +154,9 @@ class _ReplayResolver(Resolver):
             fp32_gradients=cells.fp32_gradients,
             fp32_states=cells.fp32_states,
             liger_kernels=liger,
+            teacher=teacher,
+            distillation=word,
+            tiled_mlp=tiles,
             mamba_kernels=bool(raw.mamba_kernels) and model.state_space is not None and bool(model.state_space.layers),
             every_second_matmul=bool(raw.every_second_matmul),
             expert_imbalance=imbalance,
@@ -443,7 +454,7 @@ def _is_special(job: ResolvedJob) -> bool:
         or job.half_weights
         or job.planned is not None
         or (job.split is not None and job.split.tensor > job.model.key_value_heads)
-        or (job.model.engine is not None and is_untraced(job.model.family))
+        or (job.model.engine is not None and (is_untraced(job.model.family) or bool(untraced_parts(job.model))))
         or bool(job.frozen)
         or job.adapter is not None
         or job.sharding is not None
@@ -451,6 +462,8 @@ def _is_special(job: ResolvedJob) -> bool:
         or job.checkpoint_reentrant
         or job.offload_activations
         or bool(job.liger_kernels)
+        or job.tiled_mlp is not None
+        or job.teacher is not None
         or bool(job.eval_batch_size or job.generation_batch_size or job.label_smoothing)
         or job.loss not in ("standard", "fp32-logits")
     )

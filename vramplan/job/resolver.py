@@ -168,6 +168,11 @@ class Resolver:
             shape, extra = self._for_a_score(shape, extra)
         return shape, (*extra, *models.sizes_taken(values, shape))
 
+    def described_shape(self, values: dict[str, Any]) -> ModelShape:
+        """The shape of a second model that is described. Raises InputError where something is wrong."""
+        name = values.pop("name", None)
+        return shapes.shape_from_fields(values, name=name)
+
     def find_gpu(self) -> Gpu | None:
         """The GPU, by name or described; None if that is refused."""
         given = self.raw.gpu

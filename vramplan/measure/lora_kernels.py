@@ -45,12 +45,16 @@ def _attention_of(module: Any, model: Any) -> Any:
         return module.get_attention_cls_from_config({"base_model": ""})
 
 
-def _patches() -> Any:
-    """Axolotl's module, without the callbacks of its trainer, which import much else."""
+def without_callbacks() -> None:
+    """Let Axolotl's modules be imported without the callbacks of its trainer, which import much else."""
     if CALLBACKS not in sys.modules:
         package = ModuleType(CALLBACKS)
         package.__path__ = [f"{path}/callbacks" for path in import_module("axolotl.utils").__path__]
         sys.modules[CALLBACKS] = package
+
+
+def _patches() -> Any:
+    without_callbacks()
     return import_module("axolotl.monkeypatch.lora_kernels")
 
 

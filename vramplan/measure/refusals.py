@@ -38,6 +38,7 @@ def _refused(job: ResolvedJob, how: str) -> list[tuple[str, str, str]]:
         "generation_batch_size": job.generation_batch_size is not None and how == GPU,
         "quantization": job.quantization not in (None, *QUANTIZED),
         "gradient_dtype": job.fp32_gradients,
+        "teacher": job.teacher is not None and how == GPU,
         "offload": bool(job.offload),
         "parallel": job.data_parallel_size > 1 or job.split is not None or job.sharding is not None,
     }

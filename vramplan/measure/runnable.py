@@ -59,6 +59,8 @@ def check_installed(job: ResolvedJob) -> None:
         ("optimizer", job.optimizer, stepped_by),
         ("loss", job.loss, LOSS_PACKAGES.get(job.loss)),
         ("liger_kernels", ", ".join(job.liger_kernels), LIGER),
+        ("teacher", job.teacher is not None and "teacher", "trl"),
+        ("tiled_mlp", job.tiled_mlp is not None and "tiled_mlp", AXOLOTL),
         ("adapter.kernels", adapter is not None and ", ".join(adapter.kernels), AXOLOTL),
         ("qat", job.qat is not None and job.qat.weights, "torchao"),
         ("quantization", job.quantization in QUANTIZED and job.quantization, "bitsandbytes"),

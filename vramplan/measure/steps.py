@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -18,6 +19,7 @@ from torch.optim import swa_utils
 
 from vramplan.measure import fake_quantized, liger, lora_kernels
 from vramplan.measure.adapters import adapted
+from vramplan.measure.around import dtype_of, saved_on_host, widened
 from vramplan.measure.batches import batch_of
 from vramplan.measure.between import evaluate, generate
 from vramplan.measure.checkpoints import checkpoint, cores
@@ -31,8 +33,10 @@ from vramplan.measure.quantized import by_value, copied, operators, quantize, qu
 from vramplan.measure.runnable import LOMO, QUANTIZED, TRACED_MICRO_STEPS
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
 from vramplan.measure.storages import Storages
+from vramplan.measure.tiled_mlp import in_tiles
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import NEXT_FORWARD, ResolvedJob
+from vramplan.values.model import ModelShape
 
 MICRO_STEPS = 8  # of an accumulation that are run on a GPU
 DECAY = 0.999  # of an average of the weights
@@ -51,11 +55,7 @@ class Loop(NamedTuple):
     scaler: Any = None
     average: Any = None
     reference: Any = None  # a model beside the one that trains, which scores the same sequences
-
-
-def dtype_of(job: ResolvedJob) -> Any:
-    """The 16-bit element type of the precision; None of fp32."""
-    return {"fp16": torch.float16, "bf16": torch.bfloat16}.get(job.precision.rpartition("-")[2])
+    teacher: Any = None
 
 
 def prepare(job: ResolvedJob, device: str) -> Loop:
@@ -144,30 +144,24 @@ def _no_phase(_: str) -> None:
     """Nobody asks for phases."""
 
 
-def _on_host(job: ResolvedJob) -> contextlib.AbstractContextManager[Any]:
-    """What forward saves goes to pinned memory of the host, where the job says so."""
-    host: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-    if job.offload_activations:
-        host = torch.autograd.graph.save_on_cpu(pin_memory=True)
-    return host
-
-
 def forward(loop: Loop) -> Any:
     """What the model returns, with its loss: under autocast and with what is saved on the host, as the job has it."""
     job = loop.job
     casts = job.precision.startswith("amp-")
     around = torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
     if is_preference(job):
-        with _on_host(job):
+        with saved_on_host(job):
             return None, _divided(job, _preferences(loop))
+    if loop.teacher is not None:
+        return taught(loop, casts=casts)
     if not smooths_outside(job):
-        with around, _on_host(job), inside(job):
+        with around, saved_on_host(job), inside(job):
             out = loop.model(**loop.batch)
             return out, _divided(job, out.loss)
     given = {key: value for key, value in loop.batch.items() if key != "labels"}
-    with _on_host(job):
+    with saved_on_host(job):
         if casts:
-            with patch.object(loop.model, "forward", _widened(loop.model.forward, around)):
+            with patch.object(loop.model, "forward", widened(loop.model.forward, around)):
                 out = loop.model(**given)
         else:
             out = loop.model(**given)
@@ -185,32 +179,57 @@ def _preferences(loop: Loop) -> Any:
 
     if job.loss == "dpo" or not casts:
         return preference_loss(job, model, loop.reference, loop.batch, around)
-    with patch.object(model, "forward", _widened(model.forward, around())):
+    with patch.object(model, "forward", widened(model.forward, around())):
         return preference_loss(job, model, None, loop.batch, around)
+
+
+def alone(job: ResolvedJob, model: ModelShape) -> ResolvedJob:
+    """The job of a teacher's model, which has no other technique than its element type."""
+    plain = job._replace(model=model, teacher=None, activation_checkpointing="none", adapter=None, quantization=None)
+    return plain._replace(frozen=(), liger_kernels=(), tiled_mlp=None)
+
+
+def _teaching(model: Any) -> Any:
+    """In eval mode; its configuration lets it return a cache, as the Trainer leaves it."""
+    model.config.use_cache = True
+    return model.eval()
+
+
+def taught(loop: Loop, *, casts: bool) -> Any:
+    """GKDTrainer's step: both models return logits, and the loss is theirs. Of several micro-steps the labels of all
+    are counted, so that no loss is divided.
+
+    Source: trl 1.16.0, experimental/gkd/gkd_trainer.py, compute_loss.
+    """
+    trainer: Any = import_module("trl.experimental.gkd.gkd_trainer").GKDTrainer
+    job = loop.job
+    given = {key: value for key, value in loop.batch.items() if key != "labels"}
+
+    def run(model: Any) -> Any:
+        around = torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
+        inner = widened(model.forward, around) if casts else model.forward
+        with patch.object(model, "forward", inner):
+            return model(**given)
+
+    with saved_on_host(job):
+        _student_outputs = run(loop.model)
+    with torch.no_grad():
+        _teacher_outputs = run(loop.teacher)
+    _student_logits = _student_outputs.logits[:, :-1, :]
+    _teacher_logits = _teacher_outputs.logits[:, :-1, :]
+    loss = trainer.generalized_jsd_loss(
+        student_logits=_student_logits,
+        teacher_logits=_teacher_logits,
+        labels=loop.batch["labels"][:, 1:],
+        beta={"forward-kl": 0, "reverse-kl": 1}.get(job.distillation or "", 0.5),
+        num_items_in_batch=1,
+    )
+    return None, loss
 
 
 def _divided(job: ResolvedJob, loss: Any) -> Any:
     """Over the micro-steps of an accumulation."""
-    steps = job.gradient_accumulation_steps or 1
-    return loss if steps == 1 else loss / steps
-
-
-def _widened(inner: Callable[..., Any], around: contextlib.AbstractContextManager[Any]) -> Callable[..., Any]:
-    """The forward pass as Accelerate puts it in the place of the model's own, within hooks such as those of FSDP.
-
-    Source: accelerate 1.15, Accelerator.prepare_model and ConvertOutputsToFp32 (utils/operations.py).
-    """
-
-    def run(*given: Any, **named: Any) -> Any:
-        with around:
-            out = inner(*given, **named)
-        return type(out)({key: _wide(value) for key, value in out.items()})
-
-    return run
-
-
-def _wide(value: Any) -> Any:
-    return value.float() if hasattr(value, "float") else value
+    return loss if (job.gradient_accumulation_steps or 1) == 1 else loss / job.gradient_accumulation_steps
 
 
 def one_step(loop: Loop, enter: Callable[[str], None] = _no_phase) -> None:
@@ -280,7 +299,7 @@ def on_gpu(job: ResolvedJob, steps: int) -> dict[str, Any]:
         phase = name
 
     try:
-        with attention_of(job), contextlib.ExitStack() as stack:
+        with attention_of(job), in_tiles(job), contextlib.ExitStack() as stack:
             loop = prepare(job, "cuda")
             cuda.empty_cache()  # what the random numbers of the weights took
             stack.enter_context(cores(job, loop.model))
@@ -320,8 +339,10 @@ def without_data(job: ResolvedJob) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(liger.for_one_job())
         stack.enter_context(lora_kernels.for_one_job())
+        stack.enter_context(in_tiles(job))
         model, copy = skeleton(job), skeleton(job) if job.ema else None
         reference = reference_skeleton(job)
+        teacher = None if job.teacher is None else skeleton(alone(job, job.teacher))
         stack.enter_context(without_kernels(job, truth))
         stack.enter_context(by_value(job))
         if job.attention != "eager":
@@ -330,6 +351,9 @@ def without_data(job: ResolvedJob) -> dict[str, Any]:
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(counted)
         loop = prepare_without_data(job, model, copy, reference)
+        if teacher is not None and job.teacher is not None:
+            loop = loop._replace(teacher=_teaching(_on_device(alone(job, job.teacher), teacher)))
+            del teacher
         stack.enter_context(cores(job, model))
         del model, reference
         one_step(loop, counted.enter)

@@ -30,6 +30,7 @@ class Values:
     expert_pad_to_capacity: bool | None
     checkpoint_reentrant: bool | None
     loss: str | None
+    distillation: str | None
     label_smoothing: float | None
     dpo_reference: str | None
     padding: str | None
@@ -37,6 +38,7 @@ class Values:
     compile: bool | None
     mamba_kernels: bool | None
     liger_kernels: tuple[str, ...]
+    tiled_mlp: int | None
     dropout: float | None
     hold_outputs: bool | None
     hold_outputs_until: str | None

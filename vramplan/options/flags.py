@@ -26,7 +26,7 @@ def arguments_of(change: Mapping[str, Any]) -> list[str]:
         if key in table.GROUPS and isinstance(value, Mapping):
             for inner, part in value.items():
                 words += _option(f"{key}.{inner}", part)
-        elif key in ("model", "gpu") and isinstance(value, Mapping):
+        elif key in ("model", "gpu", "teacher") and isinstance(value, Mapping):
             words += _option(key, value.get("name"))
         else:
             words += _option(key, value)

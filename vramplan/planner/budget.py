@@ -5,14 +5,7 @@ Where the allocator is not simulated these are the contract's factors (docs/job-
 
 from __future__ import annotations
 
-from vramplan.planner.bands import (
-    LARGEST_PERCENT,
-    MOST_FOR_LARGEST,
-    PLAIN,
-    RESERVED_ESTIMATED,
-    Fitted,
-    Margin,
-)
+from vramplan.planner.bands import MOST_FOR_LARGEST, PLAIN, RESERVED_ESTIMATED, Fitted, Margin
 from vramplan.tuples import NamedTuple
 
 # Reserved over allocated in published runs: +1.6 and +13 % (NVIDIA/Megatron-LM issues 965 and 5662), +4 to +17 %
@@ -60,7 +53,7 @@ def footprint(
     simulated_bytes: int | None = None,
     returnable_bytes: int = 0,
     came_through: bool = False,
-    largest_bytes: int = 0,
+    room_bytes: int = 0,
 ) -> Footprint:
     """What the allocator reserves, what the device shows, and the band, for a peak of allocated bytes.
 
@@ -70,7 +63,7 @@ def footprint(
     `simulated_bytes` is what a simulation of the allocator says that it reserves, where there is one. `margin` is a
     share of that, else of what the allocator has to hold. `came_through`: the simulated run did, giving segments back
     to the device where it was short; so the blocks of other streams need no room of their own at the peak.
-    `largest_bytes` has the largest tensor, for which an estimate has room at its upper end.
+    `room_bytes` is what an estimate has for the largest tensor at its upper end.
     """
     held = allocated_bytes + stranded_bytes
     reserved = -(-held * RESERVED_PERCENT // 100)
@@ -84,26 +77,22 @@ def footprint(
         reserved=reserved,
         device=reserved + outside_bytes,
         low=-(-lower * (100 - margin.below) // 100) + -(-outside_bytes * margin.outside // 100),
-        high=_upper(upper, margin.above, 0 if simulated_bytes is not None else largest_bytes) + outside_bytes,
+        high=_upper(upper, margin.above, 0 if simulated_bytes is not None else room_bytes) + outside_bytes,
         stranded=stranded_bytes,
         returnable=min(returnable_bytes, stranded_bytes),
     )
 
 
-def _room_for(largest_bytes: int) -> int:
-    return -(-LARGEST_PERCENT * largest_bytes // 100)
-
-
-def _upper(held_bytes: int, above: int, largest_bytes: int) -> int:
-    """The upper end of what the allocator reserves."""
+def _upper(held_bytes: int, above: int, room_bytes: int) -> int:
+    """The upper end of what the allocator reserves, with room for large tensors."""
     plain, most = (-(-held_bytes * (100 + percent) // 100) for percent in (above, MOST_FOR_LARGEST))
-    return max(plain, min(most, held_bytes + _room_for(largest_bytes)))
+    return max(plain, min(most, held_bytes + room_bytes))
 
 
-def certain_limit(room_bytes: int, above: int, largest_bytes: int) -> int:
-    """The most that the allocator may have to hold, so that the upper end of the estimate is within the room."""
-    plain, most = (room_bytes * 100 // (100 + percent) for percent in (above, MOST_FOR_LARGEST))
-    return max(0, min(plain, max(most, room_bytes - _room_for(largest_bytes))))
+def certain_limit(usable_bytes: int, above: int, room_bytes: int) -> int:
+    """The most that the allocator may have to hold, so that the upper end of the estimate is within what is usable."""
+    plain, most = (usable_bytes * 100 // (100 + percent) for percent in (above, MOST_FOR_LARGEST))
+    return max(0, min(plain, max(most, usable_bytes - room_bytes)))
 
 
 def static_footprint(allocated_bytes: int, outside_bytes: int) -> Footprint:

@@ -52,6 +52,11 @@ class Decision(NamedTuple):
         return self.record.events_of_every_copy * plays
 
     @property
+    def most_events(self) -> int:
+        """How many a short one has at most."""
+        return MOST_EVENTS_OF_OWN if stands_for(self.setup, 3) == 3 else MOST_EVENTS
+
+    @property
     def stage(self) -> int:
         """The number of the stage that was judged: of a pipeline the most loaded one."""
         rung = self.choice.rung
@@ -66,13 +71,15 @@ IN_DOUBT = 80
 Below `IN_DOUBT` a run would have to reserve a quarter more than its estimate to come to another verdict. Of 330 runs
 that were drawn at random two did (tests/measured/estimate.py).
 """
-MOST_EVENTS = 12_000
-"""Allocations and frees of a short iteration: its simulation takes less than 0.1 s, 8 microseconds for each of them.
+MOST_EVENTS = 23_000
+"""Allocations and frees of a short iteration: its simulation takes 0.1 s more, 4 to 6 microseconds for each of them.
 
-That is the replay of every block and three iterations of the allocator; of accumulation a second micro-step too.
+That is the replay of every block and two or three iterations of the allocator; of accumulation a second micro-step too.
 """
-MOST_EVENTS_IF_TIGHT = 4 * MOST_EVENTS
-"""The same of one whose estimate leaves open whether it fits: the answer is worth a few tenths of a second."""
+MOST_EVENTS_OF_OWN = 10_000
+"""The same where a record stands for one micro-batch alone: compiled steps, stages and a program's own iteration."""
+TIMES_IF_TIGHT = 2
+"""How many times as many where the estimate leaves open whether it fits: that is worth a few tenths of a second."""
 
 
 def decide(
@@ -102,10 +109,10 @@ def looked_at(decision: Decision, closer_from: int | None, *, whole_ladder: bool
         return decision
     if choice.rung.peak.device * 100 < judge.usable_bytes * closer_from:
         return decision
-    if choice.rung.verdict == DOES_NOT_FIT or stands_for(decision.setup, 3) == 3:
-        return decision  # of the latter the events of a larger micro-batch are others
+    if choice.rung.verdict == DOES_NOT_FIT:
+        return decision
     is_tight = closer_from == ALWAYS and choice.rung.verdict == TIGHT
-    if decision.events > (MOST_EVENTS_IF_TIGHT if is_tight else MOST_EVENTS):
+    if decision.events > decision.most_events * (TIMES_IF_TIGHT if is_tight else 1):
         return decision
     closer = job._replace(allocator=job.allocator_offered)
     if judge.waits_for_steps:  # a pipeline has other figures with each number of steps

@@ -14,6 +14,7 @@ from vramplan.planner.bands import (
     beside,
     estimated,
     is_calibrated,
+    room_for,
     simulated,
     unpublished,
 )
@@ -30,7 +31,7 @@ from vramplan.planner.replays import Replays, kept
 from vramplan.planner.setups import setup_of, setup_of_stage, turns_images
 from vramplan.replay.envelope import Envelope, envelope_of
 from vramplan.replay.models.modules import Segment
-from vramplan.replay.models.parts import takes_one
+from vramplan.replay.models.parts import is_batch_normalised, takes_one
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.results import DOES_NOT_FIT, FITS, TIGHT
@@ -71,7 +72,9 @@ class Judge:
         adapted = job.adapter is not None and job.data_parallel_size > 1
         parts = shared and (shares_weights(job) or adapted)
         self.doubts, composed = admitted(job), bool(job.composed)
-        margin = estimated(compiled=job.compile, shared=parts, split=split, doubted=bool(self.doubts))
+        convolved = is_batch_normalised(job.model.family)
+        doubted = bool(self.doubts)
+        margin = estimated(compiled=job.compile, shared=parts, split=split, convolved=convolved, doubted=doubted)
         self.minds_largest = not (job.compile or parts or split)  # those have margins of their own
         self.margin = beside(margin, composed=composed)
         self.simulated_margin = self.margin
@@ -177,18 +180,23 @@ class Judge:
         margin = self.margin if reserved is None else self.simulated_margin
         returnable = record.returnable_bytes(micro)
         survived = reservation is not None and reservation.failure is None and reservation.retries > 0
-        largest = record.largest_bytes(micro) if self.minds_largest else 0
-        return footprint(allocated, self.outside_bytes, margin, stranded, reserved, returnable, survived, largest)
+        room = self._room_for_largest(record, micro, strategy != "none")
+        return footprint(allocated, self.outside_bytes, margin, stranded, reserved, returnable, survived, room)
 
-    def certain_bytes(self, strategy: str, micro: int, accumulates: bool) -> int:
+    def _room_for_largest(self, record: Record, micro: int, again: bool) -> int:
+        return room_for(record.largest_bytes(micro), again=again) if self.minds_largest else 0
+
+    def certain_bytes(self, strategy: str, micro: int, accumulates: bool, *, again: bool | None = None) -> int:
         """The most that the allocator may have to hold at a micro-batch, so that the job fits for certain.
 
-        `limits.high`, or less where the largest tensor is much of it.
+        `limits.high`, or less where the largest tensor is much of it. `again`: a placement of checkpoints is asked
+        for, whose largest tensor is that of the strategy.
         """
         if not (self.job.runtime.caches and self.minds_largest):
             return self.limits.high
-        largest = self.record_at(strategy, micro, accumulates).largest_bytes(micro)
-        return certain_limit(max(0, self.usable_bytes - self.outside_bytes), self.margin.above, largest)
+        again = strategy != "none" if again is None else again
+        room = self._room_for_largest(self.record_at(strategy, micro, accumulates), micro, again)
+        return certain_limit(max(0, self.usable_bytes - self.outside_bytes), self.margin.above, room)
 
     def accumulation_bytes(self, placement: str, schedule: Schedule) -> int | None:
         """What accumulation would add to the allocated peak of a schedule: gradients that stay between micro-steps.

@@ -45,7 +45,7 @@ def place(judge: Judge, strategy: str, schedule: Schedule) -> Placed:
     if strategy == OPTIMAL:
         search = PlacementSearch(judge, schedule.micro_batch_size, schedule.accumulates)
         # within the limit the least recomputation; where nothing fits for certain, the best chance
-        found = search.least_recomputation(search.certain_bytes)
+        found = search.least_certain()
         placement = spelled(search.smallest_peak() if found is None else found)
     peak = judge.footprint(placement, schedule)
     return Placed(placement, peak, judge.verdict_at(placement, schedule, peak))
@@ -76,10 +76,18 @@ class PlacementSearch:
         self.adds_up = not (shares(judge) or shape.key_value_sharing_layers or shape.layer_input_size)
         self._tried: dict[Placement, TriedPlacement] = {}
 
-    @property
-    def certain_bytes(self) -> int:
-        """The most that the allocator may have to hold, so that the job fits for certain."""
-        return self.judge.certain_bytes("none", self.micro, self.accumulates)
+    def certain_bytes(self, *, again: bool) -> int:
+        """The most that the allocator may have to hold, so that the job fits for certain.
+
+        `again`: with checkpoints, whatever is made again between them; without it of the empty placement alone.
+        """
+        return self.judge.certain_bytes("none", self.micro, self.accumulates, again=again)
+
+    def least_certain(self) -> Placement | None:
+        """The placement that fits for certain and recomputes least; None if none does."""
+        if self.peak_bytes(()) <= self.certain_bytes(again=False):
+            return ()
+        return self.least_recomputation(self.certain_bytes(again=True))
 
     def peak_bytes(self, placement: Placement) -> int:
         """The peak of allocated bytes, which is that of its replay."""
@@ -128,7 +136,9 @@ class PlacementSearch:
     def is_possible(self, limit_bytes: int, *, certain: bool = False) -> bool:
         """Whether a placement is within the limit, and with `certain` within `certain_bytes`."""
         if certain:
-            limit_bytes = min(limit_bytes, self.certain_bytes)
+            if self.peak_bytes(()) <= min(limit_bytes, self.certain_bytes(again=False)):
+                return True
+            limit_bytes = min(limit_bytes, self.certain_bytes(again=True))
         if self.adds_up:
             return is_possible(self.sizes, limit_bytes)
         return self.least_recomputation(limit_bytes) is not None

@@ -71,6 +71,9 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         pytorch=release_of(job),
         liger_kernels=job.liger_kernels,
         mamba_kernels=job.mamba_kernels,
+        teacher=job.teacher,
+        distillation=job.distillation,
+        tiled_mlp=job.tiled_mlp,
         composed_norms=not job.compile
         and (release_of(job) or job.runtime.fused_rms_norm_since) < job.runtime.fused_rms_norm_since,
     )
@@ -152,6 +155,9 @@ def keeps_zeroed_gradients(job: ResolvedJob) -> bool:
 
 def loss_of(job: ResolvedJob) -> str:
     """The loss that the job's iteration computes."""
+    taught = None if job.teacher is None else planning_of(job).taught_loss
+    if taught is not None:
+        return taught
     if job.label_smoothing and job.loss.startswith("chunked:"):
         return f"{SMOOTHED}-{job.loss}"
     if job.label_smoothing and job.loss != "fused":  # whose kernel smooths in place

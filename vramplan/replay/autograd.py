@@ -260,9 +260,12 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
         copied = parameter.shared is not None and (total.strides is not None or parameter.shared)
         parameter.grad = tape.new("clone", total.shape, total.dtype, total.batched) if copied else total
         return
-    for before in tape.told.before_accumulate:
+    accumulation = tape.role(Accumulation)
+    for before in () if accumulation.waits else tape.told.before_accumulate:
         before(parameter)
-    if tape.role(Accumulation).resident:  # rule 4: it is added in place and freed here
+    if parameter.grad is not None:  # of a tile before: it is added in place, and freed here
+        tape.accumulated(total)
+    elif accumulation.resident:  # rule 4: it is added in place and freed here
         tape.accumulated(total)
         if total.storage is not None and getrefcount(total) == ALONE:  # what an earlier micro-step has made so is kept
             parameter.grad_bytes = tape.size_of(total.storage)
@@ -272,5 +275,5 @@ def _accumulate(tape: Tape, parameter: Parameter) -> None:
         tape.relabel(total, "gradients")
         parameter.grad = total
     del total
-    for after in tape.told.after_accumulate:
+    for after in () if accumulation.waits else tape.told.after_accumulate:
         after(parameter)

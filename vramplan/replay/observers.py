@@ -170,6 +170,35 @@ class Accumulation:
     """The role of gradients that exist before backward. The class as it stands says that there are none."""
 
     resident = False  # each weight has a gradient or a buffer already: the new gradient is added to it, and freed
+    waits = False  # more of the same gradients come, and until then nobody is told
+
+
+Comparing = Callable[[Sequence[Tensor], Tensor], Tensor]
+
+
+class Teacher:
+    """The role of a second model whose predictions those of the model that trains are compared with; there is none."""
+
+    def asked(self) -> Comparing | None:
+        """The model has its logits. Returns what compares them with the teacher's, given the labels too."""
+        return None
+
+
+class KeyValues:
+    """The role of who keeps the keys and values of each block, which the model returns; nobody does."""
+
+    keeps = False
+
+    def kept(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """What a block goes on with."""
+        return key, value
+
+
+class TiledWeights:
+    """The role of who wants to know which weights run in tiles. The class as it stands does not."""
+
+    def tiled(self, weights: Sequence[Parameter]) -> None:
+        """An MLP with these weights has run, tile by tile and without a graph; backward will come to it."""
 
 
 class Resident(Accumulation):

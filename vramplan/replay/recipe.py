@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from vramplan.engines import imported
 from vramplan.replay.models import reads_slice
-from vramplan.replay.models.modules import CORE, OUTSIDE_LOSSES, Recipe, Segment, Slice
+from vramplan.replay.models.modules import CORE, OUTSIDE_LOSSES, Recipe, Segment, Slice, Tiling
 from vramplan.replay.precision import Precision
 from vramplan.replay.setup import Setup
-from vramplan.values.parallel import RING, ZERO1, Split
+from vramplan.values.parallel import RING, ZERO1, ZERO_STAGES, Split
 
 FUSED_PROJECTION = "qkv_proj"  # as a target of an adapter, for a family that has three
 
@@ -40,8 +40,16 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         compiled=setup.compile,
         mamba_kernels=setup.mamba_kernels,
         float8=precision.name == "fsdp-fp8",
+        tiling=_tiling_of(setup),
         fused_projection=setup.adapter is not None and FUSED_PROJECTION in setup.adapter.targets,
     )
+
+
+def _tiling_of(setup: Setup) -> Tiling | None:
+    """Axolotl takes its own function, and under ZeRO that of DeepSpeed, whose hooks know of tiles."""
+    if setup.tiled_mlp is None:
+        return None
+    return Tiling(setup.tiled_mlp, sums_apart=setup.sharding is None or setup.sharding.kind not in ZERO_STAGES)
 
 
 def _segments_of(setup: Setup) -> tuple[Segment, ...]:

@@ -66,5 +66,8 @@ class Setup(NamedTuple):
     outlives: bool = False  # outputs that are held live until the next forward has made new ones, with their graph
     mamba_kernels: bool = False  # mamba-ssm runs blocks with a state space
     liger_kernels: tuple[str, ...] = ()  # that run in place of the model's own modules
+    teacher: ModelShape | None = None  # a second model, whose predictions the loss compares with
+    distillation: str | None = None  # how: forward-kl | reverse-kl | symmetric-kl
+    tiled_mlp: int | None = None  # tiles that the MLP of each block runs in
     composed_norms: bool = False  # of a PyTorch whose nn.RMSNorm has no kernel of its own
     reduces: bool = True  # of a pipeline's micro-batches only the last one's gradients are reduced

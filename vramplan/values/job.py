@@ -106,6 +106,9 @@ class ResolvedJob(NamedTuple):
     fp32_gradients: bool = False  # mixed-* only: half-precision gradients are summed in fp32 buffers that stay
     mamba_kernels: bool = False  # mamba-ssm and causal-conv1d are installed, and the model has a use for them
     liger_kernels: tuple[str, ...] = ()  # that run in place of the model's own modules: rms-norm, glu, rope
+    teacher: ModelShape | None = None  # a second model, whose predictions the loss compares with
+    distillation: str | None = None  # how: forward-kl | reverse-kl | symmetric-kl
+    tiled_mlp: int | None = None  # tiles along the sequence that the MLP of each block runs in; None: at once
     every_second_matmul: bool = False  # selective-op only
     offload_activations: bool = False  # what forward saves is in pinned memory of the host
     checkpoint_reentrant: bool = False  # torch.utils.checkpoint with use_reentrant=True

@@ -35,12 +35,18 @@ def explain(job: ResolvedJob, *, block: int | None = None, tensor: str | None = 
     """
     if sys.flags.optimize > 1:
         raise UsageError("the rules are read from docstrings, which Python -OO drops", hint="run it without -OO")
+    if job.teacher is not None:
+        message = "the forward pass of a teacher is not derived: only that of the model that trains is"
+        raise UsageError(message, key="teacher", hint="leave it out; fit counts it")
     if job.dpo_reference in BESIDE:
         message = "the forward pass of a reference is not derived: only that of the model that trains is"
         raise UsageError(message, key="dpo_reference", hint="precomputed; fit counts the reference")
     if job.checkpoint_reentrant:
         message = "the graph that a reentrant checkpoint walks in backward is not explained"
         raise UsageError(message, key="checkpoint_reentrant", hint="timeline shows it; or leave it out")
+    if job.tiled_mlp is not None:
+        message = "the graphs that tiles walk in backward are not explained"
+        raise UsageError(message, key="tiled_mlp", hint="timeline shows them; or leave it out")
     underived = wording_of(job).underived
     if underived is not None:
         raise UsageError(underived[0], key="runtime", hint=underived[1])

@@ -16,6 +16,7 @@ from vramplan.configs.programs import torchtune_images
 from vramplan.configs.programs.torchtune_keys import (
     COMPONENTS,
     DASHED,
+    DIVERGENCES,
     DTYPES,
     GROUP,
     LOSSES,
@@ -112,6 +113,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         torchtune_images.trained(sheet, meaning, shape_name(builder), adapter)
     _rounding(sheet, meaning)
     _loss(sheet, meaning, adapter)
+    _teacher(sheet, meaning)
     if str(sheet.get("compile")).lower() == "true" or sheet.under("compile"):
         meaning.say("compile", True, "compile")
     if sheet.flag("dataset.packed"):
@@ -232,6 +234,21 @@ def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
         meaning.say("dpo_reference", "adapter-off" if adapter else "model", key)
     elif word:
         meaning.say("loss", word, key)
+
+
+def _teacher(sheet: Sheet, meaning: Meaning) -> None:
+    """The teacher of a distillation, and how the student is compared with it."""
+    key, loss = "teacher_model._component_", "kd_loss._component_"
+    builder = sheet.text(key)
+    divergence = (sheet.text(loss) or "").rsplit(".", 1)[-1]
+    sheet.count("kd_loss.num_output_chunks")  # that of the loss, or the recipe stops
+    if builder is None:
+        return
+    meaning.say("teacher", shape_name(builder), key)
+    if divergence in DIVERGENCES:
+        meaning.say("distillation", DIVERGENCES[divergence], loss)
+    elif divergence:
+        sheet.problem(loss, f"{divergence} is not understood", ", ".join(DIVERGENCES))
 
 
 def _devices(sheet: Sheet, meaning: Meaning) -> None:

@@ -24,7 +24,8 @@ UNDERSTOOD = names(
     tensor_parallel_dim
     tensor_parallel_plan._component_ context_parallel_dim data_parallel_shard_dim data_parallel_replicate_dim
     enable_fp8_training enable_expandable_segments model.encoder_trainable model.decoder_trainable
-    model.fusion_trainable model.image_size quantizer._component_ quantizer.groupsize fake_quant_after_n_steps
+    model.fusion_trainable model.image_size teacher_model._component_ kd_loss._component_ kd_loss.num_output_chunks
+    quantizer._component_ quantizer.groupsize fake_quant_after_n_steps
     """
 )
 
@@ -35,6 +36,7 @@ WITHOUT_EFFECT = names(
     save_every_n_epochs enable_async_checkpointing dataset dataset.* dataset_val dataset_val.* datasets dataloader.*
     seed shuffle epochs max_steps_per_epoch num_steps batch_size_val run_val_every_n_steps optimizer.lr
     optimizer.weight_decay optimizer.betas optimizer.eps optimizer.nesterov optimizer.amsgrad lr_scheduler
+    kd_loss.ignore_index kd_loss.sym_kd_ratio
     lr_scheduler.* loss.ignore_index loss.beta loss.label_smoothing loss.epsilon loss.kl_coeff loss.value_coeff
     loss.value_clip_range loss.reduction metric_logger.* log_every_n_steps log_peak_memory_stats log_level
     profiler.* profile_memory device collate_fn kd_ratio name base_model_path checkpoint_dir checkpoint_files
@@ -49,8 +51,7 @@ WITHOUT_EFFECT = names(
 
 UNMODELLED = {
     "memory_efficient_fsdp_wrap": "layers that are sharded on their own, as embedding and head",
-    "teacher_model.*": "the teacher of a distillation: its weights and its logits",
-    "kd_loss.*": "the loss of a distillation",
+    "teacher_model.*": "a teacher that the file describes",
     "reward_and_value_model.*": "the reward and value models of PPO",
     "forward_batch_size": "the batch of the forward passes without gradients",
     "ppo_batch_size": "the batch of PPO",
@@ -66,6 +67,13 @@ UNMODELLED = {
     "postprocessing.*": "several kinds of workers",
     "training.*": "the workers that train, beside an inference engine",
 }
+
+DIVERGENCES = {
+    f"{name}KL{rest}Loss": f"{name.lower()}-kl"
+    for name in ("Forward", "Reverse", "Symmetric")
+    for rest in ("", "WithChunkedOutput")
+}
+"""Losses of torchtune/modules/loss/kd_losses.py, by the words of `distillation`."""
 
 _BUILDERS = "torchtune/models/*/_model_builders.py"
 DEFAULTS: dict[str, Any] = {

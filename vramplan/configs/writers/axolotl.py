@@ -35,6 +35,7 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
     words.put_optimizer(page, "optimizer", asked, OPTIMIZERS)
     page.put("max_grad_norm", asked["max_gradient_norm"] or 0.0, "max_gradient_norm")
     _loss(page, asked)
+    _tiles(page, asked)
     if asked["compile"]:
         page.put("torch_compile", True, "compile")
     if asked["from_scratch"]:
@@ -131,6 +132,12 @@ def _loss(page: Page, asked: Asked) -> None:
         page.put("plugins", [LIGER], "liger_kernels")
     for kernel in kernels:
         page.put(computing.LIGER[kernel][0], True, "liger_kernels")
+
+
+def _tiles(page: Page, asked: Asked) -> None:
+    if asked["tiled_mlp"]:
+        page.put("tiled_mlp", True, "tiled_mlp")
+        page.put("tiled_mlp_num_shards", int(asked["tiled_mlp"]), "tiled_mlp")
 
 
 def _adapter(page: Page, asked: Asked) -> None:

@@ -107,6 +107,8 @@ def recipe_of(asked: Asked) -> str:
     """The recipe for the job."""
     where = "distributed" if is_distributed(asked) else "single_device"
     kind = "lora" if asked["adapter.kind"] else "full"
+    if asked["teacher"]:
+        return f"knowledge_distillation_{where}"
     if asked["qat.weights"]:  # which no recipe on one device has
         return "qat_lora_finetune_distributed" if kind == "lora" else "qat_distributed"
     return f"{kind}_{'dpo' if asked['loss'] == 'dpo' else 'finetune'}_{where}"
@@ -161,6 +163,22 @@ def _loss(page: Page, asked: Asked) -> None:
     page.put("loss._component_", LOSSES.get(word, LOSSES["standard"]), "loss")
     if word == "chunked":
         page.put("loss.num_output_chunks", int(chunks), "loss")
+    if asked["teacher"]:
+        _teacher(page, asked, "WithChunkedOutputLoss" if word == "chunked" else "Loss")
+        if word == "chunked":
+            page.put("kd_loss.num_output_chunks", int(chunks), "loss")
+
+
+def _teacher(page: Page, asked: Asked, end: str) -> None:
+    teacher = asked["teacher"]
+    name = teacher.get("name") if isinstance(teacher, dict) else teacher
+    found = MODELS.get(str(name))
+    if found is None:
+        raise refused("torchtune", name, MODELS)
+    page.put("teacher_model._component_", "torchtune.models.{}.{}".format(*found), "teacher")
+    way = str(asked["distillation"]).removesuffix("-kl").capitalize()
+    page.put("kd_loss._component_", f"torchtune.modules.loss.{way}KL{end}", "distillation")
+    page.yours("teacher_checkpointer._component_", "torchtune.training.FullModelHFCheckpointer")
 
 
 def _checkpoints(page: Page, asked: Asked) -> None:

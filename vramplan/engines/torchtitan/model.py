@@ -1,5 +1,6 @@
 """Llama as torchtitan has it (torchtitan/models/llama/model.py at the end of 2024), with what its parallelize_llama.py
 does to it: checkpoints of single blocks, and tensor parallelism by DTensor, sequences in parts between the products.
+Its Qwen3 (experiments/qwen3/model/model.py of September 2025) is that with norms of heads and another rotation.
 
 Names that start with an underscore are locals of that code which outlive their use.
 """
@@ -12,7 +13,7 @@ from vramplan.engines.torchtitan.chunked import chunked_head
 from vramplan.replay.autograd import checkpoint
 from vramplan.replay.checkpoints import MATMULS
 from vramplan.replay.models.blocks import run_blocks
-from vramplan.replay.models.modules import FP32_LOGITS, Linear, Output, Recipe
+from vramplan.replay.models.modules import FP32_LOGITS, Linear, Output, Recipe, as_is
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
 from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.attention import scaled_dot_product
@@ -23,12 +24,12 @@ from vramplan.replay.operators.dtensor import (
     gather_vocabulary,
     scatter_sequence,
 )
-from vramplan.replay.operators.elementwise import add, mul, silu
+from vramplan.replay.operators.elementwise import add, mul, neg, silu
 from vramplan.replay.operators.ends import cross_entropy, embedding
 from vramplan.replay.operators.fused_norms import compiled_cross_entropy, received, rms_norm, rotate, sent
 from vramplan.replay.operators.indexing import unsqueeze
 from vramplan.replay.operators.ring_attention import ring_flash
-from vramplan.replay.operators.views import contiguous, expand, to, transpose, view
+from vramplan.replay.operators.views import cat, contiguous, expand, narrow, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, INT64, DType, Shape, Tensor
 from vramplan.values.model import ModelShape
@@ -42,11 +43,11 @@ def devices_of(recipe: Recipe) -> int:
 
 
 class Norm:
-    """`nn.RMSNorm`, whole on every device; under tensor parallelism it sees a part of each sequence."""
+    """`nn.RMSNorm`, whole on every device; under tensor parallelism it sees a part of each sequence or of the heads."""
 
-    def __init__(self, tape: Tape, name: str, recipe: Recipe) -> None:
+    def __init__(self, tape: Tape, name: str, recipe: Recipe, size: int | None = None) -> None:
         with tape.building(NORMS):
-            self.weight = tape.parameter(f"{name}.weight", (recipe.shape.hidden_size,), recipe.weight_dtype)
+            self.weight = tape.parameter(f"{name}.weight", (size or recipe.shape.hidden_size,), recipe.weight_dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
         return rms_norm(x, self.weight)
@@ -73,6 +74,23 @@ def apply_rotary(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
     return to(query_out, query.dtype), to(key_out, key.dtype)
 
 
+def rotate_half(x: Tensor) -> Tensor:
+    """rotate_half: minus the second half, then the first."""
+    half = x.shape[-1] // 2
+    first, second = narrow(x, -1, half), narrow(x, -1, half)
+    return cat([neg(second), first], -1)
+
+
+def apply_real_rotary(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    """apply_rotary_emb of its Qwen3: by cosines and sines of the cache, cast to the dtype of the queries."""
+    shape = (1, query.shape[1], 1, query.shape[-1])
+    cache = query.tape.constant(shape, FP32, False)
+    cos, sin = to(cache, query.dtype), to(cache, query.dtype)
+    query_out = add(mul(query, cos), mul(rotate_half(query), sin))
+    key_out = add(mul(key, cos), mul(rotate_half(key), sin))
+    return query_out, key_out
+
+
 def repeat_kv(x: Tensor, times: int) -> Tensor:
     """repeat_kv: each head as often as it has query heads, a copy."""
     if times == 1:
@@ -95,6 +113,9 @@ class Attention:
         self.wk = split_linear(tape, "wk", recipe, hidden, self.key_heads * size)
         self.wv = split_linear(tape, "wv", recipe, hidden, self.key_heads * size)
         self.wo = split_linear(tape, "wo", recipe, self.heads * size, hidden)
+        self.q_norm = Norm(tape, "q_norm", recipe, size) if shape.qk_norm else as_is
+        self.k_norm = Norm(tape, "k_norm", recipe, size) if shape.qk_norm else as_is
+        self.turn = apply_real_rotary if shape.qk_norm else apply_rotary
 
     def __call__(self, x: Tensor) -> Tensor:
         size = self.recipe.shape.head_size
@@ -103,7 +124,8 @@ class Attention:
         xq = view(xq, (batch, length, self.heads, size))
         xk = view(xk, (batch, length, self.key_heads, size))
         xv = view(xv, (batch, length, self.key_heads, size))
-        xq, xk = apply_rotary(xq, xk)
+        xq, xk = self.q_norm(xq), self.k_norm(xk)
+        xq, xk = self.turn(xq, xk)
         _keys = repeat_kv(xk, self.heads // self.key_heads)
         _values = repeat_kv(xv, self.heads // self.key_heads)
         xq = transpose(xq, 1, 2)
@@ -210,13 +232,18 @@ class Titan:
     own_units = (EMBEDDINGS, HEAD)
     norm_with_head = True
     head_losses = untraced_losses = ("chunked:N",)
+    untraced_parts = ("qk_norm",)
 
     @staticmethod
     def stands_for(shape: ModelShape) -> bool:
-        """Whether the code has no more than the model: no biases, norms of heads, windows or tied tables."""
-        more = (shape.qkv_bias, shape.output_bias, shape.mlp_bias, shape.qk_norm, shape.tied_embeddings)
+        """Whether the code has no more than the model: no biases, windows or tied tables.
+
+        Heads of any size are Qwen3's alone, with the norms of each.
+        """
+        more = (shape.qkv_bias, shape.output_bias, shape.mlp_bias, shape.tied_embeddings)
         plain = shape.task == "lm" and shape.activation == "silu" and shape.sliding_window is None
-        return plain and not any(more) and shape.attention_heads * shape.head_size == shape.hidden_size
+        fills = shape.qk_norm or shape.attention_heads * shape.head_size == shape.hidden_size
+        return plain and not any(more) and fills
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape = recipe.shape
@@ -231,9 +258,13 @@ class Titan:
             self.tok_embeddings.parts = self.devices
 
     def buffers(self) -> list[int]:
-        """Bytes of the buffer of complex frequencies, one for each pair of a head and each position."""
-        part = self.recipe.slice
-        whole = self.recipe.sequence_length * part.context * (self.recipe.shape.head_size // 2) * FREQUENCY_BYTES
+        """Bytes of the buffer of complex frequencies, one for each pair of a head and each position.
+
+        That of Qwen3 has a cosine and a sine in fp32 for each number of a head: twice as many bytes.
+        """
+        part, shape = self.recipe.slice, self.recipe.shape
+        numbers = shape.head_size if shape.qk_norm else shape.head_size // 2
+        whole = self.recipe.sequence_length * part.context * numbers * FREQUENCY_BYTES
         return [whole] * (1 if part.context == 1 else 2)  # context_parallel keeps a copy, to put it back
 
     def kept(self) -> list[int]:

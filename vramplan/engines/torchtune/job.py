@@ -35,6 +35,7 @@ class TorchtuneJob(JobBehaviour):
 
     has_preference_training = True  # recipes/lora_dpo_single_device.py, full_dpo_distributed.py
     preferences_by = "torchtune"
+    distils = ("forward-kl", "reverse-kl", "symmetric-kl")  # recipes/knowledge_distillation_single_device.py
     joined = MappingProxyType(JOINED)
     splits = ("tensor",)  # full_finetune_distributed.py, tensor_parallel_dim
 

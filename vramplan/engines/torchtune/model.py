@@ -17,7 +17,7 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.llama import repeat_kv
 from vramplan.replay.models.modules import ACTIVATIONS, ALL_SCORES, SCORES, Linear, Output, Recipe, times_head
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
-from vramplan.replay.observers import Rounding, Sharding, Trained
+from vramplan.replay.observers import Comparing, Rounding, Sharding, Teacher, Trained
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import (
     add,
@@ -39,7 +39,7 @@ from vramplan.replay.operators.loss_parts import sum_all
 from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import contiguous, select, split, to, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.techniques.losses import CHUNKED, FUSED, FUSED_BEFORE_AMPERE, chunked_cross_entropy
+from vramplan.replay.techniques.losses import CHUNKED, FUSED, FUSED_BEFORE_AMPERE, both_losses, chunked_cross_entropy
 from vramplan.replay.techniques.preference import Scored
 from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Parameter, Tensor
 from vramplan.values.model import ModelShape
@@ -219,7 +219,11 @@ class TransformerDecoder:
             self.tok_embeddings = tape.parameter(name, (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
 
     def buffers(self) -> list[int]:
-        """Bytes of the buffers: the angles of one position, those of all, and what stands in for the last label.
+        """Bytes of the model's buffers, and of what stands in for the last label."""
+        return [*self.own_buffers(), INT64.itemsize]
+
+    def own_buffers(self) -> list[int]:
+        """Bytes of the buffers of the model: the angles of one position, and those of all.
 
         The builders of LoRA models make rotary positions for each block, but those of Llama 3.1 and 3.2 for all
         (models/llama3_1/_component_builders.py, lora_llama3_1).
@@ -227,7 +231,7 @@ class TransformerDecoder:
         shape = self.recipe.shape
         half = shape.head_size // 2
         each = self.tape.role(Trained).adapter is not None and shape.max_positions <= UNSCALED_POSITIONS
-        return [4 * half, 4 * shape.max_positions * half * 2] * (shape.layers if each else 1) + [INT64.itemsize]
+        return [4 * half, 4 * shape.max_positions * half * 2] * (shape.layers if each else 1)
 
     def kept(self) -> list[int]:
         """Scaled rotary positions keep nothing more."""
@@ -239,7 +243,10 @@ class TransformerDecoder:
             return self.fused(tokens, labels)
         logits = self.decoder(tokens)
         logits[-1] = tape.role(Sharding).after_model(logits[-1])  # the loss is no part of the model
+        compare = tape.role(Teacher).asked()
         labels = tape.new("cat", labels.shape, INT64, True)
+        if compare is not None:
+            return Output(taught(logits, labels, compare, chunked=recipe.loss.startswith(CHUNKED)), logits)
         if recipe.loss.startswith(CHUNKED) and recipe.compiled:
             return Output(compiled_chunks(logits, labels), logits)
         if recipe.loss.startswith(CHUNKED):
@@ -251,6 +258,12 @@ class TransformerDecoder:
             return Output(None, scores(whole, labels))
         rows = view(whole, (batch * length, vocabulary))
         return Output(cross_entropy(rows, view(labels, (batch * length,))), whole)
+
+    def logits_of(self, tokens: Tensor) -> list[Tensor]:
+        """What it gives where no loss is made of it."""
+        logits = self.decoder(tokens)
+        logits[-1] = self.tape.role(Sharding).after_model(logits[-1])
+        return logits
 
     def fused(self, tokens: Tensor, labels: Tensor) -> Output:
         """Liger's loss in place of the head, over the last hidden states, which are all that the model returns then.
@@ -350,6 +363,20 @@ def scores(logits: Tensor, labels: Tensor) -> Scored:
     mask = tape.new("ne", (batch, length), BOOL, True)
     count = tape.new("sum", (), INT64, False)
     return Scored(view(each, (batch, length)), (), mask, sum_all(each.alias(each.shape, None, None)), count)
+
+
+def taught(logits: list[Tensor], labels: Tensor, compare: Comparing, *, chunked: bool) -> Tensor:
+    """`_loss_step` of distillation, and the sum of both losses, each times a number."""
+    if chunked:
+        _kd_loss = compare(logits, labels)
+        _class_loss = chunked_cross_entropy(logits, labels, logits[0].shape[1])
+        return both_losses(_class_loss, _kd_loss)
+    (whole,) = logits
+    batch, length, vocabulary = whole.shape
+    rows = view(whole, (batch * length, vocabulary))
+    _kd_loss = compare([rows], labels)
+    _class_loss = cross_entropy(rows, view(labels, (batch * length,)))
+    return both_losses(_class_loss, _kd_loss)
 
 
 def compiled_chunks(logits: list[Tensor], labels: Tensor) -> Tensor:

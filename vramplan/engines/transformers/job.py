@@ -17,6 +17,8 @@ class TransformersJob(JobBehaviour):
     """What the Trainer does that a plain loop does not."""
 
     has_preference_training = True
+    distils = ("jsd", "forward-kl", "reverse-kl")  # trl 1.16.0, experimental/gkd/gkd_trainer.py, by its beta
+    distils_over_logits = True
     has_float8_of_fsdp = True  # accelerate, utils/ao.py
     shards_hold_experts = True  # axolotl, integrations/expert_parallel; LLaMA-Factory v1, dist_config.ep_size
     wraps_one_device = True  # accelerate, accelerator.py, prepare_model

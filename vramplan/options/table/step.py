@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.options import spellings, words
-from vramplan.options.option import FLAG, MAX_COUNT, MAX_RATE, NUMBER, TEXTS, WORD, Option
+from vramplan.options.option import COUNT, FLAG, MAPPING, MAX_COUNT, MAX_RATE, NUMBER, TEXTS, WORD, Option
 from vramplan.options.table.sections import CHECKPOINTING, FORWARD, MODEL, NUMBERS
 
 
@@ -241,6 +241,26 @@ FORWARD_ROWS = (
         section=FORWARD,
     ),
     Option(
+        "teacher",
+        MAPPING,
+        "A second, frozen model whose predictions the loss compares with: a profile, as the model.",
+        usual="none",
+        note="Distillation, as [torchtune's recipes](losses.md#distillation-with-a-teacher) have it.",
+        metavar="MODEL",
+        panel=MODEL,
+        section=FORWARD,
+    ),
+    Option(
+        "distillation",
+        WORD,
+        "How the predictions of model and teacher are compared.",
+        words=words.DISTILLATIONS,
+        usual="with a `teacher` `forward-kl`",
+        note="[How](losses.md#distillation-with-a-teacher).",
+        panel=MODEL,
+        section=FORWARD,
+    ),
+    Option(
         "label_smoothing",
         NUMBER,
         "Smooth the labels, as in 0.1; 0 is none.",
@@ -305,6 +325,17 @@ FORWARD_ROWS = (
         default=(),
         absent=(),
         note="[Modelled](losses.md#ligers-other-kernels) for the model types named there. Its loss is `loss: fused`.",
+        panel=MODEL,
+        section=FORWARD,
+    ),
+    Option(
+        "tiled_mlp",
+        COUNT,
+        "The MLP of each block runs in so many tiles along the sequence, and backward computes each of them again.",
+        minimum=1,
+        usual="at once",
+        metavar="TILES",
+        note="[Modelled](checkpointing.md#an-mlp-in-tiles) for the model types named there.",
         panel=MODEL,
         section=FORWARD,
     ),

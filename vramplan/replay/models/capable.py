@@ -121,6 +121,12 @@ def is_untraced_loss(name: str, word: str) -> bool:
     return word in own(name, "untraced_losses", ())
 
 
+def untraced_parts(model: ModelShape) -> tuple[str, ...]:
+    """Keys of a model that nobody traced a training program's own code with, of those that it has: `untraced_parts`."""
+    names: tuple[str, ...] = own(model.family, "untraced_parts", ())
+    return tuple(one for one in names if getattr(model, one))
+
+
 def is_untraced_adapter(name: str) -> bool:
     """Whether nobody traced an adapter with a training program's own code: `untraced_adapters = True`."""
     return own(name, "untraced_adapters", False) is True

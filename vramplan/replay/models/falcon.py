@@ -29,6 +29,7 @@ from vramplan.replay.models.modules import (
     Linear,
     Output,
     Recipe,
+    in_tiles,
     output_embedding,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
@@ -158,7 +159,7 @@ class Block:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.recipe = recipe
         self.self_attention = Attention(tape, recipe)
-        self.mlp = MLP(tape, recipe)
+        self.mlp = in_tiles(MLP, tape, recipe)
         apart = recipe.shape.parallel_residual and recipe.shape.parallel_norms == 2
         two = not recipe.shape.parallel_residual or apart
         first, second = ("ln_attn", "ln_mlp") if apart else ("input_layernorm", "post_attention_layernorm")

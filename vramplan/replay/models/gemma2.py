@@ -15,7 +15,7 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.gemma import TABLE, RMSNorm, scaled_embedding, scales
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import MLP, Rotary, apply_rotary, repeat_kv
-from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Output, Recipe, output_embedding
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Output, Recipe, in_tiles, output_embedding
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.projections import three
@@ -96,7 +96,7 @@ class Block:
     def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.self_attn = Attention(tape, recipe)
-        self.mlp = MLP(tape, recipe)
+        self.mlp = in_tiles(MLP, tape, recipe)
         self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
         self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
         self.pre_feedforward_layernorm = RMSNorm(tape, "pre_feedforward_layernorm", width, dtype)

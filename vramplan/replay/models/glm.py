@@ -20,6 +20,7 @@ from vramplan.replay.models.modules import (
     Output,
     Recipe,
     RMSNorm,
+    in_tiles,
     output_embedding,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
@@ -94,7 +95,7 @@ class Block:
     def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.self_attn = Attention(tape, recipe)
-        self.mlp = MLP(tape, recipe)
+        self.mlp = in_tiles(MLP, tape, recipe)
         self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
         self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
         self.mask, self.rotary = mask, rotary

@@ -19,6 +19,7 @@ from vramplan.replay.models.modules import (
     Linear,
     Output,
     Recipe,
+    in_tiles,
     output_embedding,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
@@ -102,7 +103,7 @@ class Block:
         self.ln_1 = LayerNorm(tape, "ln_1", width, dtype)
         self.attn = Attention(tape, recipe)
         self.ln_2 = LayerNorm(tape, "ln_2", width, dtype)
-        self.mlp = MLP(tape, recipe)
+        self.mlp = in_tiles(MLP, tape, recipe)
         self.mask = mask
 
     def __call__(self, hidden: Tensor) -> tuple[Tensor, Tensor]:

@@ -24,6 +24,7 @@ from vramplan.replay.models.modules import (
     RMSNorm,
     as_is,
     gated_kernel,
+    in_tiles,
     output_embedding,
     rotary_kernel,
 )
@@ -259,7 +260,7 @@ class Block:
     ) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.self_attn = (FusedAttention if recipe.fused_projection else self.attention)(tape, recipe)
-        self.mlp = self.feed_forward(tape, recipe)
+        self.mlp = in_tiles(self.feed_forward, tape, recipe)
         self.norms = tuple(self.norm(tape, name, width, dtype) for name in self.norm_names)
         self.mask, self.rotary = mask, rotary
         self.turns = block not in recipe.shape.unrotated_layers

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
+from vramplan.engines import imported
 from vramplan.replay.models import casts_logits, scales_logits
 from vramplan.replay.models.part_names import HEAD, NORMS
 from vramplan.replay.observers import Kernels, Rounding, Sharding, Trained, entered
@@ -46,6 +49,7 @@ TOKEN_SCORES = "token-scores"  # the same without the mean logits
 TILED = "tiled"  # the negative log-likelihood of what that head gives
 SMOOTHED = "smoothed"  # the model's own with PyTorch's label smoothing
 LABEL_SMOOTHER = "label-smoother"
+DISTILLED = "distilled"  # a divergence of its logits from those of a teacher
 DPO, DPO_PRECOMPUTED = "dpo", "dpo-precomputed"  # preference training with a reference model, or with its scores
 DPO_ADAPTER_OFF = "dpo-adapter-off"  # the reference is the model without its adapter
 KTO, KTO_PRECOMPUTED, KTO_ADAPTER_OFF = "kto", "kto-precomputed", "kto-adapter-off"  # the same over single sequences
@@ -54,6 +58,7 @@ ORPO, CPO, SIMPO, REWARD = "orpo", "cpo", "simpo", "reward"  # over pairs, witho
 LOGIT_PAIRS = (ORPO, CPO, SIMPO)
 OUTSIDE_LOSSES = {
     LABEL_SMOOTHER: LOGITS,
+    DISTILLED: LOGITS,
     TILED: TOKEN_SCORES,
     **dict.fromkeys(PREFERENCES, ALL_SCORES),
     **dict.fromkeys((*LOGIT_PAIRS, REWARD), LOGITS),
@@ -99,6 +104,13 @@ class Slice(NamedTuple):
     start: int = 0  # of a pipeline: the number of this stage's first block among all of the model
 
 
+class Tiling(NamedTuple):
+    """How an MLP is cut along the sequence."""
+
+    number: int  # of tiles
+    sums_apart: bool  # gradients of tiles are added to zeros beside the weights' own; else to these
+
+
 class Recipe(NamedTuple):
     """All that a forward pass depends on beside the micro-batch."""
 
@@ -123,6 +135,7 @@ class Recipe(NamedTuple):
     float8: bool = False  # over shards in fp32: products in fp8
     mamba_kernels: bool = False  # of mamba-ssm, in blocks with a state space
     fused_projection: bool = False  # queries, keys and values are one projection, where the family has three
+    tiling: Tiling | None = None  # of the MLP of each block; None: it runs at once
     slice: Slice = Slice()
     loaded_dtype: DType | None = (
         None  # of what is not gathered, where weights are gathered in another type; None: theirs
@@ -140,6 +153,18 @@ class Recipe(NamedTuple):
         Positions are not looked at where a mask is given (masking_utils.py, _preprocess_mask_arguments).
         """
         return self.packed and self.attention != "flash" and not self.padded
+
+
+def in_tiles(make: Callable[[Tape, Recipe], Callable[[Tensor], Tensor]], tape: Tape, recipe: Recipe) -> Any:
+    """The MLP of a block, which runs tile by tile where the recipe says so."""
+    start = len(tape.parameters)
+    mlp = make(tape, recipe)
+    if recipe.tiling is None:
+        return mlp
+    name = "tiles_summed_apart" if recipe.tiling.sums_apart else "tiles_summed_in_place"
+    function = imported(f"vramplan.replay.operators.tiled_mlp:{name}")
+    weights = tuple(one for one in tape.parameters[start:] if one.node is not None)
+    return partial(function, mlp=mlp, weights=weights, number=recipe.tiling.number)
 
 
 class Output(NamedTuple):

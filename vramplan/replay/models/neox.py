@@ -21,6 +21,7 @@ from vramplan.replay.models.modules import (
     Linear,
     Output,
     Recipe,
+    in_tiles,
     output_embedding,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
@@ -101,7 +102,7 @@ class Block:
         self.input_layernorm = LayerNorm(tape, "input_layernorm", width, dtype)
         self.post_attention_layernorm = LayerNorm(tape, "post_attention_layernorm", width, dtype)
         self.attention = Attention(tape, recipe)
-        self.mlp = MLP(tape, recipe)
+        self.mlp = in_tiles(MLP, tape, recipe)
         self.mask, self.rotary = mask, rotary
         self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless
 

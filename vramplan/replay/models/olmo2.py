@@ -14,7 +14,7 @@ from typing import Any
 from vramplan.replay.models.blocks import FLOATS, GivenRotary, run_blocks
 from vramplan.replay.models.llama import MLP, Llama, Rotary, rotate_half
 from vramplan.replay.models.llama import Attention as LlamaAttention
-from vramplan.replay.models.modules import HEAD_LOSSES, Recipe, rotary_kernel
+from vramplan.replay.models.modules import HEAD_LOSSES, Recipe, in_tiles, rotary_kernel
 from vramplan.replay.models.modules import RMSNorm as LlamaRMSNorm
 from vramplan.replay.models.windows import are_alike, both_masks, has_window
 from vramplan.replay.operators.elementwise import add, add_scalar, mean_last, mul, pow_scalar, rsqrt
@@ -87,7 +87,7 @@ class FloatBlock:
     ) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.self_attn = self.attention(tape, recipe)
-        self.mlp = MLP(tape, recipe)
+        self.mlp = in_tiles(MLP, tape, recipe)
         self.norms = [self.norm(tape, name, width, dtype) for name in self.norm_names]
         self.mask = mask
         self.cos: Tensor | None = None

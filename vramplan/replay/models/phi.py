@@ -21,6 +21,7 @@ from vramplan.replay.models.modules import (
     Linear,
     Output,
     Recipe,
+    in_tiles,
     output_embedding,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
@@ -93,7 +94,7 @@ class Block:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.p = recipe.hidden_dropout
         self.self_attn = Attention(tape, recipe)
-        self.mlp = MLP(tape, recipe)
+        self.mlp = in_tiles(MLP, tape, recipe)
         self.input_layernorm = LayerNorm(tape, "input_layernorm", width, dtype)
         self.mask, self.rotary = mask, rotary
         self.position_ids = position_ids  # an unused argument, which a checkpoint keeps nevertheless

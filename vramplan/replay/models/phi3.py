@@ -21,6 +21,7 @@ from vramplan.replay.models.modules import (
     Recipe,
     RMSNorm,
     gated_kernel,
+    in_tiles,
     output_embedding,
     rotary_kernel,
 )
@@ -113,7 +114,7 @@ class Block:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.p = recipe.hidden_dropout
         self.self_attn = Attention(tape, recipe)
-        self.mlp = MLP(tape, recipe)
+        self.mlp = in_tiles(MLP, tape, recipe)
         self.input_layernorm = RMSNorm(tape, "input_layernorm", width, dtype)
         self.post_attention_layernorm = RMSNorm(tape, "post_attention_layernorm", width, dtype)
         self.mask, self.rotary = mask, rotary

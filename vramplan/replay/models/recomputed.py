@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from vramplan.replay.autograd import checkpoint
 from vramplan.replay.models.modules import Recipe
+from vramplan.replay.observers import KeyValues
 from vramplan.replay.tensors import Tensor
 
 Context = tuple[Tensor, Tensor | None]  # the result of attention, and of eager attention its weights
@@ -20,12 +21,16 @@ def recomputable(
     the core does not use. It is no input, so it stays on the device where inputs go to the host.
     Source: torch/utils/checkpoint.py, checkpoint(use_reentrant=False); arXiv:2205.05198, section 5.
     """
+    query, key, value, *rest = inputs
+    assert query is not None
+    cache = query.tape.role(KeyValues)
+    if cache.keeps and key is not None and value is not None:
+        inputs = (query, *cache.kept(key, value), *rest)
+        del key, value
     if not recipe.recomputes_core:
         return core(*inputs)
 
     def context(*given: Tensor | None, _held: Tensor | None = holds) -> Tensor:
         return core(*given)[0]
 
-    query = inputs[0]
-    assert query is not None
     return checkpoint(query.tape, context, *inputs), None

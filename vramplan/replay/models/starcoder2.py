@@ -10,7 +10,7 @@ from __future__ import annotations
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, Rotary
-from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, LayerNorm, Linear, Recipe
+from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, LayerNorm, Linear, Recipe, in_tiles
 from vramplan.replay.models.windows import masks_of
 from vramplan.replay.operators.elementwise import add, dropout
 from vramplan.replay.operators.ends import embedding
@@ -54,7 +54,7 @@ class Block:
     def __init__(self, tape: Tape, recipe: Recipe, mask: Tensor | None, position_ids: Tensor, rotary: Rotary) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.self_attn = Attention(tape, recipe)
-        self.mlp = MLP(tape, recipe)
+        self.mlp = in_tiles(MLP, tape, recipe)
         self.input_layernorm = LayerNorm(tape, "input_layernorm", width, dtype)
         self.post_attention_layernorm = LayerNorm(tape, "post_attention_layernorm", width, dtype)
         self.mask, self.rotary = mask, rotary

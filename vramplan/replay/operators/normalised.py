@@ -68,14 +68,14 @@ def softmax(x: Tensor, dtype: DType | None = None) -> Tensor:
     return _normalised_exponential("_softmax", x, target)
 
 
-def log_softmax(x: Tensor) -> Tensor:
-    """`F.log_softmax(x, -1)` inside `cross_entropy`, in the dtype of x: new.
+def log_softmax(x: Tensor, dtype: DType | None = None) -> Tensor:
+    """`F.log_softmax(x, -1)`, in the dtype of x, or from bf16 in fp32: new.
 
     Saves `out`: the gradient is the incoming one less exp(result) times its row sum; x is not needed.
     Backward: 1 new.
     Source: tools/autograd/derivatives.yaml, _log_softmax; aten/src/ATen/native/cuda/SoftMax.cu, host_softmax.
     """
-    return _normalised_exponential("_log_softmax", x, x.dtype)
+    return _normalised_exponential("_log_softmax", x, dtype or x.dtype)
 
 
 SOFTMAX_WITHOUT_INPUT = (1, 11)  # of PyTorch: from then on backward needs no input of a softmax

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from vramplan.engines import imported
 from vramplan.replay.inputs import Objective
-from vramplan.replay.models.modules import LABEL_SMOOTHER, LOGIT_PAIRS, PREFERENCES, REWARD, TILED, Recipe
+from vramplan.replay.models.modules import DISTILLED, LABEL_SMOOTHER, LOGIT_PAIRS, PREFERENCES, REWARD, TILED, Recipe
 from vramplan.replay.observers import Sharding
 from vramplan.replay.precision import PRECISIONS, Precision
 from vramplan.replay.record import Record, StandingState
@@ -163,6 +163,8 @@ def casts_images(setup: Setup) -> bool:
 TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
     (trains_less, "vramplan.replay.techniques.trained:TrainsLess"),
     (lambda setup: setup.trained_blocks.startswith("lisa:"), "vramplan.replay.techniques.blockwise:KeepsStates"),
+    (lambda setup: setup.teacher is not None, "vramplan.replay.techniques.distillation:Teaches"),
+    (lambda setup: setup.tiled_mlp is not None, "vramplan.replay.techniques.tiled_mlp:TilesMLP"),
     (recomputes_reentrantly, "vramplan.replay.reentrant:ReentrantCheckpoints"),
     (
         lambda setup: keeps_gradients(setup) and not frees_gradients(setup),
@@ -191,6 +193,7 @@ TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
 OBJECTIVES = {
     TILED: "vramplan.replay.techniques.objectives:ScoresTokens",
     LABEL_SMOOTHER: "vramplan.replay.techniques.objectives:SmoothsLabels",
+    DISTILLED: "vramplan.replay.techniques.distillation:Distils",
     **dict.fromkeys(PREFERENCES, "vramplan.replay.techniques.preference_pairs:Preferences"),
     **dict.fromkeys(LOGIT_PAIRS, "vramplan.replay.techniques.pair_losses:LogitPairs"),
     REWARD: "vramplan.replay.techniques.pair_losses:Rewards",

@@ -13,7 +13,15 @@ from itertools import combinations
 from vramplan.replay.models import shares_by_itself
 from vramplan.replay.models.capable import offloads
 from vramplan.replay.models.parts import compiles_blocks
-from vramplan.replay.techniques.vocabulary import EVALUATION, GENERATION, given, key_of, techniques_of, traced_code
+from vramplan.replay.techniques.vocabulary import (
+    EVALUATION,
+    GENERATION,
+    TILED_MLP,
+    given,
+    key_of,
+    techniques_of,
+    traced_code,
+)
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
 from vramplan.values.model import ModelShape
@@ -24,6 +32,7 @@ REENTRANT, FLAT = "checkpoint_reentrant: true", "parallel.fsdp_version: 1"
 PACKING, OFFLOAD = "packing: true", "offload: activations"
 PREFERENCES = tuple(f"loss: {word}" for word in ("dpo", "orpo", "cpo", "simpo", "reward"))
 
+DISTILLATIONS = tuple(f"distillation: {word}" for word in ("forward-kl", "reverse-kl", "symmetric-kl", "jsd"))
 ROUNDED = tuple(f"qat: {word}" for word in ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "int4-tinygemm", "fp8"))
 
 INPUTS, TRAINED, WEIGHTS, SAVED, LOSS = "inputs", "trained", "weights", "saved", "loss"
@@ -50,6 +59,8 @@ TOUCHES = {
     **dict.fromkeys(ROUNDED, WEIGHTS),
     OFFLOAD: SAVED,
     "checkpoint_reentrant: true": SAVED,
+    TILED_MLP: SAVED,
+    **dict.fromkeys(DISTILLATIONS, BESIDE),
     "label_smoothing": LOSS,
     EVALUATION: BESIDE,
     GENERATION: BESIDE,

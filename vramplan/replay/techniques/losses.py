@@ -24,7 +24,8 @@ from vramplan.replay.models.modules import (
     next_tokens,
     project,
 )
-from vramplan.replay.operators.elementwise import add_in_place, add_scalar, div_by, mul_scalar
+from vramplan.replay.observers import Teacher
+from vramplan.replay.operators.elementwise import add, add_in_place, add_scalar, div_by, mul_scalar
 from vramplan.replay.operators.ends import cross_entropy
 from vramplan.replay.operators.fused_loss import fused_linear_cross_entropy
 from vramplan.replay.operators.views import after, contiguous, narrow, split, to, view
@@ -101,7 +102,16 @@ def chunked_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, labe
     size = -(-hidden.shape[1] // int(recipe.loss.rpartition(":")[2]))
     entropy = smoothed_sum if recipe.loss.startswith(SMOOTHED) else cross_entropy
     logits = [project(chunk, weight, bias, recipe) for chunk in split(hidden, size, 1)]
-    return Output(chunked_cross_entropy(logits, contiguous(next_tokens(labels)), size, entropy), logits)
+    compare = hidden.tape.role(Teacher).asked()
+    labels = contiguous(next_tokens(labels))
+    _kd_loss = None if compare is None else compare(logits, labels)
+    loss = chunked_cross_entropy(logits, labels, size, entropy)
+    return Output(loss if _kd_loss is None else both_losses(loss, _kd_loss), logits)
+
+
+def both_losses(loss: Tensor, divergence: Tensor) -> Tensor:
+    """(1 - kd_ratio) * class_loss + kd_ratio * kd_loss, as torchtune's recipes have it."""
+    return add(mul_scalar(loss), mul_scalar(divergence))
 
 
 def fused_loss(hidden: Tensor, weight: Parameter, labels: Tensor, *, accumulates: bool) -> Output:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.replay.inputs import Objective
-from vramplan.replay.models import family
 from vramplan.replay.models.modules import (
     ALL_SCORES,
     DPO_ADAPTER_OFF,
@@ -18,15 +17,14 @@ from vramplan.replay.models.modules import (
     Recipe,
     Segment,
 )
-from vramplan.replay.observers import Sharding, Trained, train
-from vramplan.replay.precision import PRECISIONS
+from vramplan.replay.observers import Trained
 from vramplan.replay.record import StandingState
-from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques.adapted import Adapted, AdapterOff
 from vramplan.replay.techniques.preference import Scored, completion_loss, preference_loss
+from vramplan.replay.techniques.second_model import bytes_beside, run_beside
 from vramplan.replay.tensors import BOOL, FP32, INT64, Tensor
-from vramplan.values.parallel import ZERO3, is_fsdp
 
 SEQUENCES = 2  # of a pair
 SCORED = (DPO_PRECOMPUTED, KTO_PRECOMPUTED)  # the reference's scores come with the batch
@@ -116,33 +114,10 @@ def forward_and_preferences(
     def reference(labels: Tensor) -> Scored:
         alone = (Segment(1, recipe.shape.layers, False),)
         frozen = recipe._replace(loss=ALL_SCORES if shares else SCORES, segments=alone, recomputes_core=False)
-        trained = len(tape.parameters)
-        roles, observers = dict(tape.roles), tape.told.observers
-        if not tape.role(Sharding).walks_others:
-            # an engine of its own shares the reference, block by block; and where the reference is the model itself,
-            # what is gathered for it is what the end of the pass before has had
-            tape.dismiss(Sharding)
-        tape.role(Sharding).begin_other()
-        tape.tell([one for one in observers if one.walks_others])
-        off = _switched_off(tape) if shares else None
-        tape.dismiss(Trained)
-        if off is not None:
-            train(tape, off)
-        other = family(setup.model.family)(tape, frozen)
-        tape.autocast, tape.no_grad = PRECISIONS[setup.precision].autocast, True
-        found = _scores(tape, other(ids, labels))
-        tape.no_grad = False
-        tape.role(Sharding).end_other()
-        tape.roles = roles
-        tape.tell(observers)
-        weights = tape.parameters[trained:]
-        del tape.parameters[trained:]
+        off = (lambda: _switched_off(tape)) if shares else None
+        found, buffers, weights = run_beside(setup, tape, frozen, lambda model: _scores(tape, model(ids, labels)), off)
         if not shares:
-            size = sum(rounded(one.elements * one.dtype.itemsize) * one.copies for one in weights)
-            share = -(-size // reference_shards(setup))
-            states.append(StandingState("reference", share + sum(rounded(buffer) for buffer in other.buffers()), 0))
-        for one in weights:
-            one.node = None  # it was its own accumulator: a cycle
+            states.append(StandingState("reference", bytes_beside(buffers, weights, setup), 0))
         return found
 
     other_one = None if setup.loss in SCORED else reference
@@ -150,17 +125,6 @@ def forward_and_preferences(
         return Output(completion_loss(policy, other_one, ids), None)
     loss = preference_loss(tape.batch, policy, other_one, ids)
     return Output(loss, None)
-
-
-def reference_shards(setup: Setup) -> int:
-    """Among how many devices the weights of the reference are shared: where those of the model that trains are.
-
-    Source: trl 1.16.0, trainer/dpo_trainer.py, DPOTrainer.__init__; models/utils.py, prepare_deepspeed (stage 3 as the
-    model that trains, else stage 0) and prepare_fsdp.
-    """
-    sharding = setup.sharding
-    shared = sharding is not None and (is_fsdp(sharding.kind) or sharding.kind == ZERO3)
-    return sharding.shards if shared and sharding is not None else 1
 
 
 def _switched_off(tape: Tape) -> Trained:

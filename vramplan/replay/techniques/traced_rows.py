@@ -6,28 +6,29 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5557 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5621 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
   foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses,
   losses_more, masks, master, met, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
   preference, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, suite, tiled, tiles, titan, titan_replicas, titan_units, torchtune,
-  torchtune_rounded, torchtune_units, turns, vision, zero, zero_adapters, zero_offload | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt
-  under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
-  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan,
+  titan_replicas, titan_units, torchtune, torchtune_rounded, torchtune_taught, torchtune_units, turns, vision, zero,
+  zero_adapters, zero_offload | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
+  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
+  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
+  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: selective | 334 | adapted, block_kinds, decoders, fully_shard_more, fused_lora, linear,
   losses, met, more_families, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
   sharded_tiles, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2,
@@ -84,24 +85,24 @@ adapter: ia3 | 206 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
   qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1693 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
+adapter: lora | 1767 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met, more_families,
   pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  tiled, tiles, torchtune, torchtune_rounded, torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under
-  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
-  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
-  stablelm, starcoder2, t5, vit
+  taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_rounded, torchtune_taught, torchtune_units,
+  zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
+  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
+  mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: modules_to_save | 140 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more, fused_lora,
   pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma,
   gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
@@ -112,20 +113,26 @@ adapter: oft | 52 | adapted | bert, cohere2, falcon, gemma2, gemma3_text, glm4, 
   llama, mixtral, neox, olmo2, opt, phi3, qwen_moe
 adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families | deepseek_v2,
   deepseek_v3, glm4_moe, mixtral, qwen3_moe, qwen3_next | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-checkpoint_reentrant: true | 431 | adapted, block_kinds, checkpoints, decoders, fully_shard_more, fused_lora,
+checkpoint_reentrant: true | 447 | adapted, block_kinds, checkpoints, decoders, fully_shard_more, fused_lora,
   fused_lora_shared, images, liger, linear, more_families, pairs, replicated, sharded_more, sharded_spaces,
-  short_convolutions, state_spaces, tiled, turns, zero | apertus, arcee, bamba, bert, cohere, cohere2, ernie4_5,
-  exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2, gpt_neox, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mistral3, mixtral, nemotron,
-  nemotron_h, olmo, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm, vit | apertus, arcee,
-  bamba, bert, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe,
-  gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral,
-  nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe,
-  seed_oss, stablelm, vit
+  short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns, zero | apertus, arcee, bamba, bert,
+  cohere, cohere2, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe,
+  gpt2, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral,
+  mistral3, mixtral, nemotron, nemotron_h, olmo, olmo2, olmo3, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, seed_oss, smollm3, stablelm,
+  vit | apertus, arcee, bamba, bert, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  ministral3, mistral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
   gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
   gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
+distillation: forward-kl | 16 | taught, torchtune_taught | granite, llama, llama under torchtune, qwen2 | granite,
+  llama, llama under torchtune
+distillation: jsd | 7 | taught | gemma, llama, mistral, olmo2, phi3, qwen2 | gemma, llama, olmo2, phi3
+distillation: reverse-kl | 14 | taught, torchtune_taught | llama under torchtune, mistral, qwen3 | llama, llama under
+  torchtune
+distillation: symmetric-kl | 12 | torchtune_taught | llama under torchtune | llama under torchtune
 ema: true | 140 | adapted, fused_lora, galore, liger, master, met, optimizers, precisions, sharded_spaces,
   short_convolutions, state_spaces, tiled | bamba, bert, deepseek_v3, falcon_h1, gemma2, gemma3_text, glm4, gpt2,
   gpt_neox, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mixtral, nemotron_h, olmo2, opt, phi3, qwen2, qwen3,
@@ -174,18 +181,19 @@ liger_kernels | 118 | adapted, fused_lora, liger, tiled, turns | deepseek_v2, de
   gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl,
   qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4,
   mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-loss: chunked | 671 | block_kinds, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat, losses,
+loss: chunked | 705 | block_kinds, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat, losses,
   losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune,
-  torchtune_rounded, torchtune_units, turns | apertus, arcee, bloom, cohere, cohere2, deepseek_v2, deepseek_v3,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama under torchtune, ministral3, mistral, mixtral, mllama, mpt, nemotron, nemotron_h,
-  neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss, stablelm | apertus, arcee, bloom, cohere,
-  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
-  under litgpt, llama under torchtune, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
+  torchtune_rounded, torchtune_taught, torchtune_units, turns | apertus, arcee, bloom, cohere, cohere2, deepseek_v2,
+  deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, ministral3, mistral, mixtral, mllama, mpt, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss, stablelm | apertus, arcee,
+  bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox
+  under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
+  stablelm
 loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
@@ -209,31 +217,32 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 605 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm | 658 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
   fused_lora, galore, images, liger, linear, master, met, more_families, optimizers, precisions, replicated, rounded,
   rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, tiled, tiles, titan, titan_replicas, titan_units, turns, zero | bamba, bert, bloom, cohere2,
-  deepseek_v3, ernie4_5, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3,
-  mistral, mistral3, mixtral, mllama, nemotron_h, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, stablelm, starcoder2, vit | bamba,
-  bert, bloom, cohere, deepseek, ernie4_5, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan,
-  ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl,
-  qwen_moe, roberta, stablelm, starcoder2, vit
-offload: activations | 621 | adapted, block_kinds, checkpoints, decoders, flat_adapters, flat_host, fused_lora,
+  state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_replicas, titan_units, turns, zero |
+  apertus, arcee, bamba, bert, bloom, cohere2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral, mistral3, mixtral, mllama,
+  nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, stablelm, starcoder2, vit | apertus, arcee, bamba, bert,
+  bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
+  under torchtitan, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, starcoder2, vit
+offload: activations | 631 | adapted, block_kinds, checkpoints, decoders, flat_adapters, flat_host, fused_lora,
   host_activations, hosted, images, liger, linear, met, more_families, pairs, selective_more, sharded_activations,
-  sharded_spaces, short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, bloom, cohere,
-  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, tiles | apertus, arcee, bamba,
+  bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron,
-  nemotron_h, olmo, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, t5, vit,
-  xlm-roberta | apertus, arcee, bamba, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron,
-  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, t5, vit
+  nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm,
+  t5, vit, xlm-roberta | apertus, arcee, bamba, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama,
+  mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, t5, vit
 offload: gradients | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero, zero_adapters,
   zero_offload | bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2,
   qwen3, roberta, t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5,
@@ -304,29 +313,30 @@ optimizer: rmsprop | 282 | adapted, adapters_more, checkpoints, families, frozen
   bart, bert, bloom, clip, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo,
   gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 457 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more,
+optimizer: sgd | 476 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more,
   fused_lora, halves, hosted, images, liger, master, met, moe, more_families, optimizers, pairs, precisions,
-  quantized, random, replicated, resnet, seq2seq, short_convolutions, state_spaces, suite, tiled, tiles, vision |
-  bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4_text, llava,
-  mistral, mistral3, mixtral, mllama, mpt, nemotron_h, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
-  xlm-roberta | bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mistral3,
-  mixtral, mllama, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  resnet, roberta, starcoder2, t5, vit
-optimizer: sgd-momentum | 524 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
+  quantized, random, replicated, resnet, seq2seq, short_convolutions, state_spaces, suite, tiled, tiled_mlp,
+  tiled_mlp_shared, tiles, vision | apertus, bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llama4_text, llava, mistral, mistral3, mixtral, mllama, mpt, nemotron_h,
+  olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | apertus, bart, bert, bloom, chatglm,
+  clip, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mllama, mpt,
+  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
+  starcoder2, t5, vit
+optimizer: sgd-momentum | 525 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchtune,
-  torchtune_units, vision | bamba, bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral, mixtral, mpt, neox under
-  litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | bamba, bart, bert,
-  bloom, clip, deepseek, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava,
-  mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  torchtune_taught, torchtune_units, vision | bamba, bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral,
+  mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
+  xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer_in_backward: true | 182 | adapted, block_kinds, checkpoints, fused_lora, galore, liger, linear, met,
   optimizers, precisions, sharded_spaces, short_convolutions, state_spaces, steps, tiled | bamba, bert, falcon_h1,
   gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral,
@@ -365,10 +375,10 @@ parallel.fsdp_version: 1 | 215 | flat_adapters, flat_host, flat_parameter, found
 parallel.replicas | 53 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
   sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under torchtitan,
   mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
-parallel.sharding: ddp | 97 | fused_lora_shared, modded, modded_compiled, replicated, rounded_shared,
-  sharded_activations, sharded_bits | bert, gemma, gemma4_text, glm4_moe, gpt2, gpt_neo, llama, mistral, mistral3,
-  modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl | bert, gemma, gemma4, glm4_moe, gpt2,
-  gpt_neo, llama, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
+parallel.sharding: ddp | 103 | fused_lora_shared, modded, modded_compiled, replicated, rounded_shared,
+  sharded_activations, sharded_bits, tiled_mlp_shared | bert, gemma, gemma4_text, glm4_moe, gpt2, gpt_neo, llama,
+  mistral, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl, smollm3 | bert, gemma,
+  gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
 parallel.sharding: fsdp | 868 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas,
@@ -393,38 +403,38 @@ parallel.sharding: zero1 | 54 | fused_lora_shared, host_activations, zero, zero_
   gemma2, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mixtral, opt, phi, phi3,
   qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_vl, roberta, vit | bert, bloom, gemma, gemma2, gemma3, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, vit
-parallel.sharding: zero2 | 60 | fused_lora_shared, host_activations, zero, zero_adapters | bert, bloom, gemma,
-  gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mistral3, opt, phi, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, t5, vit | bert, bloom, gemma, gemma3, gemma4,
-  glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  roberta, t5, vit
-parallel.sharding: zero3 | 135 | fused_lora_shared, host_activations, zero, zero_adapters, zero_offload | bert,
-  bloom, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama, mistral, mistral3,
-  opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, t5, vit | bert, bloom, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, roberta, t5, vit
+parallel.sharding: zero2 | 68 | fused_lora_shared, host_activations, tiled_mlp_shared, zero, zero_adapters | bert,
+  bloom, gemma, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, llama, mistral, mistral3,
+  opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, smollm3, t5, vit |
+  bert, bloom, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, llama, mistral3, neox, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, t5, vit
+parallel.sharding: zero3 | 142 | fused_lora_shared, host_activations, tiled_mlp_shared, zero, zero_adapters,
+  zero_offload | bert, bloom, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, llama,
+  mistral, mistral3, olmo, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_vl, roberta, smollm3, t5, vit |
+  bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt,
+  phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3881 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
+precision: amp | 3936 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
   decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
   fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation, generation_more, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, met,
   moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random,
   replicas, replicated, resnet, returned, rounded, rounded_shared, selective, selective_more, seq2seq,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, suite, tiled, tiles, turns, vision | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo,
-  gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4,
-  llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
-  qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, turns, vision
+  | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt,
+  mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
+  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under
+  nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -440,11 +450,11 @@ precision: fsdp | 467 | flat_adapters, flat_host, flat_parameter, foundry, fully
   glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
   torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
   opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-precision: mixed | 1652 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
+precision: mixed | 1667 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
   evaluation_more, families, frozen, fused_lora_shared, generation, generation_more, heads, host_activations, hosted,
   images, liger, linear, losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference,
-  random, replicated, resnet, selective, selective_more, seq2seq, smoothing, suite, tiles, vision, zero,
-  zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
+  random, replicated, resnet, selective, selective_more, seq2seq, smoothing, suite, tiled_mlp_shared, tiles, vision,
+  zero, zero_adapters, zero_offload | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
   deepseek_v3, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2,
   gpt_neo, gpt_neox, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4_text, llava, ministral3, mistral,
   mistral3, mixtral, mllama, mpt, nemotron, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
@@ -454,26 +464,26 @@ precision: mixed | 1652 | adapters, attention, block_kinds, checkpoints, compile
   gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3272 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3320 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
   frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation_more, half_logits, heads,
   host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met,
   modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
   quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective, selective_more,
   seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, tiles, torchtune, torchtune_rounded,
-  torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
-  mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under
+  sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared,
+  tiles, torchtune, torchtune_rounded, torchtune_taught, torchtune_units, turns, vision | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt,
+  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
+  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under
   llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
   vit
@@ -518,25 +528,31 @@ quantization: nf4-double | 179 | adapted, adapters, flat_adapters, fused_lora, f
   falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral, mpt,
   nemotron, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+tiled_mlp | 84 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere2, ernie4_5, exaone4, gemma, gemma2, glm, glm4,
+  gpt_neo, gpt_neox, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, olmo, olmo2, olmo3, phi, qwen2,
+  qwen3, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, cohere, ernie4_5, exaone4, gemma, gemma2, glm,
+  glm4, gpt_neo, granite, helium, hunyuan_v1_dense, llama, ministral3, neox, olmo, olmo2, phi, seed_oss, stablelm,
+  starcoder2
 trained_blocks: badam | 24 | short_convolutions, state_spaces, turns | bamba, falcon_h1, gemma, gpt_neox,
   granitemoehybrid, lfm2, mistral, nemotron_h, opt, phi, phi3, qwen2, qwen3 | bamba, falcon_h1, gemma,
   granitemoehybrid, lfm2, llama, nemotron_h, neox, opt, phi, phi3
 trained_blocks: lisa | 34 | sharded_more, short_convolutions, state_spaces, turns | bert, gemma, gemma2, gpt2,
   gpt_neox, lfm2, llama, mistral, mixtral, nemotron_h, olmo2, phi, phi3, qwen2, qwen3 | bert, gemma, gemma2, gpt2,
   lfm2, llama, mixtral, nemotron_h, neox, olmo2, phi, phi3
-weight_dtype: 16 bits | 899 | adapted, adapters, adapters_more, block_kinds, decoders, flat_adapters,
+weight_dtype: 16 bits | 917 | adapted, adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more, met,
   more_families, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits, sharded_more, sharded_spaces,
-  sharded_units, short_convolutions, state_spaces, tiled, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2,
-  olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus,
-  arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
-  olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  sharded_units, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns | apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4_text, llava, ministral3, mistral, mixtral,
+  mpt, nemotron, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
+  vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3, mixtral, mpt,
+  nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + adapter.kernels | 50 | fused_lora, fused_lora_shared | apertus, arcee, cohere,
   ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense,
   llama, ministral3, mixtral, nemotron, qwen3_next, qwen_moe, starcoder2
@@ -550,30 +566,37 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 980 | adapted, adapters, adapters_more, block_kinds, decoders,
+activation_checkpointing: full + adapter: lora | 1018 | adapted, adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
   more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiles,
-  torchtune, torchtune_rounded, torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama,
-  mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces,
+  taught, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_rounded, torchtune_taught, torchtune_units, zero,
+  zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
+  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
+  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi,
+  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 80 | adapted, adapters, adapters_more, flat_adapters,
   fully_shard_more, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma,
   gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
 activation_checkpointing: full + adapter: oft | 6 | adapted | falcon, gemma2, llama, olmo2, phi3
 activation_checkpointing: full + adapter: over experts | 21 | adapters_more, fully_shard_more, linear, more_families
   | deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-activation_checkpointing: full + checkpoint_reentrant: true | 360 | adapted, block_kinds, checkpoints, decoders,
+activation_checkpointing: full + checkpoint_reentrant: true | 376 | adapted, block_kinds, checkpoints, decoders,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, more_families, pairs, replicated,
-  sharded_more, short_convolutions, zero | apertus, arcee, bert, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense, lfm2, llama, ministral3, mistral3,
-  nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
-  stablelm, vit
+  sharded_more, short_convolutions, tiled_mlp, tiled_mlp_shared, zero | apertus, arcee, bert, cohere, ernie4_5,
+  exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense,
+  lfm2, llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3, roberta
+activation_checkpointing: full + distillation: forward-kl | 9 | taught, torchtune_taught | llama, llama under
+  torchtune
+activation_checkpointing: full + distillation: jsd | 3 | taught | llama, olmo2
+activation_checkpointing: full + distillation: reverse-kl | 9 | taught, torchtune_taught | llama, llama under
+  torchtune
+activation_checkpointing: full + distillation: symmetric-kl | 7 | torchtune_taught | llama under torchtune
 activation_checkpointing: full + ema: true | 35 | adapted, galore, liger, master, met, optimizers, precisions,
   sharded_spaces, short_convolutions, state_spaces | bamba, bert, gpt2, lfm2, llama, nemotron_h, qwen_moe
 activation_checkpointing: full + eval_batch_size | 158 | evaluation, evaluation_more, pairs_beside | bart, bert,
@@ -596,11 +619,11 @@ activation_checkpointing: full + label_smoothing | 202 | evaluation, evaluation_
   neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + liger_kernels | 23 | fused_lora, liger | gemma3_images, glm4, gpt_oss, llama, olmo2,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-activation_checkpointing: full + loss: chunked | 328 | heads, images, litgpt, litgpt_flat, losses, losses_more, met,
-  more_families, sharded_more, short_convolutions, tiles, torchtune, torchtune_rounded, torchtune_units | bloom,
-  deepseek, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2,
-  llama, llama under litgpt, llama under torchtune, mixtral, mllama, mpt, neox, neox under litgpt, opt, phi, phi under
-  litgpt, phi3, qwen3_vl, qwen_moe
+activation_checkpointing: full + loss: chunked | 349 | heads, images, litgpt, litgpt_flat, losses, losses_more, met,
+  more_families, sharded_more, short_convolutions, tiles, torchtune, torchtune_rounded, torchtune_taught,
+  torchtune_units | bloom, deepseek, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under litgpt, llama under torchtune, mixtral, mllama, mpt, neox, neox
+  under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: cpo | 1 | preference | llama
 activation_checkpointing: full + loss: dpo | 181 | losses_more, pairs, preference | deepseek, falcon, gemma, gemma2,
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
@@ -617,18 +640,19 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 277 | adapted, flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + max_gradient_norm | 304 | adapted, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, fused_lora, galore, images, liger, master, more_families, optimizers, precisions, replicated,
   rounded, rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  tiled, tiles, titan, titan_replicas, titan_units, turns, zero | bamba, bert, bloom, ernie4_5, gemma, gemma2,
-  gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan,
-  mistral3, mixtral, mllama, neox, olmo2, olmoe, opt, phi, phi3, qwen3_vl, roberta, stablelm, vit
-activation_checkpointing: full + offload: activations | 277 | adapted, block_kinds, checkpoints, flat_adapters,
+  taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_replicas, titan_units, turns, zero | apertus, arcee,
+  bamba, bert, bloom, ernie4_5, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2,
+  lfm2_moe, llama, llama under torchtitan, mistral3, mixtral, mllama, neox, olmo, olmo2, olmoe, opt, phi, phi3,
+  qwen3_vl, roberta, stablelm, vit
+activation_checkpointing: full + offload: activations | 281 | adapted, block_kinds, checkpoints, flat_adapters,
   flat_host, host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations,
-  sharded_spaces, short_convolutions, state_spaces, tiles | bert, bloom, deepseek, falcon, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama,
-  llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, vit
+  sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared, tiles | bert, bloom, deepseek,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron_h, neox, olmo,
+  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta, vit
 activation_checkpointing: full + offload: gradients | 83 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: optimizer | 83 | flat_adapters, flat_host, host_activations, sharded_more,
@@ -663,12 +687,12 @@ activation_checkpointing: full + optimizer: rmsprop | 141 | adapted, adapters_mo
   replicated, seq2seq, state_spaces, vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm4_moe,
   gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd | 304 | adapted, adapters_more, attention, checkpoints, families,
+activation_checkpointing: full + optimizer: sgd | 315 | adapted, adapters_more, attention, checkpoints, families,
   frozen, fully_shard_more, halves, hosted, images, liger, master, met, moe, more_families, optimizers, pairs,
-  precisions, quantized, random, replicated, seq2seq, short_convolutions, suite, vision | bart, bert, bloom, chatglm,
-  clip, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  precisions, quantized, random, replicated, seq2seq, short_convolutions, suite, tiled_mlp, vision | apertus, bart,
+  bert, bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo, olmo2, olmoe, opt, phi,
+  phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + optimizer: sgd-momentum | 314 | adapted, adapters, adapters_more, checkpoints,
   families, frozen, fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families,
   optimizers, precisions, quantized, random, seq2seq, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
@@ -694,9 +718,9 @@ activation_checkpointing: full + parallel.fsdp_version: 1 | 140 | flat_adapters,
 activation_checkpointing: full + parallel.replicas | 33 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   replicas, sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama
   under torchtitan, opt
-activation_checkpointing: full + parallel.sharding: ddp | 32 | fused_lora_shared, replicated, rounded_shared,
-  sharded_activations, sharded_bits | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3,
-  qwen3_vl
+activation_checkpointing: full + parallel.sharding: ddp | 34 | fused_lora_shared, replicated, rounded_shared,
+  sharded_activations, sharded_bits, tiled_mlp_shared | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3,
+  opt, phi3, qwen3_vl
 activation_checkpointing: full + parallel.sharding: fsdp | 486 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
@@ -712,26 +736,26 @@ activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 119 | flat_ad
 activation_checkpointing: full + parallel.sharding: zero1 | 34 | fused_lora_shared, host_activations, zero,
   zero_adapters | bert, gemma, gemma2, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, opt, phi3, qwen3_vl, qwen_moe,
   roberta, vit
-activation_checkpointing: full + parallel.sharding: zero2 | 36 | fused_lora_shared, host_activations, zero,
-  zero_adapters | bert, bloom, gemma3, gemma4, glm4_moe, gpt2, llama, mistral3, neox, opt, phi, qwen2_5_vl, qwen2_vl,
-  qwen3_vl, qwen_moe, t5
-activation_checkpointing: full + parallel.sharding: zero3 | 75 | fused_lora_shared, host_activations, zero,
-  zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
-  llama, mistral3, neox, opt, qwen2_vl, qwen3_vl, roberta, t5
+activation_checkpointing: full + parallel.sharding: zero2 | 39 | fused_lora_shared, host_activations,
+  tiled_mlp_shared, zero, zero_adapters | bert, bloom, gemma3, gemma4, glm4_moe, gpt2, granite, llama, mistral3, neox,
+  opt, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, t5
+activation_checkpointing: full + parallel.sharding: zero3 | 78 | fused_lora_shared, host_activations,
+  tiled_mlp_shared, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
+  glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt, qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1974 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 1999 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, met, moe,
   more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
   replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_more,
-  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, tiles, turns, vision | apertus,
-  arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3,
-  mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit
+  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled_mlp, tiles, turns,
+  vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava,
+  ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 257 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -741,27 +765,28 @@ activation_checkpointing: full + precision: fsdp | 257 | flat_adapters, flat_hos
   gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
   llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo,
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-activation_checkpointing: full + precision: mixed | 873 | adapters, attention, block_kinds, checkpoints, compile,
+activation_checkpointing: full + precision: mixed | 879 | adapters, attention, block_kinds, checkpoints, compile,
   decoders, evaluation, evaluation_more, families, frozen, fused_lora_shared, heads, host_activations, hosted, images,
   liger, linear, losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random,
-  replicated, seq2seq, smoothing, suite, tiles, vision, zero, zero_adapters, zero_offload | apertus, arcee, bart,
-  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
-  ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1595 | adapted, adapters, adapters_more, attention, block_kinds,
+  replicated, seq2seq, smoothing, suite, tiled_mlp_shared, tiles, vision, zero, zero_adapters, zero_offload | apertus,
+  arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
+  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: full + precision: pure | 1621 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
   linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, moe, more_families, optimizers, padding,
   pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, rounded,
   rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, tiled, tiles, torchtune,
-  torchtune_rounded, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt
-  under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiles,
+  torchtune, torchtune_rounded, torchtune_taught, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + qat: fp8 | 9 | rounded, rounded_shared | gemma, glm4, llama, olmo2, olmoe, opt, phi3
 activation_checkpointing: full + qat: int4 | 15 | rounded, rounded_shared, torchtune_rounded | gemma, gpt2, llama,
   llama under torchtune, phi, stablelm
@@ -785,14 +810,16 @@ activation_checkpointing: full + quantization: nf4-double | 103 | adapted, adapt
   state_spaces, zero | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3,
   gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under
   litgpt, ministral3, mixtral, mpt, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2
+activation_checkpointing: full + tiled_mlp | 36 | tiled_mlp, tiled_mlp_shared | apertus, arcee, glm4, granite, llama,
+  neox, olmo, olmo2, phi
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
 activation_checkpointing: full + trained_blocks: lisa | 9 | sharded_more, short_convolutions, state_spaces, turns |
   bert, gemma, lfm2, llama, nemotron_h, neox, phi
-activation_checkpointing: full + weight_dtype: 16 bits | 539 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + weight_dtype: 16 bits | 545 | adapted, adapters, adapters_more, block_kinds,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, linear,
   losses_more, more_families, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits, sharded_more,
-  sharded_units, short_convolutions, state_spaces | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss,
+  sharded_units, short_convolutions, state_spaces, tiled_mlp | apertus, arcee, bart, bert, bloom, chatglm, clip,
+  cohere, deepseek, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss,
   granite, helium, hunyuan_v1_dense, lfm2, llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox,
   olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: selective + adapter.kernels | 1 | fused_lora | llama
@@ -1121,11 +1148,15 @@ adapter: lora + adapter: modules_to_save | 109 | adapted, adapters, adapters_mor
   gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, resnet, roberta, vit
 adapter: lora + adapter: over experts | 36 | adapters_more, fully_shard_more, liger, linear, more_families |
   deepseek, glm4_moe, mixtral, qwen3_next, qwen_moe
-adapter: lora + checkpoint_reentrant: true | 96 | fully_shard_more, fused_lora, fused_lora_shared, images, liger,
-  more_families, pairs, replicated, sharded_spaces, short_convolutions, state_spaces, zero | bert, falcon_h1, gemma,
-  gemma2, gemma3, glm4, glm4_moe, gpt2, lfm2_moe, llama, mistral3, nemotron_h, neox, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_vl
+adapter: lora + checkpoint_reentrant: true | 102 | fully_shard_more, fused_lora, fused_lora_shared, images, liger,
+  more_families, pairs, replicated, sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared,
+  zero | arcee, bert, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, lfm2_moe, llama, mistral3, nemotron_h,
+  neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
 adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
+adapter: lora + distillation: forward-kl | 14 | taught, torchtune_taught | llama, llama under torchtune
+adapter: lora + distillation: jsd | 2 | taught | gemma, llama
+adapter: lora + distillation: reverse-kl | 12 | torchtune_taught | llama under torchtune
+adapter: lora + distillation: symmetric-kl | 12 | torchtune_taught | llama under torchtune
 adapter: lora + ema: true | 21 | fused_lora, met, short_convolutions, state_spaces | bamba, falcon_h1, gpt2, lfm2,
   lfm2_moe, llama, nemotron_h, neox, olmo2, opt, phi3
 adapter: lora + eval_batch_size | 26 | pairs_beside | bert, bloom, gemma2, gemma3, gpt2, llama, mpt, neox, opt, phi,
@@ -1138,20 +1169,22 @@ adapter: lora + label_smoothing | 21 | fused_lora, pairs, sharded_spaces, short_
   bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, nemotron_h
 adapter: lora + liger_kernels | 26 | fused_lora, liger, tiled | deepseek, gemma2, gemma3, gemma3_images, glm4,
   gpt_oss, llama, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl
-adapter: lora + loss: chunked | 225 | fused_lora, liger, litgpt, met, short_convolutions, state_spaces, tiles,
-  torchtune, torchtune_rounded, torchtune_units | falcon under litgpt, falcon_h1, gpt_oss, granitemoehybrid, lfm2,
-  llama, llama under litgpt, llama under torchtune, mllama, neox under litgpt, phi under litgpt
+adapter: lora + loss: chunked | 259 | fused_lora, liger, litgpt, met, short_convolutions, state_spaces, tiles,
+  torchtune, torchtune_rounded, torchtune_taught, torchtune_units | falcon under litgpt, falcon_h1, gpt_oss,
+  granitemoehybrid, lfm2, llama, llama under litgpt, llama under torchtune, mllama, neox under litgpt, phi under litgpt
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
 adapter: lora + loss: fused | 25 | fused_lora, liger, quantized, short_convolutions, tiles | glm4, gpt2, lfm2_moe,
   llama, mllama
 adapter: lora + loss: tiled | 2 | tiled | llama, phi
-adapter: lora + max_gradient_norm | 122 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
+adapter: lora + max_gradient_norm | 143 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
   replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  tiles, zero | bamba, deepseek, gemma, gemma2, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2,
-  lfm2_moe, llama, mistral3, mllama, neox, olmo2, opt, phi, phi3, qwen3_vl
-adapter: lora + offload: activations | 53 | flat_adapters, fused_lora, images, liger, met, pairs,
-  sharded_activations, short_convolutions, state_spaces | bert, bloom, falcon_h1, gemma2, gemma3_images, glm4, gpt2,
-  granitemoehybrid, lfm2, lfm2_moe, llama, mpt, neox, olmo2, phi, phi3, qwen2_5_vl, qwen2_vl
+  taught, tiled_mlp, tiled_mlp_shared, tiles, zero | arcee, bamba, deepseek, gemma, gemma2, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, neox, olmo, olmo2, opt, phi, phi3,
+  qwen3_vl, stablelm
+adapter: lora + offload: activations | 57 | flat_adapters, fused_lora, images, liger, met, pairs,
+  sharded_activations, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared | bert, bloom, falcon_h1, gemma2,
+  gemma3_images, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mpt, neox, olmo2, phi, phi3, qwen2_5_vl,
+  qwen2_vl, stablelm
 adapter: lora + offload: gradients | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
   t5
 adapter: lora + offload: optimizer | 28 | flat_adapters, sharded_more, zero_adapters | bert, gemma, gpt2, llama, opt,
@@ -1170,13 +1203,14 @@ adapter: lora + optimizer: lion | 2 | short_convolutions, state_spaces | falcon_
 adapter: lora + optimizer: rmsprop | 40 | adapted, adapters_more, fully_shard_more, more_families, quantized,
   short_convolutions | bart, clip, deepseek, glm4_moe, gpt_neo, lfm2_moe, llava, mixtral, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
-adapter: lora + optimizer: sgd | 51 | adapted, adapters_more, fused_lora, images, quantized | bart, chatglm, clip,
-  deepseek, falcon, glm, glm4, llama, llava, mixtral, qwen3_vl, qwen_moe, resnet, roberta, vit
-adapter: lora + optimizer: sgd-momentum | 153 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
-  litgpt, more_families, quantized, state_spaces, torchtune, torchtune_units | bart, bert, bloom, clip, deepseek,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, llama, llama under litgpt,
-  llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen3_vl, qwen_moe, resnet, roberta, t5
+adapter: lora + optimizer: sgd | 60 | adapted, adapters_more, fused_lora, images, quantized, tiled_mlp,
+  tiled_mlp_shared | bart, chatglm, clip, deepseek, exaone4, falcon, gemma, glm, glm4, llama, llava, mixtral, neox,
+  olmo, qwen3_vl, qwen_moe, resnet, roberta, vit
+adapter: lora + optimizer: sgd-momentum | 154 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
+  litgpt, more_families, quantized, state_spaces, torchtune, torchtune_taught, torchtune_units | bart, bert, bloom,
+  clip, deepseek, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, llama,
+  llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5
 adapter: lora + optimizer_in_backward: true | 14 | fused_lora, sharded_spaces, short_convolutions, state_spaces |
   bamba, falcon_h1, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
 adapter: lora + packing: true | 10 | fused_lora, liger, short_convolutions, state_spaces | bamba, falcon_h1, gemma3,
@@ -1186,8 +1220,8 @@ adapter: lora + padding: right | 38 | fused_lora, liger, met, pairs, short_convo
 adapter: lora + parallel.fsdp_units: ends | 24 | sharded_units, torchtune_units | llama, llama under torchtune
 adapter: lora + parallel.fsdp_version: 1 | 64 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
-adapter: lora + parallel.sharding: ddp | 14 | fused_lora_shared, replicated, sharded_bits | gemma, glm4_moe, gpt2,
-  gpt_neo, llama, mistral3, opt, phi3
+adapter: lora + parallel.sharding: ddp | 20 | fused_lora_shared, replicated, sharded_bits, tiled_mlp_shared | gemma,
+  glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3
 adapter: lora + parallel.sharding: fsdp | 231 | flat_adapters, fully_shard_more, fused_lora_shared, litgpt,
   rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, torchtune, torchtune_rounded, torchtune_units | apertus, arcee, bert, bloom, cohere, ernie4_5,
@@ -1199,34 +1233,35 @@ adapter: lora + parallel.sharding: fsdp-grad-op | 58 | flat_adapters, fully_shar
   rounded_shared, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama, phi3, qwen2_5_vl,
   qwen3_vl
 adapter: lora + parallel.sharding: zero1 | 7 | fused_lora_shared, zero_adapters | bert, gpt2, llama
-adapter: lora + parallel.sharding: zero2 | 13 | fused_lora_shared, zero, zero_adapters | bert, glm4_moe, gpt2,
-  gpt_neo, llama, opt, qwen2_5_vl, qwen3_vl
-adapter: lora + parallel.sharding: zero3 | 36 | fused_lora_shared, zero, zero_adapters | bert, gemma2, glm4_moe,
-  gpt2, gpt_neo, llama, opt, qwen3_vl, t5
-adapter: lora + precision: amp | 758 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+adapter: lora + parallel.sharding: zero2 | 16 | fused_lora_shared, tiled_mlp_shared, zero, zero_adapters | bert,
+  glm4_moe, gpt2, gpt_neo, granite, llama, opt, qwen2_5_vl, qwen3_vl
+adapter: lora + parallel.sharding: zero3 | 39 | fused_lora_shared, tiled_mlp_shared, zero, zero_adapters | bert,
+  gemma2, glm4_moe, gpt2, gpt_neo, llama, opt, qwen3_vl, t5
+adapter: lora + precision: amp | 776 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
   more_families, pairs, pairs_beside, quantized, replicated, rounded, sharded_activations, sharded_bits,
-  sharded_spaces, sharded_units, short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama,
-  mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  sharded_spaces, sharded_units, short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
+  starcoder2, t5, vit
 adapter: lora + precision: fsdp | 96 | flat_adapters, fully_shard_more, fused_lora_shared, rounded_shared,
   sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units | bamba, bert, bloom, gemma, gemma2,
   gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
-adapter: lora + precision: mixed | 56 | fused_lora_shared, zero, zero_adapters | bert, gemma2, glm4_moe, gpt2,
-  gpt_neo, llama, opt, qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 569 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
+adapter: lora + precision: mixed | 62 | fused_lora_shared, tiled_mlp_shared, zero, zero_adapters | bert, gemma2,
+  glm4_moe, gpt2, gpt_neo, granite, llama, opt, qwen2_5_vl, qwen3_vl, t5
+adapter: lora + precision: pure | 610 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
   more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, short_convolutions, state_spaces, tiled, tiles, torchtune,
-  torchtune_rounded, torchtune_units | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama under torchtune, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo,
-  olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit
+  sharded_bits, sharded_decoders, sharded_more, short_convolutions, state_spaces, taught, tiled, tiled_mlp_shared,
+  tiles, torchtune, torchtune_rounded, torchtune_taught, torchtune_units | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llava, ministral3, mistral3, mixtral, mllama, mpt,
+  nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
+  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + qat: fp8 | 4 | rounded, rounded_shared | glm4, llama, phi3
 adapter: lora + qat: int4 | 10 | rounded, rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune, phi
 adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi3
@@ -1251,12 +1286,14 @@ adapter: lora + quantization: nf4-double | 150 | adapters, flat_adapters, fused_
   gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral, nemotron, neox, neox under litgpt,
   olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
-adapter: lora + weight_dtype: 16 bits | 307 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
+adapter: lora + tiled_mlp | 34 | tiled_mlp, tiled_mlp_shared | apertus, arcee, exaone4, gemma, glm, granite, helium,
+  llama, neox, olmo, stablelm
+adapter: lora + weight_dtype: 16 bits | 312 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, liger, linear, met, pairs, quantized, rounded, sharded_bits,
-  sharded_more, sharded_units, short_convolutions, state_spaces, tiled | apertus, arcee, bamba, bart, bert, bloom,
-  cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_oss,
-  granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, neox, olmo,
-  opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
+  sharded_more, sharded_units, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared | apertus, arcee,
+  bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
+  glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt,
+  nemotron, neox, olmo, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5
 adapter: modules_to_save + adapter: over experts | 13 | adapters_more | deepseek, mixtral, qwen_moe
 adapter: modules_to_save + checkpoint_reentrant: true | 4 | pairs | bert
 adapter: modules_to_save + eval_batch_size | 1 | pairs_beside | bert
@@ -1340,12 +1377,12 @@ checkpoint_reentrant: true + loss: chunked | 5 | short_convolutions, state_space
 checkpoint_reentrant: true + loss: dpo | 36 | pairs | gemma3, gpt2, llama, phi
 checkpoint_reentrant: true + loss: fused | 5 | liger, more_families, state_spaces | glm4, glm4_moe, llama, nemotron_h
 checkpoint_reentrant: true + loss: tiled | 3 | tiled | gemma2, glm4, mixtral
-checkpoint_reentrant: true + max_gradient_norm | 18 | adapted, fully_shard_more, images, liger, sharded_spaces,
-  short_convolutions, state_spaces, zero | bamba, bert, gemma2, glm4, glm4_moe, lfm2, llama, mistral3, nemotron_h,
-  qwen3_vl
-checkpoint_reentrant: true + offload: activations | 32 | adapted, checkpoints, liger, pairs, short_convolutions,
-  state_spaces, tiled | bamba, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, lfm2, llama, nemotron_h, neox, opt, phi,
-  phi3, qwen_moe
+checkpoint_reentrant: true + max_gradient_norm | 28 | adapted, fully_shard_more, images, liger, sharded_spaces,
+  short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared, zero | apertus, arcee, bamba, bert, gemma2, glm4,
+  glm4_moe, lfm2, llama, mistral3, nemotron_h, olmo2, qwen3_vl
+checkpoint_reentrant: true + offload: activations | 34 | adapted, checkpoints, liger, pairs, short_convolutions,
+  state_spaces, tiled, tiled_mlp, tiled_mlp_shared | bamba, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, lfm2, llama,
+  nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen_moe
 checkpoint_reentrant: true + optimizer: adafactor | 20 | checkpoints, more_families, state_spaces | bert, glm4_moe,
   gpt2, llama, nemotron_h
 checkpoint_reentrant: true + optimizer: adam | 5 | fully_shard_more, images, liger, state_spaces | granitemoehybrid,
@@ -1355,8 +1392,8 @@ checkpoint_reentrant: true + optimizer: lamb | 1 | state_spaces | bamba
 checkpoint_reentrant: true + optimizer: lion | 1 | state_spaces | nemotron_h
 checkpoint_reentrant: true + optimizer: muon | 1 | state_spaces | falcon_h1
 checkpoint_reentrant: true + optimizer: rmsprop | 5 | checkpoints, state_spaces | gemma, granitemoehybrid, llama, opt
-checkpoint_reentrant: true + optimizer: sgd | 22 | checkpoints, images | bert, gemma3, gpt2, llama, neox, phi,
-  qwen3_vl
+checkpoint_reentrant: true + optimizer: sgd | 26 | checkpoints, images, tiled_mlp | apertus, bert, gemma3, glm4,
+  gpt2, llama, neox, phi, qwen3_vl
 checkpoint_reentrant: true + optimizer: sgd-momentum | 6 | checkpoints, fully_shard_more, images | gemma3,
   gemma3_images, glm4_moe, llama, neox, phi3
 checkpoint_reentrant: true + optimizer_in_backward: true | 18 | checkpoints, sharded_spaces, short_convolutions,
@@ -1375,29 +1412,30 @@ checkpoint_reentrant: true + parallel.sharding: fsdp-grad-op | 5 | fused_lora_sh
   granitemoehybrid, lfm2, llama
 checkpoint_reentrant: true + parallel.sharding: zero1 | 1 | zero | glm4_moe
 checkpoint_reentrant: true + parallel.sharding: zero2 | 1 | zero | glm4_moe
-checkpoint_reentrant: true + parallel.sharding: zero3 | 2 | zero | qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: amp | 185 | adapted, block_kinds, checkpoints, decoders, fully_shard_more,
-  images, liger, linear, pairs, sharded_spaces, short_convolutions, state_spaces, tiled, turns | apertus, arcee,
-  bamba, bert, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, granite,
+checkpoint_reentrant: true + parallel.sharding: zero3 | 4 | tiled_mlp_shared, zero | llama, olmo, qwen2_vl, qwen3_vl
+checkpoint_reentrant: true + precision: amp | 198 | adapted, block_kinds, checkpoints, decoders, fully_shard_more,
+  images, liger, linear, pairs, sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, turns | apertus,
+  arcee, bamba, bert, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, nemotron, nemotron_h, neox,
   olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 checkpoint_reentrant: true + precision: fsdp | 18 | fully_shard_more, fused_lora_shared, sharded_spaces | gpt2,
   granitemoehybrid, llama, neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen_moe
-checkpoint_reentrant: true + precision: mixed | 35 | checkpoints, more_families, pairs, zero | bert, gemma, gemma2,
-  gemma3, glm4_moe, gpt2, llama, neox, opt, phi, phi3, qwen2_vl, qwen3_vl
-checkpoint_reentrant: true + precision: pure | 129 | adapted, block_kinds, checkpoints, fully_shard_more, images,
-  liger, linear, more_families, pairs, replicated, sharded_more, short_convolutions, state_spaces, tiled | bamba,
-  bert, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama,
-  ministral3, mistral3, mixtral, nemotron_h, neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, vit
+checkpoint_reentrant: true + precision: mixed | 37 | checkpoints, more_families, pairs, tiled_mlp_shared, zero |
+  bert, gemma, gemma2, gemma3, glm4_moe, gpt2, llama, neox, olmo, opt, phi, phi3, qwen2_vl, qwen3_vl
+checkpoint_reentrant: true + precision: pure | 130 | adapted, block_kinds, checkpoints, fully_shard_more, images,
+  liger, linear, more_families, pairs, replicated, sharded_more, short_convolutions, state_spaces, tiled, tiled_mlp |
+  bamba, bert, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, glm4_moe, gpt2, granitemoehybrid, lfm2, lfm2_moe,
+  llama, ministral3, mistral3, mixtral, nemotron_h, neox, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl, vit
 checkpoint_reentrant: true + quantization: int8 | 14 | liger, pairs | bert, glm4, gpt2, llama
 checkpoint_reentrant: true + quantization: nf4 | 15 | pairs, state_spaces, tiled | gpt2, granitemoehybrid, llama,
   mixtral, opt, phi3
 checkpoint_reentrant: true + quantization: nf4-double | 6 | adapted, liger, pairs, short_convolutions | gemma2, lfm2,
   lfm2_moe, llama
+checkpoint_reentrant: true + tiled_mlp | 16 | tiled_mlp, tiled_mlp_shared | apertus, arcee, glm4, llama, olmo, olmo2
 checkpoint_reentrant: true + trained_blocks: badam | 4 | state_spaces, turns | gemma, nemotron_h, neox
 checkpoint_reentrant: true + trained_blocks: lisa | 2 | sharded_more, turns | llama, neox
-checkpoint_reentrant: true + weight_dtype: 16 bits | 17 | adapted, liger, pairs, short_convolutions, state_spaces,
-  turns | bamba, falcon_h1, glm4, gpt2, lfm2, lfm2_moe, llama, neox
+checkpoint_reentrant: true + weight_dtype: 16 bits | 20 | adapted, liger, pairs, short_convolutions, state_spaces,
+  tiled_mlp, turns | apertus, bamba, falcon_h1, glm4, gpt2, lfm2, lfm2_moe, llama, neox, olmo2
 compile: true + optimizer: muon | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
 compile: true + parallel.sharding: ddp | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
 compile: true + precision: amp | 76 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama,
@@ -1405,6 +1443,19 @@ compile: true + precision: amp | 76 | compile, compile_more | bart, bert, gemma,
 compile: true + precision: mixed | 6 | compile | gpt2, llama
 compile: true + precision: pure | 92 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
+distillation: forward-kl + loss: chunked | 12 | torchtune_taught | llama under torchtune
+distillation: forward-kl + max_gradient_norm | 3 | taught | granite, llama
+distillation: forward-kl + optimizer: sgd-momentum | 1 | torchtune_taught | llama under torchtune
+distillation: forward-kl + precision: pure | 15 | taught, torchtune_taught | llama, llama under torchtune
+distillation: jsd + max_gradient_norm | 3 | taught | gemma, llama
+distillation: jsd + precision: amp | 4 | taught | gemma, llama, olmo2, phi3
+distillation: jsd + precision: pure | 3 | taught | llama
+distillation: reverse-kl + loss: chunked | 12 | torchtune_taught | llama under torchtune
+distillation: reverse-kl + max_gradient_norm | 1 | taught | llama
+distillation: reverse-kl + precision: amp | 1 | taught | llama
+distillation: reverse-kl + precision: pure | 12 | torchtune_taught | llama under torchtune
+distillation: symmetric-kl + loss: chunked | 10 | torchtune_taught | llama under torchtune
+distillation: symmetric-kl + precision: pure | 12 | torchtune_taught | llama under torchtune
 ema: true + frozen: parts | 9 | short_convolutions, state_spaces | falcon_h1, lfm2, lfm2_moe, nemotron_h
 ema: true + grad_scaler: true | 16 | galore, liger, precisions, state_spaces | bert, deepseek, gpt2, llama, nemotron_h
 ema: true + gradient_dtype: fp32 | 5 | master | gpt2, llama
@@ -1669,8 +1720,9 @@ loss: chunked + offload: activations | 7 | liger, met, state_spaces | exaone4, g
 loss: chunked + optimizer: adafactor | 1 | state_spaces | nemotron_h
 loss: chunked + optimizer: rmsprop | 2 | more_families, state_spaces | falcon_h1, glm4_moe
 loss: chunked + optimizer: sgd | 1 | met | falcon_h1
-loss: chunked + optimizer: sgd-momentum | 89 | litgpt, litgpt_flat, more_families, torchtune, torchtune_units |
-  falcon under litgpt, gpt_neo, llama under litgpt, llama under torchtune, neox under litgpt, phi under litgpt
+loss: chunked + optimizer: sgd-momentum | 90 | litgpt, litgpt_flat, more_families, torchtune, torchtune_taught,
+  torchtune_units | falcon under litgpt, gpt_neo, llama under litgpt, llama under torchtune, neox under litgpt, phi
+  under litgpt
 loss: chunked + optimizer_in_backward: true | 2 | state_spaces | falcon_h1
 loss: chunked + packing: true | 7 | losses_more, short_convolutions, state_spaces | falcon_h1, gpt2, lfm2_moe, llama
 loss: chunked + padding: right | 10 | liger, losses_more | deepseek, falcon, glm, glm4, gpt_oss, mixtral, qwen_moe
@@ -1691,13 +1743,13 @@ loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under l
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 336 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, losses,
+loss: chunked + precision: pure | 370 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, losses,
   losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune,
-  torchtune_rounded, torchtune_units | apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon
-  under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_neo, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2_moe, llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mllama, mpt,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
-  qwen_moe, seed_oss, stablelm
+  torchtune_rounded, torchtune_taught, torchtune_units | apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_neo, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under litgpt, llama under torchtune, ministral3,
+  mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
+  qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
 loss: chunked + qat: int4 | 9 | torchtune_rounded | llama under torchtune
 loss: chunked + qat: int4-tinygemm | 4 | torchtune_rounded | llama under torchtune
 loss: chunked + quantization: int8 | 2 | liger, state_spaces | falcon_h1, gpt_oss
@@ -1782,9 +1834,9 @@ loss: vocab-parallel + parallel.replicas | 21 | titan_replicas, titan_units | ll
 loss: vocab-parallel + parallel.sharding: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + parallel.tensor | 47 | titan, titan_replicas, titan_units | llama under torchtitan
 loss: vocab-parallel + precision: fsdp | 47 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + offload: activations | 29 | flat_adapters, flat_host, images, liger, more_families,
-  sharded_spaces, short_convolutions, state_spaces, tiles | bamba, bloom, falcon_h1, glm4, gpt2, gpt_neo,
-  granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, nemotron_h, olmo2
+max_gradient_norm + offload: activations | 34 | flat_adapters, flat_host, images, liger, more_families,
+  sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared, tiles | bamba, bloom, falcon_h1,
+  glm4, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, nemotron_h, olmo2, stablelm
 max_gradient_norm + offload: gradients | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
 max_gradient_norm + offload: optimizer | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
@@ -1804,8 +1856,9 @@ max_gradient_norm + optimizer: lion | 4 | precisions, short_convolutions, state_
   nemotron_h
 max_gradient_norm + optimizer: muon | 3 | precisions, state_spaces, tiles | bamba, gpt2, mllama
 max_gradient_norm + optimizer: rmsprop | 4 | master, precisions | bert, gpt2, llama
-max_gradient_norm + optimizer: sgd | 16 | images, master, optimizers, precisions, state_spaces, tiles | bert, gpt2,
-  granitemoehybrid, llama, mistral3, mllama, qwen3_vl
+max_gradient_norm + optimizer: sgd | 25 | images, master, optimizers, precisions, state_spaces, tiled_mlp,
+  tiled_mlp_shared, tiles | apertus, bert, gemma, glm4, gpt2, granitemoehybrid, llama, mistral3, mllama, olmo, olmo2,
+  phi, qwen3_vl
 max_gradient_norm + optimizer: sgd-momentum | 7 | master, precisions, short_convolutions | bert, gpt2, lfm2_moe, llama
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
 max_gradient_norm + packing: true | 10 | adapted, liger, short_convolutions, state_spaces | bamba, cohere, falcon_h1,
@@ -1817,7 +1870,8 @@ max_gradient_norm + parallel.fsdp_version: 1 | 41 | flat_adapters, flat_host, fl
   gpt2, llama
 max_gradient_norm + parallel.replicas | 14 | flat_adapters, flat_host, flat_parameter, titan_replicas, titan_units |
   llama, llama under torchtitan
-max_gradient_norm + parallel.sharding: ddp | 10 | replicated, rounded_shared | gemma, llama, mistral3, phi3
+max_gradient_norm + parallel.sharding: ddp | 14 | replicated, rounded_shared, tiled_mlp_shared | gemma, llama,
+  mistral3, phi3
 max_gradient_norm + parallel.sharding: fsdp | 154 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas,
   titan_units | bert, bloom, falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, mllama,
@@ -1826,24 +1880,27 @@ max_gradient_norm + parallel.sharding: fsdp-grad-op | 62 | flat_adapters, flat_h
   fully_shard_more, rounded_shared, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama,
   nemotron_h, neox, phi3, vit
 max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwen3_vl
-max_gradient_norm + parallel.sharding: zero2 | 2 | zero | mistral3
-max_gradient_norm + parallel.sharding: zero3 | 9 | zero | gemma3_images, glm4_moe, gpt_neo, mistral3, qwen3_vl
+max_gradient_norm + parallel.sharding: zero2 | 7 | tiled_mlp_shared, zero | llama, mistral3
+max_gradient_norm + parallel.sharding: zero3 | 13 | tiled_mlp_shared, zero | gemma3_images, glm4_moe, gpt_neo, llama,
+  mistral3, qwen3_vl
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 196 | adapted, flat_adapters, flat_parameter, fully_shard_more, fused_lora,
+max_gradient_norm + precision: amp | 227 | adapted, flat_adapters, flat_parameter, fully_shard_more, fused_lora,
   galore, images, liger, met, optimizers, precisions, replicated, rounded, rounded_shared, sharded_bits,
-  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, turns | bamba, bert,
-  bloom, cohere, ernie4_5, falcon, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2,
-  lfm2_moe, llama, mistral3, mllama, nemotron_h, neox, olmo2, opt, phi, qwen_moe, vit
+  sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiles,
+  turns | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  glm4, gpt2, gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3,
+  mllama, nemotron_h, neox, olmo2, opt, phi, qwen_moe, stablelm, vit
 max_gradient_norm + precision: fsdp | 119 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert,
   gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3, mllama, neox, phi, phi3, qwen3_vl
-max_gradient_norm + precision: mixed | 46 | images, master, more_families, tiles, zero | bert, gemma3_images,
-  glm4_moe, gpt2, gpt_neo, llama, mistral3, mllama, qwen3_vl
-max_gradient_norm + precision: pure | 159 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
+max_gradient_norm + precision: mixed | 55 | images, master, more_families, tiled_mlp_shared, tiles, zero | bert,
+  gemma3_images, glm4_moe, gpt2, gpt_neo, llama, mistral3, mllama, qwen3_vl
+max_gradient_norm + precision: pure | 163 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, linear, optimizers, replicated, rounded, rounded_shared, sharded_bits,
-  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, tiled, tiles, turns | bamba, bert, bloom, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama,
-  ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmoe, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta
+  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, taught, tiled, tiled_mlp_shared, tiles, turns |
+  bamba, bert, bloom, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granite,
+  granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmoe, phi, phi3,
+  qwen3_next, qwen3_vl, qwen_moe, roberta
 max_gradient_norm + qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt,
   phi3
 max_gradient_norm + qat: int4 | 14 | rounded, rounded_shared | gemma, gemma3, gpt2, llama, phi, phi3, stablelm
@@ -1856,12 +1913,15 @@ max_gradient_norm + quantization: nf4 | 18 | flat_adapters, images, sharded_bits
   gemma2, gpt2, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
 max_gradient_norm + quantization: nf4-double | 16 | adapted, flat_adapters, liger, met, sharded_bits,
   short_convolutions, state_spaces, zero | falcon_h1, gemma2, glm4, gpt_neo, granitemoehybrid, lfm2, llama, opt, phi
+max_gradient_norm + tiled_mlp | 46 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4, gemma, glm, glm4,
+  gpt_neo, hunyuan_v1_dense, llama, ministral3, neox, olmo, olmo2, phi, stablelm, starcoder2
 max_gradient_norm + trained_blocks: badam | 2 | state_spaces, turns | bamba, phi
 max_gradient_norm + trained_blocks: lisa | 5 | sharded_more, short_convolutions, state_spaces, turns | gemma, gpt2,
   lfm2, llama, nemotron_h
-max_gradient_norm + weight_dtype: 16 bits | 60 | adapted, flat_adapters, fully_shard_more, fused_lora, galore, liger,
-  met, precisions, rounded, sharded_bits, sharded_units, short_convolutions, state_spaces | bamba, bert, bloom,
-  cohere, ernie4_5, falcon, gemma, gemma2, gemma3, gpt2, lfm2, llama, olmo2, opt, phi, qwen_moe
+max_gradient_norm + weight_dtype: 16 bits | 69 | adapted, flat_adapters, fully_shard_more, fused_lora, galore, liger,
+  met, precisions, rounded, sharded_bits, sharded_units, short_convolutions, state_spaces, tiled_mlp | apertus, bamba,
+  bert, bloom, cohere, ernie4_5, falcon, gemma, gemma2, gemma3, gpt2, gpt_neo, lfm2, llama, ministral3, neox, olmo2,
+  opt, phi, qwen_moe
 offload: activations + offload: gradients | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
   gpt2, llama, neox, opt, phi, phi3
 offload: activations + offload: optimizer | 71 | flat_adapters, flat_host, host_activations | bert, bloom, gemma,
@@ -1880,8 +1940,8 @@ offload: activations + optimizer: muon | 1 | liger | phi3
 offload: activations + optimizer: rmsprop | 15 | checkpoints, hosted, images, short_convolutions, state_spaces, tiled
   | bamba, bloom, falcon_h1, gemma, gemma3_images, lfm2_moe, llama, mixtral, mpt, neox, olmoe, qwen2_5_vl, qwen2_vl,
   qwen3_vl
-offload: activations + optimizer: sgd | 30 | checkpoints, hosted, images, liger, more_families | bert, deepseek,
-  gemma2, gemma3, gpt2, gpt_neo, llama, opt, phi, qwen2_5_vl
+offload: activations + optimizer: sgd | 32 | checkpoints, hosted, images, liger, more_families, tiled_mlp | bert,
+  deepseek, gemma2, gemma3, gpt2, gpt_neo, llama, olmo2, opt, phi, qwen2_5_vl
 offload: activations + optimizer: sgd-momentum | 10 | checkpoints, hosted, images, state_spaces | gemma3_images,
   granitemoehybrid, mixtral, mpt, opt, qwen2_vl, qwen_moe
 offload: activations + optimizer_in_backward: true | 10 | adapted, liger, sharded_spaces, short_convolutions,
@@ -1893,42 +1953,45 @@ offload: activations + padding: right | 35 | images, liger, more_families, pairs
 offload: activations + parallel.fsdp_version: 1 | 30 | flat_adapters, flat_host, sharded_activations | bert, bloom,
   gpt2, llama, neox, opt, phi3
 offload: activations + parallel.replicas | 4 | flat_host, sharded_activations | gpt2, llama
-offload: activations + parallel.sharding: ddp | 6 | sharded_activations | bert, gpt2, llama
+offload: activations + parallel.sharding: ddp | 7 | sharded_activations, tiled_mlp_shared | bert, gpt2, llama
 offload: activations + parallel.sharding: fsdp | 54 | flat_adapters, flat_host, host_activations,
   sharded_activations, sharded_spaces | bert, bloom, gemma, gpt2, granitemoehybrid, lfm2, llama, neox, opt, phi3
 offload: activations + parallel.sharding: fsdp-grad-op | 33 | flat_host, host_activations, sharded_activations,
   sharded_spaces | bert, gpt2, llama, nemotron_h, neox, opt
 offload: activations + parallel.sharding: zero1 | 17 | host_activations | bert, bloom, gemma, gemma2, gemma3, gpt2,
   llama, neox, opt, phi, phi3
-offload: activations + parallel.sharding: zero2 | 16 | host_activations | bert, bloom, gemma, gemma3, gpt2, llama,
-  neox, opt, phi, phi3
-offload: activations + parallel.sharding: zero3 | 35 | host_activations | bert, bloom, gemma2, gemma3, gpt2, llama,
-  neox, opt, phi, phi3
-offload: activations + precision: amp | 172 | adapted, block_kinds, checkpoints, flat_host, fused_lora,
+offload: activations + parallel.sharding: zero2 | 18 | host_activations, tiled_mlp_shared | bert, bloom, gemma,
+  gemma3, gpt2, llama, neox, opt, phi, phi3
+offload: activations + parallel.sharding: zero3 | 36 | host_activations, tiled_mlp_shared | bert, bloom, gemma2,
+  gemma3, gpt2, llama, neox, olmo, opt, phi, phi3
+offload: activations + precision: amp | 178 | adapted, block_kinds, checkpoints, flat_host, fused_lora,
   host_activations, hosted, images, liger, linear, met, more_families, pairs, sharded_activations, short_convolutions,
-  state_spaces, tiled | bamba, bert, bloom, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron_h, neox,
-  olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, t5, vit
+  state_spaces, tiled, tiled_mlp | bamba, bert, bloom, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt,
+  nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, stablelm, t5,
+  vit
 offload: activations + precision: fsdp | 38 | flat_adapters, flat_host, host_activations, sharded_activations | bert,
   gpt2, llama, neox, phi3
-offload: activations + precision: mixed | 142 | checkpoints, host_activations, hosted, images, more_families, pairs,
-  selective_more | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo, gpt_oss, llama,
-  llama4, mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
-offload: activations + precision: pure | 200 | adapted, block_kinds, checkpoints, decoders, flat_host,
+offload: activations + precision: mixed | 145 | checkpoints, host_activations, hosted, images, more_families, pairs,
+  selective_more, tiled_mlp_shared | bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, gpt2, gpt_neo,
+  gpt_oss, llama, llama4, mixtral, mpt, neox, olmo, olmoe, opt, phi, phi3, qwen3_vl, roberta, vit
+offload: activations + precision: pure | 201 | adapted, block_kinds, checkpoints, decoders, flat_host,
   host_activations, hosted, images, liger, linear, met, more_families, pairs, selective_more, sharded_activations,
-  sharded_spaces, short_convolutions, state_spaces, tiled, tiles | apertus, arcee, bamba, bert, bloom, cohere,
-  deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral,
-  mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next, qwen3_vl,
-  qwen_moe, seed_oss, stablelm, vit
+  sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp_shared, tiles | apertus, arcee, bamba, bert,
+  bloom, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3,
+  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl,
+  qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
 offload: activations + quantization: int8 | 9 | adapted, liger, met, pairs | glm4, gpt2, llama, neox
 offload: activations + quantization: nf4 | 9 | flat_adapters, pairs, short_convolutions | gpt2, lfm2_moe, llama
 offload: activations + quantization: nf4-double | 11 | adapted, fused_lora, liger, short_convolutions, state_spaces |
   falcon_h1, gemma2, glm4, granitemoehybrid, lfm2, llama, olmo2
+offload: activations + tiled_mlp | 10 | tiled_mlp, tiled_mlp_shared | llama, olmo, olmo2, stablelm
 offload: activations + trained_blocks: badam | 1 | state_spaces | nemotron_h
 offload: activations + trained_blocks: lisa | 2 | short_convolutions, state_spaces | lfm2, nemotron_h
-offload: activations + weight_dtype: 16 bits | 16 | adapted, flat_adapters, fused_lora, hosted, liger,
-  short_convolutions, state_spaces, tiled | bamba, falcon_h1, gemma, glm4, lfm2, lfm2_moe, llama, nemotron_h, olmoe
+offload: activations + weight_dtype: 16 bits | 18 | adapted, flat_adapters, fused_lora, hosted, liger,
+  short_convolutions, state_spaces, tiled, tiled_mlp | bamba, falcon_h1, gemma, glm4, lfm2, lfm2_moe, llama,
+  nemotron_h, olmo2, olmoe
 offload: gradients + offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_more, zero,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta,
   t5, vit
@@ -2149,27 +2212,29 @@ optimizer: rmsprop + weight_dtype: 16 bits | 46 | adapters_more, halves, hosted,
   qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | bert, gpt2, llama
 optimizer: sgd + padding: right | 2 | images | gemma3_images
-optimizer: sgd + parallel.sharding: ddp | 1 | replicated | gpt_neo
+optimizer: sgd + parallel.sharding: ddp | 3 | replicated, tiled_mlp_shared | gemma, gpt_neo, llama
 optimizer: sgd + parallel.sharding: fsdp | 6 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
-optimizer: sgd + precision: amp | 220 | adapted, adapters_more, attention, checkpoints, families, frozen,
+optimizer: sgd + precision: amp | 235 | adapted, adapters_more, attention, checkpoints, families, frozen,
   fully_shard_more, halves, images, met, moe, more_families, optimizers, pairs, precisions, quantized, random,
-  replicated, resnet, seq2seq, state_spaces, tiled, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
-  llama, llava, mistral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_vl,
-  qwen_moe, resnet, roberta, t5, vit
+  replicated, resnet, seq2seq, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, vision | apertus, bart, bert, bloom,
+  chatglm, clip, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llava, mistral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt,
+  phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + precision: fsdp | 4 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: sgd + precision: mixed | 7 | master | llama
-optimizer: sgd + precision: pure | 136 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
-  images, liger, moe, more_families, optimizers, quantized, random, resnet, seq2seq, short_convolutions, suite, vision
-  | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe,
-  gpt2, lfm2, llama, llama4, llava, mixtral, mpt, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, resnet, roberta,
-  starcoder2, t5, vit
+optimizer: sgd + precision: pure | 138 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
+  images, liger, moe, more_families, optimizers, quantized, random, resnet, seq2seq, short_convolutions, suite,
+  tiled_mlp, tiled_mlp_shared, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, glm4_moe, gpt2, lfm2, llama, llama4, llava, mixtral, mpt, olmoe, opt, phi, phi3, qwen2_vl,
+  qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd + quantization: int8 | 4 | quantized, short_convolutions | glm, lfm2_moe, llava
 optimizer: sgd + quantization: nf4 | 5 | quantized | glm, glm4, mixtral, roberta
 optimizer: sgd + quantization: nf4-double | 3 | quantized | glm, glm4, roberta
-optimizer: sgd + weight_dtype: 16 bits | 60 | adapters_more, halves, more_families, pairs, precisions, quantized |
-  bart, bloom, chatglm, clip, deepseek, gemma, gemma2, gemma3, glm, glm4, gpt_oss, llama, mixtral, mpt, neox, olmo2,
-  opt, phi, phi3, qwen_moe, resnet, roberta, t5
+optimizer: sgd + tiled_mlp | 19 | tiled_mlp, tiled_mlp_shared | apertus, exaone4, gemma, gemma2, glm4, llama, neox,
+  olmo, olmo2, phi
+optimizer: sgd + weight_dtype: 16 bits | 65 | adapters_more, halves, more_families, pairs, precisions, quantized,
+  tiled_mlp, tiled_mlp_shared | apertus, bart, bloom, chatglm, clip, deepseek, gemma, gemma2, gemma3, glm, glm4,
+  gpt_oss, llama, mixtral, mpt, neox, olmo2, opt, phi, phi3, qwen_moe, resnet, roberta, t5
 optimizer: sgd-momentum + optimizer_in_backward: true | 9 | optimizers, precisions, sharded_spaces | bamba, bert,
   gpt2, llama
 optimizer: sgd-momentum + optimizer_state_dtype: fp32 | 6 | precisions | bert, gpt2, llama
@@ -2189,12 +2254,12 @@ optimizer: sgd-momentum + precision: amp | 197 | adapted, adapters, adapters_mor
   phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum + precision: fsdp | 7 | fully_shard_more, litgpt_flat | gpt_neo, llama under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
-optimizer: sgd-momentum + precision: pure | 235 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + precision: pure | 236 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   fully_shard_more, hosted, images, litgpt, litgpt_flat, moe, more_families, optimizers, precisions, quantized,
-  random, resnet, seq2seq, state_spaces, torchtune, torchtune_units, vision | bart, bert, bloom, clip, deepseek,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, gpt_oss, granitemoehybrid,
-  llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, t5, vit
+  random, resnet, seq2seq, state_spaces, torchtune, torchtune_taught, torchtune_units, vision | bart, bert, bloom,
+  clip, deepseek, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, gpt_oss,
+  granitemoehybrid, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt,
+  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd-momentum + quantization: gptq-int4 | 14 | quantized | bloom, gemma2, gemma3, glm, llama, phi, phi3
 optimizer: sgd-momentum + quantization: int8 | 6 | adapters, quantized | bloom, gemma3, llama, mpt, phi
 optimizer: sgd-momentum + quantization: nf4 | 16 | adapted, adapters, quantized, state_spaces | falcon_h1, gemma,
@@ -2305,18 +2370,19 @@ parallel.replicas + precision: fsdp | 35 | flat_adapters, flat_host, flat_parame
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
-parallel.sharding: ddp + precision: amp | 26 | fused_lora_shared, replicated, rounded_shared, sharded_activations,
-  sharded_bits | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, phi3, qwen3_vl
+parallel.sharding: ddp + precision: amp | 27 | fused_lora_shared, replicated, rounded_shared, sharded_activations,
+  sharded_bits, tiled_mlp_shared | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, phi3, qwen3_vl
 parallel.sharding: ddp + precision: mixed | 4 | replicated | glm4_moe, gpt_neo, qwen3_vl
-parallel.sharding: ddp + precision: pure | 48 | modded, modded_compiled, replicated, sharded_activations,
-  sharded_bits | bert, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under modded-nanogpt, opt,
-  qwen3_vl
+parallel.sharding: ddp + precision: pure | 50 | modded, modded_compiled, replicated, sharded_activations,
+  sharded_bits, tiled_mlp_shared | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under
+  modded-nanogpt, opt, qwen3_vl
 parallel.sharding: ddp + qat: fp8 | 2 | rounded_shared | gemma, llama
 parallel.sharding: ddp + qat: int4 | 2 | rounded_shared | gemma, phi3
 parallel.sharding: ddp + qat: int8 | 2 | rounded_shared | llama
 parallel.sharding: ddp + quantization: nf4 | 4 | sharded_bits | gemma, llama, opt
 parallel.sharding: ddp + quantization: nf4-double | 5 | fused_lora_shared, sharded_bits | gpt2, llama, phi3
-parallel.sharding: ddp + weight_dtype: 16 bits | 2 | fused_lora_shared | llama
+parallel.sharding: ddp + tiled_mlp | 6 | tiled_mlp_shared | gemma, llama
+parallel.sharding: ddp + weight_dtype: 16 bits | 3 | fused_lora_shared, tiled_mlp_shared | llama
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
 parallel.sharding: fsdp + precision: amp | 143 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, litgpt, replicas, sharded_activations, sharded_bits, sharded_decoders,
@@ -2374,15 +2440,17 @@ parallel.sharding: fsdp-grad-op + weight_dtype: 16 bits | 12 | flat_adapters, fu
 parallel.sharding: zero1 + precision: mixed | 54 | fused_lora_shared, host_activations, zero, zero_adapters | bert,
   bloom, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mixtral, neox, opt, phi, phi3, qwen3_vl,
   qwen_moe, roberta, vit
-parallel.sharding: zero2 + precision: mixed | 60 | fused_lora_shared, host_activations, zero, zero_adapters | bert,
-  bloom, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, opt, phi, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_vl, qwen_moe, roberta, t5, vit
+parallel.sharding: zero2 + precision: mixed | 68 | fused_lora_shared, host_activations, tiled_mlp_shared, zero,
+  zero_adapters | bert, bloom, gemma, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, llama, mistral3, neox,
+  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, t5, vit
 parallel.sharding: zero2 + quantization: nf4 | 1 | zero | qwen3_vl
-parallel.sharding: zero3 + precision: mixed | 135 | fused_lora_shared, host_activations, zero, zero_adapters,
-  zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3,
-  neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
+parallel.sharding: zero2 + tiled_mlp | 8 | tiled_mlp_shared | granite, llama
+parallel.sharding: zero3 + precision: mixed | 142 | fused_lora_shared, host_activations, tiled_mlp_shared, zero,
+  zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
+  llama, mistral3, neox, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.sharding: zero3 + quantization: nf4 | 1 | zero | qwen3_vl
 parallel.sharding: zero3 + quantization: nf4-double | 1 | zero | gpt_neo
+parallel.sharding: zero3 + tiled_mlp | 7 | tiled_mlp_shared | llama, olmo
 parallel.tensor + precision: fsdp | 53 | titan, titan_replicas, titan_units | llama under torchtitan
 precision: amp + qat: fp8 | 4 | rounded, rounded_shared | falcon, gemma, llama, olmo2
 precision: amp + qat: int4 | 3 | rounded | gemma, llama, phi
@@ -2405,17 +2473,19 @@ precision: amp + quantization: nf4-double | 97 | adapted, adapters, flat_adapter
   apertus, arcee, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo,
   gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, nemotron,
   neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+precision: amp + tiled_mlp | 50 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4, gemma2, glm4,
+  gpt_neo, granite, hunyuan_v1_dense, llama, ministral3, neox, olmo2, phi, seed_oss, stablelm
 precision: amp + trained_blocks: badam | 8 | state_spaces, turns | falcon_h1, gemma, granitemoehybrid, llama,
   nemotron_h, neox
 precision: amp + trained_blocks: lisa | 12 | sharded_more, state_spaces, turns | llama, mixtral, nemotron_h, phi, phi3
-precision: amp + weight_dtype: 16 bits | 851 | adapted, adapters, adapters_more, block_kinds, decoders,
+precision: amp + weight_dtype: 16 bits | 869 | adapted, adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, galore, halves, hosted, liger, linear, losses_more,
   met, more_families, pairs, pairs_beside, precisions, quantized, rounded, sharded_bits, sharded_spaces,
-  short_convolutions, state_spaces, tiled, turns | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, llava, ministral3,
-  mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_5, qwen3_next, qwen_moe, resnet,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit
+  short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, turns | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images,
+  gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama4, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
+  qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 precision: fsdp + qat: int4 | 4 | rounded_shared | gemma, llama
 precision: fsdp + qat: int4-mslk | 1 | rounded_shared | phi3
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
@@ -2425,6 +2495,7 @@ precision: fsdp + weight_dtype: 16 bits | 48 | flat_adapters, fully_shard_more, 
   sharded_units | gemma2, gemma3, glm, gpt2, llama, phi, phi3
 precision: mixed + quantization: nf4 | 2 | zero | qwen3_vl
 precision: mixed + quantization: nf4-double | 1 | zero | gpt_neo
+precision: mixed + tiled_mlp | 15 | tiled_mlp_shared | granite, llama, olmo
 precision: pure + qat: fp8 | 6 | rounded, rounded_shared | glm4, gpt_oss, llama, olmoe, phi3
 precision: pure + qat: int4 | 17 | rounded, torchtune_rounded | gemma3, gpt2, llama, llama under torchtune
 precision: pure + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, granite, llama
@@ -2445,6 +2516,7 @@ precision: pure + quantization: nf4-double | 54 | adapted, adapters, flat_adapte
   quantized, sharded_bits, sharded_more, short_convolutions, state_spaces | bart, bloom, falcon under litgpt,
   falcon_h1, gemma, gemma2, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, mixtral, mpt,
   neox under litgpt, olmo2, opt, phi, roberta, t5
+precision: pure + tiled_mlp | 6 | tiled_mlp, tiled_mlp_shared | ernie4_5, gemma, llama, seed_oss
 precision: pure + trained_blocks: badam | 9 | short_convolutions, state_spaces, turns | bamba, lfm2, llama,
   nemotron_h, neox, phi, phi3
 precision: pure + trained_blocks: lisa | 11 | sharded_more, short_convolutions, state_spaces, turns | gemma, lfm2,
@@ -2467,5 +2539,7 @@ quantization: nf4-double + weight_dtype: 16 bits | 59 | adapted, adapters, flat_
   fused_lora_shared, linear, met, quantized, sharded_bits, tiled | apertus, arcee, bloom, cohere, ernie4_5, exaone4,
   gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
   ministral3, mixtral, nemotron, neox, opt, phi, phi3, qwen3_next, qwen_moe, starcoder2
+tiled_mlp + weight_dtype: 16 bits | 18 | tiled_mlp, tiled_mlp_shared | apertus, gpt_neo, granite, llama, ministral3,
+  neox, olmo2, phi
 trained_blocks: badam + weight_dtype: 16 bits | 2 | turns | neox
 """

@@ -20,6 +20,7 @@ SWITCHES = (
 """Keys of a job that are true or false, and each name one technique."""
 
 LIGER, KERNELS = "liger_kernels", "adapter.kernels"
+TILED_MLP, DISTILLATION = "tiled_mlp", "distillation"
 EVALUATION, GENERATION = "eval_batch_size", "generation_batch_size"
 
 
@@ -93,12 +94,16 @@ def _of_precision(job: ResolvedJob) -> Iterator[str]:
 def _of_loss(job: ResolvedJob) -> Iterator[str]:
     if job.loss != "standard":
         yield f"loss: {job.loss.partition(':')[0]}"
+    if job.distillation is not None:
+        yield f"{DISTILLATION}: {job.distillation}"
     if job.label_smoothing:
         yield "label_smoothing"
     if job.padding != "none":
         yield f"padding: {job.padding}"
     if job.liger_kernels:
         yield LIGER
+    if job.tiled_mlp is not None:
+        yield TILED_MLP
     if job.eval_batch_size is not None:
         yield EVALUATION
     if job.generation_batch_size is not None:

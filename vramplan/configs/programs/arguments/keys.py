@@ -16,6 +16,7 @@ OF_TRL = names(
     load_in_4bit bnb_4bit_quant_type use_bnb_nested_quant bnb_4bit_quant_storage beta loss_type max_prompt_length
     max_completion_length precompute_ref_log_probs activation_offloading dataset_text_field completion_only_loss
     assistant_only_loss model_init_kwargs chat_template dataset_mixture dataset_mixer dataset_splits datasets
+    teacher_model_name_or_path lmbda
     chat_template_path num_generations use_vllm desirable_weight dataset_train_split dataset_test_split
     """
 )
@@ -57,6 +58,7 @@ UNDERSTOOD = names(
     """
     model_name_or_path torch_dtype dtype attn_implementation use_flash_attention_2 use_peft lora_r lora_alpha
     lora_dropout lora_target_modules lora_modules_to_save use_dora load_in_8bit load_in_4bit bnb_4bit_quant_type
+    teacher_model_name_or_path lmbda seq_kd
     use_bnb_nested_quant max_length max_seq_length block_size max_source_length max_target_length model_max_length
     packing packing_strategy padding_free beta loss_type precompute_ref_log_probs num_generations max_completion_length
     desirable_weight per_device_train_batch_size per_gpu_train_batch_size per_device_eval_batch_size
@@ -124,8 +126,7 @@ UNMODELLED = {
     "sync_ref_model": "the reference model follows the trained one",
     "use_vllm": "an inference engine beside training",
     "vllm_*": "an inference engine beside training",
-    "teacher_model_name_or_path": "distillation: a teacher beside the trained model",
-    "teacher_*": "distillation: a teacher beside the trained model",
+    "teacher_*": "how a teacher is loaded",
     "reward_model_path": "a reward model beside the trained one",
     "value_model_path": "a value model beside the trained one",
     "num_ppo_epochs": "PPO: passes over the same completions",

@@ -20,7 +20,8 @@ DPO_LOSSES = names(
 
 SFT_LOSSES = ("nll", "dft", "chunked_nll")
 
-SFT, DPO, OTHERS = "sft", "dpo", ("grpo", "kto", "orpo", "cpo", "ppo", "reward", "rloo", "gkd", "online_dpo")
+SFT, DPO, GKD = "sft", "dpo", "gkd"
+OTHERS = ("grpo", "kto", "orpo", "cpo", "ppo", "reward", "rloo", GKD, "online_dpo")
 
 TRAINER = re.compile(r"(?m)^\s*#.*\b(KTO|ORPO|CPO|DPO)(?:Trainer|Config)\b")
 """A comment that says whose arguments follow, as recipes of the alignment handbook have it."""
@@ -38,6 +39,8 @@ def task_of(file: TrainingFile) -> str:
     for word in (*OTHERS, DPO, SFT):
         if program == word or program.startswith((word + "_", word + "-")) or program.endswith("_" + word):
             return word
+    if sheet.given("teacher_model_name_or_path"):
+        return GKD
     if sheet.given("num_generations") or sheet.given("max_completion_length") or sheet.given("reward_funcs"):
         return "grpo"
     if sheet.given("desirable_weight") or sheet.given("undesirable_weight"):
@@ -99,6 +102,8 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
             how = "precomputed" if precomputed else "adapter-off" if peft else "model"
             meaning.say("dpo_reference", how, "precompute_ref_log_probs" if precomputed else "use_peft")
         meaning.say("padding", "right", "program")
+    elif task == GKD:
+        _taught(file)
     else:
         meaning.say("loss", task.replace("_", "-"), "program")
         meaning.say("padding", "right", "program")
@@ -109,6 +114,25 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
         sheet.problem(
             "loss_type", f"{word!r} is not understood", ", ".join(SFT_LOSSES if task == SFT else sorted(DPO_LOSSES))
         )
+
+
+def _taught(file: TrainingFile) -> None:
+    """GKDTrainer: the teacher, and between which predictions the divergence is.
+
+    Source: trl 1.16.0, experimental/gkd/gkd_config.py and gkd_trainer.py.
+    """
+    sheet, meaning = file.sheet, file.meaning
+    key, beta = "teacher_model_name_or_path", sheet.number("beta", 0.5)
+    teacher = sheet.text(key)
+    if teacher is None:
+        meaning.ask("teacher", f"the file has no {key}")
+    else:
+        meaning.say("teacher", teacher, key)
+    word = {0.0: "forward-kl", 1.0: "reverse-kl"}.get(beta or 0.0, "jsd")
+    meaning.say("distillation", word, "beta")
+    meaning.say("padding", "right", "program")
+    if sheet.number("lmbda", 0.5) or sheet.flag("seq_kd"):
+        meaning.lack("lmbda", "answers that a model gives before a step, and the step alone is counted")
 
 
 def evaluation(file: TrainingFile) -> None:

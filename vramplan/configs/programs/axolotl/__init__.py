@@ -68,6 +68,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     computing.attention(sheet, meaning)
     meaning.say("packing", bool(sheet.flag("sample_packing", False)), "sample_packing")
     computing.loss(sheet, meaning, adapter)
+    computing.tiles(sheet, meaning)
     compiled = sheet.text("torch_compile")
     if compiled is not None and (compiled == "auto" or sheet.flag("torch_compile")):
         meaning.say("compile", True, "torch_compile")

@@ -108,6 +108,25 @@ def checkpointing(sheet: Sheet, meaning: Meaning) -> None:
         _unfrozen(sheet, meaning, frozen if isinstance(frozen, list) else [frozen])
 
 
+TOKENS_OF_A_TILE = 32768
+
+
+def tiles(sheet: Sheet, meaning: Meaning) -> None:
+    """An MLP in tiles: as many as the file says, or one of each 32,768 tokens.
+
+    Source: axolotl 0.19.0, monkeypatch/tiled_mlp/patch.py, tiled_mlp_forward; releases before took one of each
+    `hidden_size` tokens.
+    """
+    number = sheet.count("tiled_mlp_num_shards")
+    is_own = sheet.flag("tiled_mlp_use_original_mlp", True)
+    if not sheet.flag("tiled_mlp"):
+        return
+    length = sheet.count("sequence_len") or 1
+    meaning.say("tiled_mlp", number or -(-length // TOKENS_OF_A_TILE), "tiled_mlp", "tiled_mlp_num_shards")
+    if not is_own:
+        meaning.lack("tiled_mlp_use_original_mlp", "an MLP that torch.compile makes, and the model's own is counted")
+
+
 def _as_counted(names: list[str], shape: ModelShape | None) -> list[str]:
     """Patterns of a class that is answered with the blocks of another, as those call their weights.
 

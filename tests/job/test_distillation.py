@@ -1,0 +1,74 @@
+"""Distillation: what a job with a teacher may ask for, and what it costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.answers import answer
+from vramplan.errors import InputError
+from vramplan.job import build_job
+from vramplan.job.echo import job_to_dict
+
+STUDENT: dict[str, Any] = {
+    "model": "llama-3.2-1b",
+    "gpu": "h100",
+    "precision": "pure-bf16",
+    "sequence_length": 512,
+    "runtime": "torchtune",
+    "adapter": {"kind": "lora", "targets": ["q_proj", "v_proj"], "rank": 8},
+    "micro_batch_size": 2,
+    "activation_checkpointing": "none",
+    "gradient_accumulation_steps": 1,
+    "loss": "chunked:8",
+}
+TEACHER = {"teacher": "llama-3.1-8b"}
+
+
+@pytest.mark.contract
+def test_a_teacher_is_compared_with_as_the_recipes_do() -> None:
+    one = build_job({**STUDENT, **TEACHER})
+    assert one.teacher is not None
+    assert (one.teacher.name, one.distillation) == ("llama-3.1-8b", "forward-kl")
+    assert build_job(job_to_dict(one)).teacher == one.teacher
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"runtime": "litgpt"}, "the training loop of litgpt has no teacher"),
+        ({"runtime": "transformers"}, "is not what TRL's GKDTrainer computes"),
+        ({"teacher": "qwen2.5-7b"}, "their logits cannot be compared"),
+        ({"teacher": "bert-base"}, "do not both predict the next token"),
+        ({"adapter": None}, "train adapters alone"),
+        ({"loss": "standard", "model": "qwen2-0.5b", "teacher": "qwen2-1.5b"}, "takes logits in chunks"),
+        ({"teacher": None, "distillation": "reverse-kl"}, "reverse-kl needs a teacher"),
+        ({"teacher": "lama-3.1-8b"}, "lama-3.1-8b"),
+    ],
+)
+def test_what_the_recipes_do_not_run_is_refused(keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        build_job({**STUDENT, **TEACHER, **keys})
+    assert said in str(caught.value)
+
+
+@pytest.mark.closed_form
+def test_a_teacher_costs_its_weights_and_what_the_divergence_saves() -> None:
+    """Of logits of N rows: probabilities and log-probabilities in fp32, and a mask. The log-probabilities of the
+    cross-entropy are there anyway."""
+    rows, vocabulary = 2 * 512, 128256
+    alone, taught = (answer(build_job({**STUDENT, **keys})).peak for keys in ({}, TEACHER))
+    saved = taught.saved_bytes - alone.saved_bytes
+    assert 0 <= saved - rows * vocabulary * (4 + 4 + 1) < 8 * 512 * 4 + rows * 8
+    assert 0 <= taught.step_bytes - alone.step_bytes - 8030261248 * 2 < 2**27  # and its buffers
+
+
+@pytest.mark.contract
+def test_trl_has_a_loss_of_its_own() -> None:
+    keys = {**STUDENT, **TEACHER, "runtime": "transformers", "loss": "standard"}
+    one = build_job(keys)
+    assert (one.distillation, one.dropout) == ("jsd", 0.0)
+    with pytest.raises(InputError, match="transformers has no symmetric-kl"):
+        build_job({**keys, "distillation": "symmetric-kl"})

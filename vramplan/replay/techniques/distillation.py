@@ -1,0 +1,140 @@
+"""Distillation: a teacher beside the model that trains, whose logits the loss compares with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vramplan.replay.inputs import Objective
+from vramplan.replay.models import own
+from vramplan.replay.models.modules import DISTILLED, LOGITS, Output, Recipe, Segment
+from vramplan.replay.models.windows import has_window
+from vramplan.replay.observers import Comparing, KeyValues, Sharding, Teacher
+from vramplan.replay.operators.views import split
+from vramplan.replay.recipe import recipe_of
+from vramplan.replay.record import StandingState
+from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques import Technique
+from vramplan.replay.techniques.divergence import chunked_divergence, jensen_shannon, whole_divergence
+from vramplan.replay.techniques.losses import CHUNKED
+from vramplan.replay.techniques.objectives import leave_autocast
+from vramplan.replay.techniques.second_model import bytes_beside, run_beside
+from vramplan.replay.tensors import INT64, Tensor
+from vramplan.values.model import ModelShape
+
+
+class Distils(Objective):
+    """TRL's GKDTrainer: both models return logits, and the loss is the divergence of the two.
+
+    Where the trainer lets the student answer first (`lmbda`), training on the answer is the same.
+    Source: trl 1.16.0, experimental/gkd/gkd_trainer.py, GKDTrainer.compute_loss.
+    """
+
+    def forward(self, model: Any, arguments: list[Tensor], states: list[StandingState]) -> Output:
+        """Both forward passes, and the loss."""
+        tape = self.tape
+        output = leave_autocast(tape, model(*arguments))
+        tape.leave_model()
+        assert isinstance(output.logits, Tensor)
+        logits = tape.role(Sharding).after_model(output.logits)
+        compare = tape.role(Teacher).asked()
+        assert compare is not None
+        return Output(compare([logits], arguments[1]), logits)
+
+    def returned(self, output: Output) -> Output:
+        """The trainer returns the loss alone."""
+        return Output(None, None)
+
+
+class Teaches(Technique, Teacher):
+    """torchtune's recipes of distillation: the teacher runs when the student has, without gradients.
+
+    Its weights have the element type of the student's, and are shared as the student's are.
+    Source: torchtune 0.6.1, recipes/knowledge_distillation_single_device.py and _distributed.py, _loss_step.
+    """
+
+    def before_model(self) -> None:
+        """The student will ask for it."""
+        self.tape.enlist(Teacher, self)
+
+    def given(self, arguments: list[Tensor], states: list[StandingState]) -> list[Tensor]:
+        """The teacher is given the same tokens; its weights are states."""
+        self.ids, self.at = arguments[0], states
+        return arguments
+
+    def asked(self) -> Comparing:
+        """What makes the divergence of the student's logits from those that the teacher has made now."""
+        setup, recipe = self.setup, self._recipe()
+        word = setup.distillation
+        assert word is not None
+        taught, buffers, weights = run_beside(setup, self.tape, recipe, self._logits)
+        self.at.append(StandingState("reference", bytes_beside(buffers, weights, setup), 0))
+
+        def compare(logits: Sequence[Tensor], labels: Tensor) -> Tensor:
+            if setup.loss == DISTILLED:
+                return jensen_shannon(word, logits[0], taught[0], labels)
+            if not setup.loss.startswith(CHUNKED):
+                return whole_divergence(word, logits[0], taught[0], labels)
+            size = logits[0].shape[1]
+            theirs = taught if len(taught) == len(logits) else split(taught[0], size, 1)
+            return chunked_divergence(word, logits, theirs, labels, size)
+
+        return compare
+
+    def _recipe(self) -> Recipe:
+        setup, teacher = self.setup, self.setup.teacher
+        assert teacher is not None
+        stored = tuple(Segment(1, layers, False) for layers in teacher.stacks)
+        alone = setup._replace(model=teacher, segments=stored, adapter=None, tiled_mlp=None)
+        recipe = recipe_of(alone, self.precision)
+        if own(teacher.family, "logits_of", None) is None:
+            recipe = recipe._replace(loss=LOGITS)
+        return recipe._replace(recomputes_core=False)
+
+    def _logits(self, model: Any) -> list[Tensor]:
+        """In the chunks that the teacher's own code makes, else all at once."""
+        self.tape.dismiss(Teacher)  # which it has none of
+        teacher = self.setup.teacher
+        assert teacher is not None
+        if own(teacher.family, "logits_of", None) is not None:
+            found: list[Tensor] = model.logits_of(self.ids)
+            return found
+        cache = ReturnsCache(teacher)
+        if self.setup.loss == DISTILLED:
+            self.tape.enlist(KeyValues, cache)
+        logits = leave_autocast(self.tape, model(self.ids, self.ids)).logits
+        assert isinstance(logits, Tensor)
+        if cache.tensors and cache.windows < teacher.layers:  # which of those that are played have one is not asked
+            cache.tensors += [_window(self.tape) for _ in range(cache.windows)]
+        return [self.tape.role(Sharding).after_model(logits), *cache.tensors]
+
+
+def _window(tape: Tape) -> Tensor:
+    """How long the window of a layer of the cache is."""
+    return tape.new("to", (), INT64, False)
+
+
+class ReturnsCache(KeyValues):
+    """Keys and values of every block, which a model returns with its logits.
+
+    The Trainer turns that off for the model that it trains (`use_cache`), and not for another.
+    Source: transformers 5.23, cache_utils.py, DynamicLayer.update and DynamicSlidingWindowLayer.
+    """
+
+    keeps = True
+
+    def __init__(self, shape: ModelShape) -> None:
+        self.shape = shape
+        self.windows = sum(has_window(shape, block) for block in range(shape.layers))
+        self.tensors: list[Tensor] = []
+
+    def kept(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Copies, which are concatenated to what is empty and has the element type of the keys."""
+        tape = key.tape
+        if self.windows == self.shape.layers:
+            self.tensors.append(_window(tape))
+        dtype = max(key.dtype, value.dtype, key=lambda one: one.itemsize)
+        keys = tape.new("cat", key.shape, key.dtype, key.batched)
+        values = tape.new("cat", value.shape, dtype, value.batched)
+        self.tensors += (keys, values)
+        return keys, values

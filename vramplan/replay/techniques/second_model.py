@@ -1,0 +1,81 @@
+"""A second model that runs beside the one that trains, without gradients: a reference, or a teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, TypeVar
+
+from vramplan.replay.models import family
+from vramplan.replay.models.modules import Recipe
+from vramplan.replay.observers import Sharding, Trained, train
+from vramplan.replay.precision import PRECISIONS
+from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.setup import Setup
+from vramplan.replay.sharding.units import shard_shape
+from vramplan.replay.tensors import Parameter
+from vramplan.values.parallel import ZERO3, is_fsdp
+
+T = TypeVar("T")
+
+
+def run_beside(
+    setup: Setup, tape: Tape, recipe: Recipe, run: Callable[[Any], T], trained: Callable[[], Trained] | None = None
+) -> tuple[T, list[int], list[Parameter]]:
+    """What `run` makes of a model of this recipe, the bytes of its buffers, and its weights, which backward never sees.
+
+    It has an autocast context of its own, and nothing that replaces layers of the model that trains, unless `trained`
+    gives it. Who shares the states is told.
+    """
+    before = len(tape.parameters)
+    roles, observers = dict(tape.roles), tape.told.observers
+    if not tape.role(Sharding).walks_others:
+        # an engine of its own shares the model, block by block; and where it is the model that trains itself, what is
+        # gathered for it is what the end of the pass before has had
+        tape.dismiss(Sharding)
+    tape.role(Sharding).begin_other()
+    tape.tell([one for one in observers if one.walks_others])
+    other_trained = None if trained is None else trained()
+    tape.dismiss(Trained)
+    if other_trained is not None:
+        train(tape, other_trained)
+    model = family(recipe.shape.family)(tape, recipe)
+    tape.autocast, tape.no_grad = PRECISIONS[setup.precision].autocast, True
+    found = run(model)
+    tape.no_grad = False
+    weights, every = tape.parameters[before:], tape.parameters
+    tape.parameters = weights  # of the model that is asked
+    buffers: list[int] = getattr(model, "own_buffers", model.buffers)()  # without those of a training loop
+    tape.parameters = every
+    del every[before:]
+    tape.role(Sharding).end_other()
+    tape.roles = roles
+    tape.tell(observers)
+    for one in weights:
+        one.node = None  # it was its own accumulator: a cycle
+    return found, buffers, weights
+
+
+def bytes_beside(buffers: list[int], weights: list[Parameter], setup: Setup) -> int:
+    """Bytes of its weights, shared among the devices that share those of the model that trains, and of its buffers.
+
+    FSDP2 cuts each weight along its first dimension; what others share lies behind each other.
+    """
+    sharding, shards = setup.sharding, shards_beside(setup)
+    if sharding is not None and is_fsdp(sharding.kind) and sharding.version != 1:
+        cut = [(prod(shard_shape(one.shape, shards)), one) for one in weights]
+        share = sum(rounded(elements * one.dtype.itemsize) * one.copies for elements, one in cut)
+    else:
+        share = -(-sum(rounded(one.elements * one.dtype.itemsize) * one.copies for one in weights) // shards)
+    return share + sum(rounded(buffer) for buffer in buffers)
+
+
+def shards_beside(setup: Setup) -> int:
+    """Among how many devices the weights of a reference are shared: where those of the model that trains are.
+
+    Source: trl 1.16.0, trainer/dpo_trainer.py, DPOTrainer.__init__; models/utils.py, prepare_deepspeed (stage 3 as the
+    model that trains, else stage 0) and prepare_fsdp.
+    """
+    sharding = setup.sharding
+    shared = sharding is not None and (is_fsdp(sharding.kind) or sharding.kind == ZERO3)
+    return sharding.shards if shared and sharding is not None else 1
