@@ -7,7 +7,7 @@ import sys
 
 from tests.traces.drawn import SHARDINGS, TYPES
 from tests.traces.parts import PARTS
-from tests.traces.rigs import RIGS, check, nightly, set_up, trace_rows, write_sources
+from tests.traces.rigs import RIGS, check, nightly, row_names, set_up, trace_rows, write_sources
 
 
 def main(arguments: list[str]) -> int:
@@ -50,11 +50,10 @@ def main(arguments: list[str]) -> int:
         return nightly(given.rows, given.seed)
     if given.command == "rows":
         return trace_rows(RIGS[given.rig], given.rows, given.seed, given.files)
-    from tests.oracle.compare import FILES
     from tests.traces import composed, composed_page
 
     if given.command == "sources":
-        write_sources((*FILES, *PARTS))
+        write_sources((*row_names(), *PARTS))
         return 0
 
     if given.command == "page":

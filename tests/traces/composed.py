@@ -35,6 +35,7 @@ from vramplan.values.parallel import DDP, ZERO_STAGES
 PACKAGES = ("torch", "transformers", "deepspeed", "peft", "bitsandbytes", "liger-kernel", "galore-torch", "lomo-optim")
 NOT_KNOWN = (" not modelled", "never traced", "not traced")  # in a refusal of what somebody could model
 SETTLED = 8  # times that a draw is looked at again
+BETWEEN = ("evaluation", "generation")  # two steps
 PLAINEST = {"attention": "eager", "activation_checkpointing": "none"}  # without which an answer would choose
 OPEN = (*NOT_KNOWN, " is modelled ", " are modelled ")
 
@@ -161,7 +162,12 @@ def traced(one: ResolvedJob) -> dict[str, int]:
 
 
 def traced_row(one: ResolvedJob) -> dict[str, int]:
-    """The same of the device that a row is of, where devices differ."""
+    """The same of the device that a row is of, where devices differ; of what runs between steps, its peak."""
+    if one.eval_batch_size is not None or one.generation_batch_size is not None:
+        from vramplan.measure import steps
+
+        figures = steps.without_data(one)
+        return {name: figures[f"{name}_bytes"] for name in BETWEEN if f"{name}_bytes" in figures}
     found = None if programs.program_of(one) is not None else getattr(rig_of(one), "traced_row", None)
     return traced(one) if found is None else found(one)
 

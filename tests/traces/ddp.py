@@ -11,7 +11,7 @@ import contextlib
 from typing import Any
 from unittest.mock import MagicMock, patch
 
-from tests.traces.fsdp2 import CUDA, LOSSES
+from tests.traces.fsdp2 import CUDA, check_loss
 from vramplan.errors import UsageError
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import DDP
@@ -28,8 +28,7 @@ def check(job: ResolvedJob) -> None:
     assert job.sharding is not None
     if job.sharding.kind != DDP:
         raise UsageError("the rig is of DDP", key="sharding")
-    if job.loss not in LOSSES:
-        raise UsageError("it is computed on the model inside, which DDP does not see", key="loss")
+    check_loss(job)
 
 
 def traced(job: ResolvedJob) -> dict[str, int]:

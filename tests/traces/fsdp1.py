@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from tests.traces.fsdp2 import CUDA, DTYPES, LOSSES, blocks, local, widen
+from tests.traces.fsdp2 import CUDA, DTYPES, blocks, check_loss, local, told, widen
 from vramplan.errors import UsageError
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import FSDP, FSDP_GRAD_OP
 
-OWN_KEYS = ("parallel", "precision")
+OWN_KEYS = ("parallel", "precision", "offload")
 """What the loop on one device refuses and this rig has."""
 
 
@@ -26,23 +26,18 @@ def check(job: ResolvedJob) -> None:
     assert job.sharding is not None
     if job.sharding.version != 1 or job.sharding.kind not in (FSDP, FSDP_GRAD_OP):
         raise UsageError("the rig is of FSDP1", key="sharding")
-    if job.sharding.replicas > 1:
-        raise UsageError("the rig of FSDP1 has one group of devices", key="sharding")
     if job.ema:
         raise UsageError("a module of FSDP1 cannot be copied, as its process group cannot", key="ema")
     if job.optimizer_in_backward:
         raise UsageError("FSDP1 wants its gradients back after backward", key="optimizer_in_backward")
-    if job.offload:
-        raise UsageError("the rig of FSDP1 keeps all states on the device", key="offload")
-    if job.loss not in LOSSES:
-        raise UsageError("it is computed on the model inside, which FSDP's hooks do not see", key="loss")
+    check_loss(job)
 
 
 def joined(job: ResolvedJob, stack: contextlib.ExitStack) -> Any:
     """A process group that sends nothing; what counts storages beside what FSDP1 frees and makes again."""
     import torch
     from torch import distributed
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
     from torch.distributed.fsdp import _flat_param, _runtime_utils
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -72,22 +67,51 @@ def joined(job: ResolvedJob, stack: contextlib.ExitStack) -> Any:
             frees = _runtime_utils._should_free_in_backward(state, handle)
             _runtime_utils._reshard(state, handle, frees)
 
-    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=job.sharding.shards)
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=job.data_parallel_size)
     stack.callback(distributed.destroy_process_group)
     for module, name, own in (
         (torch.Tensor, "record_stream", lambda *_: None),
+        (torch.Tensor, "pin_memory", lambda one, *_: one),  # of the host
+        (torch.Tensor, "is_pinned", lambda *_: True),
         (FakeTensorMode, "avoid_device_init", True),  # else a number would go to the device with its data
         (_flat_param, "_free_storage", free),
         (_flat_param, "_alloc_storage", alloc),
         (_runtime_utils, "_catch_all_reshard", reshard),
     ):
         stack.enter_context(patch.object(module, name, own))
+    if job.offload:
+        stack.enter_context(patch.object(FakeTensor, "data", property(_data, _put), create=True))
     return Local
+
+
+def _data(one: Any) -> Any:
+    import torch
+
+    return torch._C.TensorBase.data.__get__(one)
+
+
+def _put(one: Any, other: Any) -> None:
+    """A weight has other data, perhaps on another device: without data it does not know where those are."""
+    import torch
+
+    torch._C.TensorBase.data.__set__(one, other)
+    one.fake_device = other.fake_device
+
+
+def _groups(shards: int, replicas: int) -> tuple[Any, Any]:
+    """The devices that share the states of the first one, and those that have the same part as it."""
+    from torch import distributed
+
+    return (
+        distributed.new_group(list(range(shards)), backend="fake"),
+        distributed.new_group(list(range(0, shards * replicas, shards)), backend="fake"),
+    )
 
 
 def traced(job: ResolvedJob) -> dict[str, int]:
     """Peaks of the phases of one step of the first device, in bytes."""
     import torch
+    from torch.utils import checkpoint
 
     from vramplan.measure import steps
 
@@ -107,6 +131,13 @@ def traced(job: ResolvedJob) -> dict[str, int]:
             (steps, "freeze", lambda *_: None),
         ):
             stack.enter_context(patch.object(module, name, own))
+        if job.quantization is not None:
+            stack.enter_context(patch("bitsandbytes.nn.modules.fix_4bit_weight_quant_state_from_module", told))
+        if job.adapter is not None:
+            # PEFT asks a weight for its type before it is gathered, and before the first gathering that is another
+            # than ever after: the first recomputation differs from its forward pass
+            defaults = checkpoint.checkpoint.__wrapped__.__kwdefaults__
+            stack.enter_context(patch.dict(defaults, determinism_check="none"))
         phases = steps.without_data(job)["phases"]
     return {name.removesuffix("_bytes"): level for name, level in phases.items()}
 
@@ -114,16 +145,23 @@ def traced(job: ResolvedJob) -> dict[str, int]:
 def _sharded(job: ResolvedJob, model: Any, stack: contextlib.ExitStack) -> Any:
     """The model with a unit for each block and for the whole; with `no_sync` the last micro-step reduces."""
     import torch
-    from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+    from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
     from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
 
+    from vramplan.measure.around import dtype_of
     from vramplan.measure.runnable import TRACED_MICRO_STEPS
-    from vramplan.measure.steps import dtype_of
 
     sharding = job.sharding
     assert sharding is not None
     strategy = ShardingStrategy.FULL_SHARD if sharding.kind == FSDP else ShardingStrategy.SHARD_GRAD_OP
+    if sharding.replicas > 1:
+        hybrid = ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2
+        strategy = hybrid[sharding.kind != FSDP]
     how: dict[str, Any] = {"sharding_strategy": strategy, "use_orig_params": False}
+    if sharding.replicas > 1:
+        how["process_group"] = _groups(sharding.shards, sharding.replicas)
+    if job.offload:
+        how["cpu_offload"] = CPUOffload(offload_params=True)
     reduced = None if sharding.reduce_dtype is None else getattr(torch, DTYPES[sharding.reduce_dtype])
     if job.precision.startswith("fsdp-"):
         how["mixed_precision"] = MixedPrecision(param_dtype=dtype_of(job), reduce_dtype=reduced or torch.float32)

@@ -88,10 +88,11 @@ ENDS = {"embedding": "get_input_embeddings", "head": "get_output_embeddings"}
 """What a model of Transformers has besides its blocks, by the words of `parallel.fsdp_units`."""
 
 
-LOSSES = ("standard", "fp32-logits", "half-logits")
+LOSSES = ("standard", "fp32-logits", "half-logits", "chunked", "fused")
+"""All are in the forward pass of the model, which hooks are around."""
 
 
-OWN_KEYS = ("parallel", "precision")
+OWN_KEYS = ("parallel", "precision", "offload")
 """What the loop on one device refuses and this rig has."""
 
 
@@ -102,16 +103,17 @@ def check(job: ResolvedJob) -> None:
         raise UsageError("the rig is of FSDP2", key="sharding")
     if job.precision.startswith("mixed-") or job.precision == "fp8":
         raise UsageError("FSDP2 keeps no master copy", key="precision")
-    if job.offload:
-        raise UsageError("the rig of FSDP2 keeps all states on the device", key="offload")
     if job.optimizer in BITSANDBYTES_OPTIMIZERS:
         raise UsageError("the kernels of bitsandbytes take no DTensors", key="optimizer")
     if job.optimizer in BY_MATRIX:
         raise UsageError("it is one that gathers whole matrices; torch.optim's multiplies DTensors", key="optimizer")
-    if job.quantization is not None:
-        raise UsageError("the rig quantizes weights that are not in units", key="quantization")
-    if job.loss not in LOSSES:
-        raise UsageError("it is computed on the model inside, which FSDP2's hooks do not see", key="loss")
+    check_loss(job)
+
+
+def check_loss(job: ResolvedJob) -> None:
+    """Raise UsageError for a loss that is outside of the model's forward pass."""
+    if job.loss.partition(":")[0] not in LOSSES:
+        raise UsageError("the rig has no loss over several sequences, nor one with kernels of its own", key="loss")
 
 
 def traced(job: ResolvedJob) -> dict[str, int]:
@@ -128,8 +130,14 @@ def traced(job: ResolvedJob) -> dict[str, int]:
         def shared(one: ResolvedJob, skeleton: Any) -> Any:
             """On the device, with CUDA from here on: libraries imported with it would look for their kernels."""
             freeze(one, skeleton)  # by names that the whole model has; what is sharded keeps it
+            if one.quantization is not None:  # before weights are in units, as they are loaded so
+                skeleton = whole(one, skeleton)
+                stack.enter_context(patch("bitsandbytes.nn.modules.fix_4bit_weight_quant_state_from_module", told))
             stack.enter_context(patch.multiple(torch.cuda, **CUDA))
-            return whole(one, _sharded(one, skeleton, mesh))
+            model = _sharded(one, skeleton, mesh)
+            if one.quantization is not None:
+                return model
+            return on_host(model) if one.offload else whole(one, model)
 
         for module, name, own in (
             (steps, "Storages", counter),
@@ -139,6 +147,23 @@ def traced(job: ResolvedJob) -> dict[str, int]:
             stack.enter_context(patch.object(module, name, own))
         phases = steps.without_data(job)["phases"]
     return {name.removesuffix("_bytes"): level for name, level in phases.items()}
+
+
+def told(module: Any) -> None:
+    """What is gathered is told how it is quantized, as the library does it to a parameter of its own class."""
+    module.weight.quant_state = module.quant_state
+
+
+def on_host(skeleton: Any) -> Any:
+    """A model whose weights are on the host, and what is no weight on the device."""
+    import torch
+
+    model = skeleton.to_empty(device="cpu")
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            module._buffers[name] = torch.empty_like(buffer, device="cuda")
+    model.tie_weights()
+    return model
 
 
 def group(job: ResolvedJob, stack: contextlib.ExitStack) -> tuple[Any, Any]:
@@ -207,6 +232,8 @@ def joined(devices: int, stack: contextlib.ExitStack, rank: int = 0) -> Any:
     stack.callback(distributed.destroy_process_group)
     for module, name, own in (
         (torch.Tensor, "record_stream", lambda *_: None),
+        (torch.Tensor, "pin_memory", lambda one, *_: one),  # of the host
+        (torch.Tensor, "is_pinned", lambda *_: True),
         (torch.accelerator, "current_stream", lambda *_: CURRENT),  # where it was gathered for nothing
         (DeviceMesh, "__init__", found_mesh),
         (_fsdp_param, "free_storage", free),
@@ -266,10 +293,10 @@ def local(base: Any) -> Any:
 def _sharded(job: ResolvedJob, model: Any, mesh: Any) -> Any:
     """The model with `fully_shard` on each block and on the whole; with `no_sync` the last micro-step reduces."""
     import torch
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
+    from vramplan.measure.around import dtype_of
     from vramplan.measure.runnable import TRACED_MICRO_STEPS
-    from vramplan.measure.steps import dtype_of
 
     assert job.sharding is not None
     # accelerate names it, so the root is resharded as well (accelerate 1.15, utils/fsdp_utils.py, fsdp2_prepare_model)
@@ -281,6 +308,8 @@ def _sharded(job: ResolvedJob, model: Any, mesh: Any) -> Any:
         how["mp_policy"] = MixedPrecisionPolicy(reduce_dtype=getattr(torch, DTYPES[job.sharding.reduce_dtype]))
     if job.precision.startswith("fsdp-") and job.quantization is None:  # the same file, where there is mixed precision
         widen(model)
+    if job.offload:
+        how["offload_policy"] = CPUOffloadPolicy()
     for block in blocks(model):
         fully_shard(block, **how)
     for name, end in ENDS.items():

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.traces.parts import PARTS, figures_of, parts_of, write_parts
+from vramplan.values.job import ResolvedJob
 
 HERE = Path(__file__).parent
 
@@ -53,23 +54,24 @@ TRANSFORMERS = Rig(
             "tiled",
             "taught",
         ),
-        *("linear", "block_kinds", "decoders", "state_spaces", "short_convolutions", "met"),
+        *("linear", "block_kinds", "decoders", "state_spaces", "short_convolutions", "met", "half_logits"),
+        *("preference", "evaluation", "evaluation_more", "generation", "generation_more", "pairs_beside"),
     ),
-    "Transformers, PEFT, plain PyTorch, Liger's loss and kernels, weights and optimizers of bitsandbytes, "
-    "galore-torch, apollo-torch, adam-mini, badam and lomo-optim",
+    "Transformers, PEFT, plain PyTorch, Liger's loss and kernels, TRL's losses, weights and optimizers of "
+    "bitsandbytes, galore-torch, apollo-torch, adam-mini, badam and lomo-optim, evaluation and generation",
 )
 FSDP2 = Rig(
     "fsdp2",
     (
         *("fully_shard", "fully_shard_more", "replicas", "sharded_more", "sharded_units", "sharded_decoders"),
-        *("sharded_spaces", "sharded_tiles"),
+        *("sharded_spaces", "sharded_tiles", "sharded_bits", "sharded_activations"),
     ),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )
 REPLICATED = Rig("ddp", ("replicated",), "PyTorch's DistributedDataParallel with what the first rig has")
 FSDP1 = Rig(
     "fsdp1",
-    ("flat_parameter", "flat_adapters"),
+    ("flat_parameter", "flat_adapters", "flat_host"),
     "PyTorch's FullyShardedDataParallel with what the first rig has, and PEFT's policy",
 )
 ZERO = Rig(
@@ -131,20 +133,35 @@ RIGS = {
 
 WITHOUT = {
     "weights of GPTQ": "parts of quantized.json",
-    "TRL": "preference.json, parts of pairs.json",
-    "fp32 and 16-bit logits of models that cast them": "half_logits.json, parts of losses.json",
     "torch.compile": "compile.json, compile_more.json",
-    "evaluation and generation": "evaluation.json, generation.json, pairs_beside.json and their second files",
-    "FSDP1 with states on the host, and in groups of replicas": "flat_host.json, parts of flat_adapters.json",
-    "FSDP2 with states on the host, quantized weights, and losses on hidden states": "sharded_bits.json, parts of "
-    "fully_shard_more.json and sharded_more.json",
-    "activations on the host under DDP and FSDP": "sharded_activations.json, parts of host_activations.json",
     "torchtitan with stages and with parts of sequences": "titan_pipeline_rows.json, titan_context_rows.json",
     "LitGPT with weights in 4 bits of bitsandbytes 0.41.1": "parts of litgpt.json",
     "modded-nanogpt": "modded.json",
     "Megatron-core with parts of sequences": "context_rows.json",
 }
 """What no rig makes again yet, and where its rows are."""
+
+
+BETWEEN_STEPS = ("evaluation", "evaluation_more", "generation", "generation_more", "pairs_beside")
+"""Files of peaks of what runs between two training steps."""
+
+
+def row_names() -> tuple[str, ...]:
+    """Every file of rows."""
+    from tests.oracle.compare import COMPILED, FILES
+
+    return (*FILES, *COMPILED, *BETWEEN_STEPS)
+
+
+def pinned(requirements: Path) -> list[str]:
+    """The packages of a file of versions, and of those that it names."""
+    found = []
+    for line in requirements.read_text("utf-8").splitlines():
+        if line.startswith("-r "):
+            found += pinned(requirements.parent / line.removeprefix("-r "))
+        elif line[:1].isalpha():
+            found.append(line)
+    return found
 
 
 def source_of(file: str) -> str:
@@ -154,9 +171,7 @@ def source_of(file: str) -> str:
     rig = next((one for one in RIGS.values() if file in one.files), None)
     if rig is None:
         return f"traced by {elsewhere}"
-    lines = rig.requirements.read_text("utf-8").splitlines()
-    lines += rig.alone
-    versions = ", ".join(line.replace("==", " ") for line in lines if line[:1].isalpha())
+    versions = ", ".join(line.replace("==", " ") for line in (*pinned(rig.requirements), *rig.alone))
     made = f"rig {rig.name}: {versions}; python -m tests.traces check {rig.name} --files {file}"
     return f"{made}; the others by {elsewhere}" if rest else made
 
@@ -253,6 +268,15 @@ def nightly(rows: int, seed: int) -> int:
     return int(any(codes)) if codes else 2
 
 
+def recorded_of(job: ResolvedJob) -> dict[str, int]:
+    """The peaks of a row: of its phases, or of what runs between steps."""
+    for name, asked in (("evaluation", job.eval_batch_size), ("generation", job.generation_batch_size)):
+        if asked is not None:
+            return {name: job.case["measured"]["peak_bytes"]}
+    peaks: dict[str, int] = job.case["trace"]["phase_peaks"]
+    return peaks
+
+
 def trace_rows(rig: Rig, rows: int, seed: int, files: Sequence[str] = ()) -> int:
     """The same inside of the environment. What it has no loop for is counted, and is no failure."""
     from tests.oracle.compare import jobs
@@ -264,7 +288,7 @@ def trace_rows(rig: Rig, rows: int, seed: int, files: Sequence[str] = ()) -> int
     def again(job: Any) -> tuple[dict[str, int], dict[str, int]]:
         check_job(job)
         found = traced_row(job._replace(hold_outputs_until=BACKWARD))  # nothing is left of the iteration before
-        return job.case["trace"]["phase_peaks"], found
+        return recorded_of(job), found
 
     kept, wrong = begin(), 0
     for file in files or rig.files:

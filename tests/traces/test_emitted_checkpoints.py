@@ -128,6 +128,30 @@ def test_every_type_whose_blocks_can_be_checkpointed_is_traced() -> None:
 
 
 @needs_models
+def test_without_a_backward_nothing_is_a_checkpoint(tmp_path: Path) -> None:
+    """An evaluation under `torch.no_grad()`, in the mode for training too, as a reference that shares the weights."""
+    import torch
+
+    from tests.traces.child import batch, skeleton
+
+    job = judged(Case("gpt2", "mixed", "fp32"), tmp_path).judged
+    namespace: dict[str, Any] = {}
+    exec(python(placement_code(job)), namespace)
+
+    def checkpoint(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a checkpoint")
+
+    namespace["checkpoint"] = checkpoint
+    model = skeleton(job, {"model_type": "gpt2", **CONFIGS["gpt2"]}, device="cpu")
+    namespace["place_checkpoints"](model)
+    model.train()
+    with torch.no_grad():
+        assert model(**batch(job, model, device="cpu")).loss > 0
+    with pytest.raises(RuntimeError, match="a checkpoint"):
+        model(**batch(job, model, device="cpu"))
+
+
+@needs_models
 @pytest.mark.parametrize("model_type", CONFIGS)
 def test_the_code_changes_no_gradient(model_type: str, tmp_path: Path) -> None:
     """On the CPU with data, dropout and the cache that Transformers keeps by default."""

@@ -9,11 +9,11 @@ from random import Random
 
 import pytest
 
-from tests.oracle.compare import FILES, path_of
+from tests.oracle.compare import jobs, path_of
 from tests.traces import composed, composed_page
 from tests.traces.drawn import NOT_DRAWN, OPTIONS, job
 from tests.traces.parts import PARTS
-from tests.traces.rigs import RIGS, WITHOUT, python_of, source_of
+from tests.traces.rigs import BETWEEN_STEPS, RIGS, WITHOUT, pinned, python_of, recorded_of, row_names, source_of
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.options import table
@@ -29,18 +29,19 @@ for sharded in composed_page.kept().values():
 def test_every_file_of_rows_has_a_rig_or_is_named_as_without() -> None:
     named = {file for rig in RIGS.values() for file in rig.files}
     without = " ".join(WITHOUT.values())
-    assert not [file for file in FILES if file not in named and f"{file}.json" not in without]
+    assert not [file for file in row_names() if file not in named and f"{file}.json" not in without]
     page = (ROOT / "docs" / "traces.md").read_text("utf-8")
     for what, where in WITHOUT.items():
         assert f"| {what} | {where} |" in page
     for rig in RIGS.values():
-        pinned = [line for line in rig.requirements.read_text("utf-8").splitlines() if line[:1].isalpha()]
-        assert all("==" in line for line in pinned), rig.name
+        lines = pinned(rig.requirements)
+        assert lines, rig.name
+        assert all("==" in line for line in lines), rig.name
         assert f"tests/traces/requirements/{rig.name}.txt" in page
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", row_names())
 def test_a_file_of_rows_names_the_rig_its_versions_and_its_command(file: str) -> None:
     with path_of(file).open(encoding="utf-8") as opened:
         head = opened.read(4000).split('"jobs":', 1)[0]
@@ -55,6 +56,14 @@ def test_a_file_of_parts_names_them_too(file: str) -> None:
     assert any(file in rig.files for rig in RIGS.values())
     source = json.loads(path_of(file).read_text("utf-8"))["source"]
     assert source == source_of(file), "stale: run python -m tests.traces sources"
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("file", BETWEEN_STEPS)
+def test_a_row_of_what_runs_between_steps_is_compared_by_its_own_peak(file: str) -> None:
+    for row in jobs(file):
+        what = "evaluation" if row.eval_batch_size is not None else "generation"
+        assert recorded_of(row) == {what: row.case["measured"]["peak_bytes"]}
 
 
 @pytest.mark.contract

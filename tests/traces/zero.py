@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from tests.traces.fsdp2 import CUDA, LOSSES
+from tests.traces.fsdp2 import CUDA, check_loss
 from vramplan.engines.deepspeed.layout import Layout
 from vramplan.errors import UsageError
 from vramplan.values.job import NEXT_FORWARD, ResolvedJob
@@ -36,8 +36,7 @@ def check(job: ResolvedJob) -> None:
     assert job.sharding is not None
     if job.sharding.kind not in ZERO_STAGES:
         raise UsageError("the rig is of ZeRO", key="sharding")
-    if job.loss not in LOSSES:
-        raise UsageError("it is computed on the model inside, which DeepSpeed's hooks do not see", key="loss")
+    check_loss(job)
     if job.trained_blocks != "all":
         raise UsageError("DeepSpeed steps flat parts of what is trained when it begins", key="trained_blocks")
     zero = job.sharding.zero

@@ -10,6 +10,7 @@ import torch
 
 from vramplan.measure.known import known
 from vramplan.measure.objectives import smooths_outside
+from vramplan.measure.preferences import is_preference, pairs_of
 from vramplan.values.job import ResolvedJob
 
 SEQUENCES_IN_A_ROW = 2  # of packed ones
@@ -19,6 +20,8 @@ def batch_of(job: ResolvedJob, model: Any, device: str) -> dict[str, Any]:
     """Random images in the dtype of the weights and their classes, or random tokens."""
     size, shape = job.micro_batch_size, job.model
     assert size is not None
+    if is_preference(job):
+        return pairs_of(job, device)
     given: dict[str, Any] = {}
     if shape.takes_images:
         given |= images(job, model, device)

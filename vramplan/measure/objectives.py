@@ -7,14 +7,16 @@ over tensors; that of Liger is the library's own code.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from functools import wraps
+from collections.abc import Callable, Iterator
+from functools import partial, wraps
 from importlib import import_module
+from types import MethodType
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch.nn import functional
+from transformers.modeling_outputs import CausalLMOutput
 
 from vramplan.engines import engine_of
 from vramplan.errors import UsageError
@@ -31,40 +33,57 @@ def smooths_outside(job: ResolvedJob) -> bool:
     return job.label_smoothing > 0 and engine_of(job.runtime.engine).smooths_outside
 
 
-class Result:
-    """What a model with another head returns: the loss, and its logits if it has some."""
-
-    def __init__(self, loss: Any, logits: Any = None) -> None:
-        self.loss, self.logits = loss, logits
-
-
 @contextlib.contextmanager
-def smoothed_inside(job: ResolvedJob) -> Iterator[None]:
-    """`F.cross_entropy(label_smoothing=...)` in place of the model's own cross-entropy."""
-    if not job.label_smoothing or smooths_outside(job):
+def inside(job: ResolvedJob) -> Iterator[None]:
+    """What the job asks of the cross-entropy that a model computes itself: smoothed labels, or logits in fp32.
+
+    A causal language model casts its logits anyway.
+    """
+    smooths = bool(job.label_smoothing) and not smooths_outside(job)
+    casts = job.loss == "fp32-logits" and job.model.task != "lm"
+    if not smooths and not casts:
         yield
         return
 
     plain = functional.cross_entropy
 
     @wraps(plain)
-    def smoothed(*given: Any, **named: Any) -> Any:
-        return plain(*given, **{**named, "label_smoothing": SMOOTHING})
+    def asked(logits: Any, *given: Any, **named: Any) -> Any:
+        more = {"label_smoothing": SMOOTHING} if smooths else {}
+        return plain(logits.float() if casts else logits, *given, **{**named, **more})
 
-    with patch.object(functional, "cross_entropy", smoothed):
+    with patch.object(functional, "cross_entropy", asked):
         yield
 
 
-def outputs_of(job: ResolvedJob, model: Any, batch: dict[str, Any]) -> Any:
-    """The forward pass with its loss. The Trainer's smoothed labels are no part of it."""
-    word = job.loss.partition(":")[0]
-    if word == "chunked":
-        return _chunked(model, batch, int(job.loss.partition(":")[2]))
-    if word == "fused":
-        return _fused(model, batch)
-    if word == "tiled":
-        return _tiled(model, batch)
-    return model(**batch)
+def with_loss(job: ResolvedJob, model: Any) -> Any:
+    """The model with the job's loss in its forward pass, wherever it is given labels.
+
+    It is put there before an adapter and before the model is shared among devices, whose hooks are around it.
+    """
+    word, _, number = job.loss.partition(":")
+    if word == "half-logits":
+        model.loss_function = _uncast
+        return model
+    losses: dict[str, Callable[..., Any]] = {"fused": _fused, "tiled": _tiled}
+    losses["chunked"] = partial(_chunked, chunks=int(number or 1))
+    if casts_first(job):
+        losses["fp32-logits"] = _cast_first
+    if word not in losses:
+        return model
+    loss, plain = losses[word], model.forward
+
+    @wraps(type(model).forward)
+    def forward(self: Any, *given: Any, labels: Any = None, **named: Any) -> Any:
+        return plain(*given, **named) if labels is None else loss(self, labels, *given, **named)
+
+    model.forward = MethodType(forward, model)
+    return model
+
+
+def casts_first(job: ResolvedJob) -> bool:
+    """Whether the model returns logits in fp32, which the loop holds: as Transformers had it before 4.45."""
+    return job.loss == "fp32-logits" and job.model.task == "lm" and job.hold_outputs
 
 
 def trainer_smoothing(job: ResolvedJob, out: Any, labels: Any) -> Any:
@@ -74,24 +93,39 @@ def trainer_smoothing(job: ResolvedJob, out: Any, labels: Any) -> Any:
     return LabelSmoother(epsilon=SMOOTHING)(out, labels, shift_labels=job.model.task == "lm")
 
 
-def _whole(model: Any) -> Any:
-    """The model of Transformers inside of an adapter's wrapper."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
+def _before_head(model: Any, *given: Any, **named: Any) -> tuple[Any, Any]:
+    """What the model returns without its head, and the head."""
+    inner = getattr(model, model.base_model_prefix)
+    return inner(*given, **named), model.get_output_embeddings()
 
 
-def _before_head(model: Any, batch: dict[str, Any]) -> tuple[Any, Any, Any]:
-    """What the model returns without its head, the head, and the labels."""
-    given = {key: value for key, value in batch.items() if key != "labels"}
-    whole = _whole(model)
-    inner = getattr(whole, whole.base_model_prefix)
-    return inner(**given), whole.get_output_embeddings(), batch["labels"]
+def _uncast(logits: Any, labels: Any, vocab_size: int, **_: Any) -> Any:
+    """The loss of a copy of the logits that is shifted by one token, as they are.
+
+    Source: Qwen/Qwen-7B, modeling_qwen.py, QWenLMHeadModel.forward.
+    """
+    shift_logits = logits[..., :-1, :].contiguous()
+    shift_labels = labels[..., 1:].contiguous()
+    return functional.cross_entropy(shift_logits.view(-1, shift_logits.size(-1)), shift_labels.view(-1))
+
+
+def _cast_first(model: Any, labels: Any, *given: Any, **named: Any) -> Any:
+    """The head and loss of Transformers before 4.45, where forward casts the logits and returns them so.
+
+    Source: transformers 4.38, models/llama/modeling_llama.py, LlamaForCausalLM.forward.
+    """
+    outputs, head = _before_head(model, *given, **named)
+    hidden_states = outputs[0]
+    logits = _bounded(model, head(hidden_states))
+    logits = logits.float()
+    return CausalLMOutput(_uncast(logits, labels, 0), logits)
 
 
 def _bounded(model: Any, logits: Any) -> Any:
     """Logits as the model's own head has them: divided by Granite's number, times Cohere's or Falcon-H1's, with Gemma
     2's bound.
     """
-    config = _whole(model).config
+    config = model.config
     if getattr(config, "logits_scaling", None) is not None:
         logits = logits / config.logits_scaling
     if getattr(config, "logit_scale", None) is not None:
@@ -106,12 +140,12 @@ def _bounded(model: Any, logits: Any) -> Any:
     return logits * bound
 
 
-def _chunked(model: Any, batch: dict[str, Any], chunks: int) -> Any:
+def _chunked(model: Any, labels: Any, *given: Any, chunks: int, **named: Any) -> Any:
     """torchtune's head in chunks of the sequence and its loss over them.
 
     Source: torchtune 0.6.1, modules/transformer.py (chunked_output), modules/loss/ce_chunked_output_loss.py.
     """
-    outputs, head, labels = _before_head(model, batch)
+    outputs, head = _before_head(model, *given, **named)
     hidden = outputs[0]
     logits = [_bounded(model, head(one)) for one in hidden.chunk(chunks, dim=1)]
     labels = functional.pad(labels, (0, 1), value=IGNORED)[..., 1:].contiguous()
@@ -121,19 +155,19 @@ def _chunked(model: Any, batch: dict[str, Any], chunks: int) -> Any:
     total: Any = 0.0
     for one, target in zip(rows, targets, strict=True):
         total += functional.cross_entropy(one.float(), target, reduction="sum", ignore_index=IGNORED)
-    return Result(total / count, logits)
+    return CausalLMOutput(total / count, logits)
 
 
-def _tiled(model: Any, batch: dict[str, Any]) -> Any:
+def _tiled(model: Any, labels: Any, *given: Any, **named: Any) -> Any:
     """TRL's head in the place of logits, and the loss of its SFTTrainer.
 
     Source: trl 1.16.0, trainer/utils.py, add_fused_lm_head; trainer/sft_trainer.py, SFTTrainer.compute_loss.
     """
     head_of = import_module("trl.kernels.chunked_logprob").ChunkedLogProbFunction
-    outputs, head, labels = _before_head(model, batch)
+    outputs, head = _before_head(model, *given, **named)
     hidden, labels = outputs[0][:, :-1], labels[:, 1:]
     mask = labels != IGNORED
-    bound = getattr(_whole(model).config, "final_logit_softcapping", None)
+    bound = getattr(model.config, "final_logit_softcapping", None)
     places = hidden[mask], head.weight, head.bias, labels[mask]
     found = head_of.apply(*places, 1.0, TILE_COLUMNS, bound, 1.0, TRL_OUTPUTS)
     del places, hidden
@@ -142,17 +176,17 @@ def _tiled(model: Any, batch: dict[str, Any]) -> Any:
     _own = -scores[0].sum() / mask.sum().clamp(min=1)
     per_token = -scores[0]
     count = torch.as_tensor(mask.sum()).clamp(min=1)
-    return Result(per_token.sum() / count * 1)
+    return CausalLMOutput(per_token.sum() / count * 1)
 
 
-def _fused(model: Any, batch: dict[str, Any]) -> Any:
+def _fused(model: Any, labels: Any, *given: Any, **named: Any) -> Any:
     """Liger's loss, which makes the head's products itself."""
     loss = import_module("liger_kernel.transformers.model.loss_utils").LigerForCausalLMLoss
-    outputs, head, labels = _before_head(model, batch)
+    outputs, head = _before_head(model, *given, **named)
     if getattr(head, "bias", None) is not None:
         raise UsageError("fused takes no bias of the head, and the model has one", key="loss", hint="use standard")
     hidden = outputs[0]
-    config = _whole(model).config
+    config = model.config
     for name in ("logits_scaling", "logit_scale"):
         if getattr(config, name, None) is not None:
             message = f"fused has no loss of Liger for a model with {name}"
@@ -162,4 +196,4 @@ def _fused(model: Any, batch: dict[str, Any]) -> Any:
     bound = getattr(config, "final_logit_softcapping", None)
     more = {} if bound is None else {"final_logit_softcapping": bound}
     result = loss(hidden_states=hidden, lm_head_weight=head.weight, labels=labels, hidden_size=hidden.shape[-1], **more)
-    return Result(getattr(result, "loss", result[0] if isinstance(result, tuple) else result))
+    return CausalLMOutput(getattr(result, "loss", result[0] if isinstance(result, tuple) else result))

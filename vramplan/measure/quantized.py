@@ -97,7 +97,7 @@ def quantize(job: ResolvedJob, model: Any, compute: Any) -> None:
             nested = job.quantization == "nf4-double"
             how = {"compress_statistics": nested, "quant_type": "nf4"}
             if job.sharding is not None and job.sharding.kind in CUT:
-                how["quant_storage"] = whole.dtype
+                how["quant_storage"] = next(model.parameters()).dtype
             codes, state = functional.quantize_4bit(whole, **how)
             module.weight = torch.nn.Parameter(codes, requires_grad=False)
             module.weight.quant_state = module.quant_state = state

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramplan.catalog.config_classes import FAMILY_OF, MODEL_TYPES
 from vramplan.engines import engine_of, names
 from vramplan.errors import InputError, Problem
-from vramplan.measure.runnable import LOSSES, OPTIMIZERS, QUANTIZED, SELECTIVE
+from vramplan.measure.runnable import LOSSES, OPTIMIZERS, PREFERENCES, QUANTIZED, SELECTIVE
 from vramplan.planner.checkpoints import blocks_per_segment
 from vramplan.replay.models.capable import no_flash_attention
 from vramplan.results.measure import GPU
@@ -34,8 +34,8 @@ def _refused(job: ResolvedJob, how: str) -> list[tuple[str, str, str]]:
         "mamba_kernels": job.mamba_kernels and how != GPU,
         "packing": job.packing and job.attention == "flash",
         "padding": job.padding != "none" and job.attention == "flash",
-        "eval_batch_size": job.eval_batch_size is not None,
-        "generation_batch_size": job.generation_batch_size is not None,
+        "eval_batch_size": job.eval_batch_size is not None and how == GPU,
+        "generation_batch_size": job.generation_batch_size is not None and how == GPU,
         "quantization": job.quantization not in (None, *QUANTIZED),
         "gradient_dtype": job.fp32_gradients,
         "teacher": job.teacher is not None and how == GPU,
@@ -57,8 +57,9 @@ def _refused(job: ResolvedJob, how: str) -> list[tuple[str, str, str]]:
         found.append(("attention", f"flash of {model.name}, which is that of the flash-attn package,", "efficient"))
     if job.attention not in attentions:
         found.append(("attention", job.attention, ", ".join(attentions)))
-    if job.loss.partition(":")[0] not in LOSSES:
-        found.append(("loss", job.loss, f"{', '.join(LOSSES)}; {own}"))
+    losses = LOSSES if how == GPU else (*LOSSES, *PREFERENCES)
+    if job.loss.partition(":")[0] not in losses:
+        found.append(("loss", job.loss, f"{', '.join(losses)}; {own}"))
     if not known:
         found.append(("activation_checkpointing", strategy, f"none, full, sqrt, every:K; {own}"))
     if model.transformers_model_type not in FAMILY_OF or MODEL_TYPES[model.transformers_model_type].remote:

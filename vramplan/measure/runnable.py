@@ -18,9 +18,10 @@ TRACED_MICRO_STEPS = 3  # of an accumulation that a trace runs: from the second 
 CORE, PRODUCTS, SOME_LAYERS = "selective", "selective-op", "selective-layer"
 SELECTIVE = (CORE, PRODUCTS, SOME_LAYERS)
 
-LOSSES = ("standard", "chunked", "fused", "tiled")
+LOSSES = ("standard", "fp32-logits", "half-logits", "chunked", "fused", "tiled")
+PREFERENCES = ("dpo", "orpo", "cpo", "simpo", "reward")  # which trainers of TRL make of pairs
 LIGER, AXOLOTL = "liger_kernel", "axolotl"
-LOSS_PACKAGES = {"fused": LIGER, "tiled": "trl"}
+LOSS_PACKAGES = {"fused": LIGER, "tiled": "trl"} | dict.fromkeys(PREFERENCES, "trl")
 
 QUANTIZED = ("nf4", "nf4-double", "int8")
 

@@ -157,11 +157,16 @@ def without_kernels(job: ResolvedJob, truth: Truth) -> Iterator[None]:
             from transformers.models.llava.modeling_llava import LlavaModel
 
             stack.enter_context(patch.object(LlavaModel, "get_placeholder_mask", _image_mask))
-        if job.loss == "tiled":
+        if job.loss in ("tiled", "dpo"):
             module = import_module("trl.kernels.chunked_logprob")
             for name in ("_forward_kernel", "_backward_kernel"):
                 stack.enter_context(patch.object(module, name, _Kernel()))
             stack.enter_context(patch.object(module, "_use_triton", lambda _: True))
+        if job.loss in ("orpo", "cpo", "simpo"):
+            module = import_module("trl.kernels.logprob_entropy")
+            for name in ("_forward_kernel", "_backward_kernel"):
+                stack.enter_context(patch.object(module, name, _Kernel()))
+        if job.loss == "tiled":
             # backward looks there for what gathers the weights of DeepSpeed, and the file imports much else
             utils = SimpleNamespace(maybe_gather_lm_head_ctx=lambda *_: contextlib.nullcontext())
             stack.enter_context(patch.dict(sys.modules, {"trl.trainer.utils": utils}))

@@ -19,13 +19,16 @@ from torch.optim import swa_utils
 
 from vramplan.measure import fake_quantized, liger, lora_kernels
 from vramplan.measure.adapters import adapted
+from vramplan.measure.around import dtype_of, saved_on_host, widened
 from vramplan.measure.batches import batch_of
+from vramplan.measure.between import evaluate, generate
 from vramplan.measure.checkpoints import checkpoint, cores
 from vramplan.measure.kernels import attention_by, fused_on_cuda, scratch_rules
 from vramplan.measure.network import build, configuration, tie
-from vramplan.measure.objectives import outputs_of, smoothed_inside, smooths_outside, trainer_smoothing
+from vramplan.measure.objectives import inside, smooths_outside, trainer_smoothing, with_loss
 from vramplan.measure.optimizers import RATE, optimizer_of
 from vramplan.measure.parts import freeze, turn
+from vramplan.measure.preferences import has_reference, is_preference, preference_loss, with_scores
 from vramplan.measure.quantized import by_value, copied, operators, quantize, quantize_on_gpu, replaced
 from vramplan.measure.runnable import LOMO, QUANTIZED, TRACED_MICRO_STEPS
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
@@ -51,12 +54,8 @@ class Loop(NamedTuple):
     outputs: list[Any]  # those that the loop holds until the next forward pass has made new ones
     scaler: Any = None
     average: Any = None
+    reference: Any = None  # a model beside the one that trains, which scores the same sequences
     teacher: Any = None
-
-
-def dtype_of(job: ResolvedJob) -> Any:
-    """The 16-bit element type of the precision; None of fp32."""
-    return {"fp16": torch.float16, "bf16": torch.bfloat16}.get(job.precision.rpartition("-")[2])
 
 
 def prepare(job: ResolvedJob, device: str) -> Loop:
@@ -70,7 +69,7 @@ def prepare(job: ResolvedJob, device: str) -> Loop:
         if job.quantization is not None:
             model = replaced(job, model, dtype_of(job))
             quantize_on_gpu(job, model, dtype_of(job))
-        model = lora_kernels.fused(job, adapted(job, model))
+        model = lora_kernels.fused(job, adapted(job, with_loss(job, model)))
     return _loop(job, model, device, MICRO_STEPS)
 
 
@@ -78,14 +77,29 @@ def skeleton(job: ResolvedJob) -> Any:
     """The model without storages; to be made before tensors have no data, which a cast could not put in its place."""
     config = configuration(job)
     with torch.device("meta"), by_value(job):
-        made = fake_quantized.converted(job, liger.replaced(job, _cast(job, build(job, config))))
-        made = adapted(job, replaced(job, made, dtype_of(job)))
+        whole = fake_quantized.converted(job, liger.replaced(job, _cast(job, build(job, config))))
+        whole = replaced(job, whole, dtype_of(job))
+        made = adapted(job, with_scores(job, with_loss(job, whole), trains=True))
         return lora_kernels.fused(job, made)
 
 
-def prepare_without_data(job: ResolvedJob, model: Any, copy: Any = None) -> Loop:
+def reference_skeleton(job: ResolvedJob) -> Any:
+    """The same of a model that is not trained, where the job has one beside the one that is."""
+    if not has_reference(job):
+        return None
+    alone = job._replace(adapter=None)
+    with torch.device("meta"), by_value(job):
+        whole = replaced(alone, _cast(alone, build(alone, configuration(alone))), dtype_of(alone))
+        return with_scores(alone, whole, trains=False).eval()
+
+
+def prepare_without_data(job: ResolvedJob, model: Any, copy: Any = None, reference: Any = None) -> Loop:
     """The same for a skeleton, where tensors have no data: weights that nobody initializes, tokens that are nothing."""
-    return _loop(job, _on_device(job, model), "cuda", TRACED_MICRO_STEPS, copy)
+    loop = _loop(job, _on_device(job, model), "cuda", TRACED_MICRO_STEPS, copy)
+    if reference is None:
+        return loop
+    beside = _on_device(job._replace(adapter=None), reference)
+    return loop._replace(reference=beside)
 
 
 def _on_device(job: ResolvedJob, skeleton: Any) -> Any:
@@ -130,34 +144,43 @@ def _no_phase(_: str) -> None:
     """Nobody asks for phases."""
 
 
-def _on_host(job: ResolvedJob) -> contextlib.AbstractContextManager[Any]:
-    """What forward saves goes to pinned memory of the host, where the job says so."""
-    host: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-    if job.offload_activations:
-        host = torch.autograd.graph.save_on_cpu(pin_memory=True)
-    return host
-
-
 def forward(loop: Loop) -> Any:
     """What the model returns, with its loss: under autocast and with what is saved on the host, as the job has it."""
     job = loop.job
     casts = job.precision.startswith("amp-")
     around = torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
+    if is_preference(job):
+        with saved_on_host(job):
+            return None, _divided(job, _preferences(loop))
     if loop.teacher is not None:
         return taught(loop, casts=casts)
     if not smooths_outside(job):
-        with around, _on_host(job), smoothed_inside(job):
-            out = outputs_of(job, loop.model, loop.batch)
-            return out, out.loss if (job.gradient_accumulation_steps or 1) == 1 else _divided(job, out.loss)
+        with around, saved_on_host(job), inside(job):
+            out = loop.model(**loop.batch)
+            return out, _divided(job, out.loss)
     given = {key: value for key, value in loop.batch.items() if key != "labels"}
-    with _on_host(job):
+    with saved_on_host(job):
         if casts:
-            with patch.object(loop.model, "forward", _widened(loop.model.forward, around)):
+            with patch.object(loop.model, "forward", widened(loop.model.forward, around)):
                 out = loop.model(**given)
         else:
             out = loop.model(**given)
     loss = trainer_smoothing(job, out, loop.batch["labels"])
-    return out, loss if (job.gradient_accumulation_steps or 1) == 1 else _divided(job, loss)
+    return out, _divided(job, loss)
+
+
+def _preferences(loop: Loop) -> Any:
+    """A loss that TRL makes of several sequences; each forward pass is in an autocast of its own."""
+    job, model = loop.job, loop.model
+    casts = job.precision.startswith("amp-")
+
+    def around() -> contextlib.AbstractContextManager[Any]:
+        return torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
+
+    if job.loss == "dpo" or not casts:
+        return preference_loss(job, model, loop.reference, loop.batch, around)
+    with patch.object(model, "forward", widened(model.forward, around())):
+        return preference_loss(job, model, None, loop.batch, around)
 
 
 def alone(job: ResolvedJob, model: ModelShape) -> ResolvedJob:
@@ -184,11 +207,11 @@ def taught(loop: Loop, *, casts: bool) -> Any:
 
     def run(model: Any) -> Any:
         around = torch.autocast(loop.device, dtype=dtype_of(job)) if casts else contextlib.nullcontext()
-        inner = _widened(model.forward, around) if casts else model.forward
+        inner = widened(model.forward, around) if casts else model.forward
         with patch.object(model, "forward", inner):
             return model(**given)
 
-    with _on_host(job):
+    with saved_on_host(job):
         _student_outputs = run(loop.model)
     with torch.no_grad():
         _teacher_outputs = run(loop.teacher)
@@ -205,25 +228,8 @@ def taught(loop: Loop, *, casts: bool) -> Any:
 
 
 def _divided(job: ResolvedJob, loss: Any) -> Any:
-    return loss / job.gradient_accumulation_steps
-
-
-def _widened(inner: Callable[..., Any], around: contextlib.AbstractContextManager[Any]) -> Callable[..., Any]:
-    """The forward pass as Accelerate puts it in the place of the model's own, within hooks such as those of FSDP.
-
-    Source: accelerate 1.15, Accelerator.prepare_model and ConvertOutputsToFp32 (utils/operations.py).
-    """
-
-    def run(*given: Any, **named: Any) -> Any:
-        with around:
-            out = inner(*given, **named)
-        return type(out)({key: _wide(value) for key, value in out.items()})
-
-    return run
-
-
-def _wide(value: Any) -> Any:
-    return value.float() if hasattr(value, "float") else value
+    """Over the micro-steps of an accumulation."""
+    return loss if (job.gradient_accumulation_steps or 1) == 1 else loss / job.gradient_accumulation_steps
 
 
 def one_step(loop: Loop, enter: Callable[[str], None] = _no_phase) -> None:
@@ -335,6 +341,7 @@ def without_data(job: ResolvedJob) -> dict[str, Any]:
         stack.enter_context(lora_kernels.for_one_job())
         stack.enter_context(in_tiles(job))
         model, copy = skeleton(job), skeleton(job) if job.ema else None
+        reference = reference_skeleton(job)
         teacher = None if job.teacher is None else skeleton(alone(job, job.teacher))
         stack.enter_context(without_kernels(job, truth))
         stack.enter_context(by_value(job))
@@ -343,12 +350,12 @@ def without_data(job: ResolvedJob) -> dict[str, Any]:
             stack.enter_context(patch.object(functional, "scaled_dot_product_attention", kernel))
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(counted)
-        loop = prepare_without_data(job, model, copy)
+        loop = prepare_without_data(job, model, copy, reference)
         if teacher is not None and job.teacher is not None:
             loop = loop._replace(teacher=_teaching(_on_device(alone(job, job.teacher), teacher)))
             del teacher
         stack.enter_context(cores(job, model))
-        del model
+        del model, reference
         one_step(loop, counted.enter)
         turn(job, loop.model)
         gc.collect()
@@ -357,8 +364,29 @@ def without_data(job: ResolvedJob) -> dict[str, Any]:
         counted.restart()
         one_step(loop, counted.enter)
         counted.settle()
+        figures = _counted(counted, loop)
+        figures |= _between(counted, loop)
     del kept
-    return _counted(counted, loop)
+    return figures
+
+
+def _between(counted: Any, loop: Loop) -> dict[str, int]:
+    """Peaks of what the job runs between its steps, with all that a step leaves."""
+    job, found = loop.job, {}
+    loop.batch.clear()
+
+    def run(one: ResolvedJob, batch: dict[str, Any]) -> None:
+        forward(loop._replace(job=one, batch=batch))
+
+    if job.eval_batch_size is not None:
+        counted.restart()
+        counted.enter("evaluation")
+        evaluate(job, loop.model, run)
+        found["evaluation_bytes"] = counted.peak_bytes
+    if job.generation_batch_size is not None:
+        generate(job, loop.model, lambda: (counted.restart(), counted.enter("generation")))
+        found["generation_bytes"] = counted.peak_bytes
+    return found
 
 
 def _counted(counted: Any, loop: Loop) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def _single(row: MeasuredRow, width: int | None) -> list[Line]:
         if own is not None and measured and figures.outcome != OOM:
             error = (own - measured) / measured
         cells.append([name, _gib(own), _gib(measured), _share(error)])
-    for name in ("forward", "backward", "step"):
+    for name in ("forward", "backward", "step", "evaluation", "generation"):
         level = getattr(figures, f"{name}_bytes")
         if level is not None:
             cells.append([f"in {name}", "-", _gib(level), "-"])

@@ -7,6 +7,7 @@ from vramplan.results.placement import PlacementCode
 WIDTH = 100
 
 _CODE = '''\
+import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -74,7 +75,7 @@ def placed(kind: type) -> type:
     class Block(kind):
         def __call__(self, hidden, *args, **kwargs):
             segment = self.__dict__.get("segment")
-            if segment is None:
+            if segment is None or not torch.is_grad_enabled():  # an evaluation has no backward
                 return super().__call__(hidden, *args, **kwargs)
             return segment.call(self, hidden, *args, **kwargs)
 

@@ -24,6 +24,8 @@ class CountedFigures(NamedTuple):
     forward_bytes: int | None = None  # the highest level of each phase, of a trace
     backward_bytes: int | None = None
     step_bytes: int | None = None
+    evaluation_bytes: int | None = None  # the highest level of what runs between steps, of a trace
+    generation_bytes: int | None = None
     micro_steps: int | None = None  # of an accumulation that were run: after the second they are alike
     step_seconds: float | None = None  # the median of the measured steps, of so many micro-steps
     oom_phase: str | None = None  # model | forward | backward | step

@@ -1,0 +1,165 @@
+"""Preference training and reward models by TRL: its head, its losses, and the reference beside the model that trains.
+
+The head and the losses of pairs without a reference are the library's own code. That of DPO is written anew, as its
+trainer computes metrics in the same function.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from vramplan.measure.runnable import PREFERENCES
+from vramplan.values.job import ResolvedJob
+
+SEQUENCES = 2  # of a pair
+BETA = 0.1
+ADAPTER_OFF, PRECOMPUTED, RESIDENT = "adapter-off", "precomputed", "model"
+ALL_OUTPUTS = ("log_probs", "entropy", "mean_logits", "is_top1")  # of the model that trains (DPOTrainer.__init__)
+COMPARED = ("orpo", "cpo", "simpo")  # losses over logits of pairs
+
+
+Around = Callable[[], contextlib.AbstractContextManager[Any]]
+
+
+def is_preference(job: ResolvedJob) -> bool:
+    """Whether a trainer of TRL makes the loss of several sequences."""
+    return job.loss in PREFERENCES
+
+
+def with_scores(job: ResolvedJob, model: Any, *, trains: bool) -> Any:
+    """The model with TRL's head, and without dropout, as the trainer of DPO has it."""
+    if job.loss == "dpo":
+        utils = import_module("trl.trainer.utils")
+        utils.disable_dropout_in_model(model)
+        utils.add_fused_lm_head(model, outputs=ALL_OUTPUTS if trains else ALL_OUTPUTS[:1])
+    return model
+
+
+def has_reference(job: ResolvedJob) -> bool:
+    """Whether a second model lies beside the one that trains."""
+    return job.loss == "dpo" and job.dpo_reference == RESIDENT
+
+
+def pairs_of(job: ResolvedJob, device: str) -> dict[str, Any]:
+    """A micro-batch of pairs, as the collator of each trainer gives it.
+
+    Source: trl 1.16.0, trainer/dpo_trainer.py, trainer/reward_trainer.py (DataCollatorForPreference) and
+    experimental/utils.py (DPODataCollatorWithPadding).
+    """
+    size = job.micro_batch_size
+    assert size is not None
+
+    def tokens(rows: int) -> Any:
+        return torch.randint(1, job.model.vocabulary_size, (rows, job.sequence_length), device=device)
+
+    if job.loss in COMPARED:
+        return {
+            f"{of}_{name}": tokens(size)
+            for of in ("chosen", "rejected")
+            for name in ("input_ids", "attention_mask", "labels")
+        }
+    names = ["input_ids", "attention_mask", *(["completion_mask"] if job.loss == "dpo" else [])]
+    given = {name: tokens(SEQUENCES * size) for name in names}
+    if job.dpo_reference == PRECOMPUTED:
+        given |= {name: torch.randn(size, device=device) for name in ("ref_chosen_logps", "ref_rejected_logps")}
+    return given
+
+
+def preference_loss(job: ResolvedJob, model: Any, reference: Any, inputs: dict[str, Any], around: Around) -> Any:
+    """The loss of a micro-batch; `around` is what each forward pass runs in."""
+    if job.loss == "dpo":
+        return _direct(job, model, reference, inputs, around)
+    if job.loss == "reward":
+        return _reward(model, inputs)
+    return _compared(job, model, inputs)
+
+
+def _direct(job: ResolvedJob, model: Any, reference: Any, inputs: dict[str, Any], around: Around) -> Any:
+    """Source: trl 1.16.0, trainer/dpo_trainer.py, DPOTrainer._compute_loss, up to the metrics."""
+    model_kwargs = {name: inputs[name] for name in ("input_ids", "attention_mask")} | {"use_cache": False}
+    completion_mask = inputs["completion_mask"]
+    labels = inputs["input_ids"].masked_fill(completion_mask == 0, -100)
+    with around():
+        outputs = model(**model_kwargs, labels=labels, fused_lm_head=True)
+    seq_len = completion_mask[..., 1:].size(1)
+    per_token_logps = outputs.log_probs[:, -seq_len:]
+    logps = per_token_logps.sum(dim=1)
+    chosen_logps, rejected_logps = logps.chunk(2, dim=0)
+    if job.dpo_reference == PRECOMPUTED:
+        ref_chosen_logps, ref_rejected_logps = inputs["ref_chosen_logps"], inputs["ref_rejected_logps"]
+    else:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            if job.dpo_reference == ADAPTER_OFF:
+                whole = model
+                stack.enter_context(_without_checkpoints(model))
+                stack.enter_context(import_module("trl.trainer.utils").use_adapter(model, adapter_name=None))
+            else:
+                whole = reference
+            stack.enter_context(around())
+            ref_outputs = whole(**model_kwargs, labels=labels, fused_lm_head=True)
+        ref_per_token_logps = ref_outputs.log_probs[:, -seq_len:]
+        ref_logps = ref_per_token_logps.sum(dim=1)
+        ref_chosen_logps, ref_rejected_logps = ref_logps.chunk(2, dim=0)
+    chosen_logratios = chosen_logps - ref_chosen_logps
+    rejected_logratios = rejected_logps - ref_rejected_logps
+    delta_score = chosen_logratios - rejected_logratios
+    loss = 0.0
+    per_sequence_loss = -functional.logsigmoid(BETA * delta_score)
+    return loss + per_sequence_loss.mean() * 1.0
+
+
+@contextlib.contextmanager
+def _without_checkpoints(model: Any) -> Any:
+    """Source: trl 1.16.0, models/utils.py, disable_gradient_checkpointing."""
+    parts = [one for one in model.modules() if getattr(one, "gradient_checkpointing", False)]
+    for one in parts:
+        one.gradient_checkpointing = False
+    try:
+        yield
+    finally:
+        for one in parts:
+            one.gradient_checkpointing = True
+
+
+def _compared(job: ResolvedJob, model: Any, inputs: dict[str, Any]) -> Any:
+    """Source: trl 1.16.0, experimental/orpo and experimental/cpo, get_batch_loss_metrics, up to the metrics."""
+    name = "orpo" if job.loss == "orpo" else "cpo"
+    module = import_module(f"trl.experimental.{name}.{name}_trainer")
+    kind = getattr(module, f"{name.upper()}Trainer")
+    trainer = SimpleNamespace(
+        accelerator=SimpleNamespace(device=torch.device("cuda")),
+        is_encoder_decoder=False,
+        aux_loss_enabled=False,
+        padding_value=0,
+        pad_token_id=0,
+        beta=BETA,
+        alpha=0.0,
+        label_smoothing=0.0,
+        simpo_gamma=0.5,
+        cpo_alpha=0.0 if job.loss == "simpo" else 1.0,
+        loss_type="simpo" if job.loss == "simpo" else "sigmoid",
+        concatenated_inputs=kind.concatenated_inputs,
+        get_batch_logps=kind.get_batch_logps,
+    )
+    forward_output = kind.concatenated_forward(trainer, model, inputs)
+    chosen_logps, rejected_logps, _chosen_logits, _rejected_logits, nll_loss = forward_output[:5]
+    if name == "orpo":
+        losses, *_rest = kind.odds_ratio_loss(trainer, chosen_logps, rejected_logps)
+        return nll_loss - losses.mean()
+    losses, *_rest = kind.cpo_loss(trainer, chosen_logps, rejected_logps)
+    return losses.mean() + trainer.cpo_alpha * nll_loss
+
+
+def _reward(model: Any, inputs: dict[str, Any]) -> Any:
+    """Source: trl 1.16.0, trainer/reward_trainer.py, RewardTrainer.compute_loss, up to the metrics."""
+    outputs = model(**inputs, use_cache=False)
+    rewards_chosen, rewards_rejected = torch.chunk(outputs.logits.squeeze(-1), chunks=2)
+    return -functional.logsigmoid(rewards_chosen - rewards_rejected).mean()
