@@ -127,8 +127,10 @@ def test_every_spelling_means_a_word_of_its_key_in_any_case(row: Option, text: s
 
 
 def test_no_open_spelling_is_taken() -> None:
+    """But by the formats that weights are rounded to in training: torchao calls them so."""
+    rows = [row for row in table.TABLE if row.group != "qat"]
     for text in OPEN:
-        assert not any(text in row.spellings or text in row.words for row in table.TABLE)
+        assert not any(text in row.spellings or text in row.words for row in rows)
 
 
 def test_what_a_spelling_leaves_open_is_assumed() -> None:

@@ -19,7 +19,7 @@ Keys = dict[str, Any]
 
 SESSION = Session()  # of all rounds: it changes no answer
 
-SUBJECT = ("name", "model", "gpu", "runtime", "parallel", "adapter")
+SUBJECT = ("name", "model", "gpu", "runtime", *table.GROUPS)
 SIZES = ("1 kB", "600 MB", "1 GiB", "19 GiB", "24 GB", "80 GiB", "512 GiB")
 NUMBERS = ("2", "3", "4", "8", "64", "1000", "100000", "999999999")  # in a word such as every:K
 TARGETS = ("q_proj", "v_proj", "c_attn", "query", "query_key_value", "down_proj", "fc1", "all-linear")
@@ -130,6 +130,8 @@ def _with(random: Random, keys: Keys, option: Option) -> Keys:
     inside = keys.setdefault(option.group, {}) if option.group else keys
     if option.group == "adapter":
         inside.setdefault("kind", random.choice(words.ADAPTERS))
+    if option.group == "qat":
+        inside.setdefault("weights", random.choice(words.QAT_WEIGHTS))
     if option.group == "parallel" and random.random() < 0.8:
         inside.setdefault("data", random.choice([2, 4, 8]))
     if option.sharding and random.random() < 0.9:

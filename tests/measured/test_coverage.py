@@ -48,6 +48,7 @@ def test_a_simulation_is_the_default_of_most_and_makes_ranges_no_wider_than_the_
     assert sum(one.is_held for one, _ in simulated) >= sum(other.is_held for _, other in simulated)
 
 
+@pytest.mark.sweep
 def test_the_estimate_holds_nine_of_ten_of_what_an_h100_reserved() -> None:
     held, count = estimated_on_h100()
     assert count == 115

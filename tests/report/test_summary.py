@@ -244,8 +244,7 @@ def test_the_assumptions_with_most_at_stake_are_named(examples: dict[str, FitRes
 def test_what_is_at_stake_are_keys_of_a_job() -> None:
     from vramplan.options import table
 
-    known = {*table.inside(), *(f"parallel.{key}" for key in table.inside("parallel"))}
-    known |= {f"adapter.{key}" for key in table.inside("adapter")}
+    known = {*table.inside(), *(f"{group}.{key}" for group in table.GROUPS for key in table.inside(group))}
     assert set(AT_STAKE) <= known
 
 

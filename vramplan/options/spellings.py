@@ -126,6 +126,7 @@ QAT = {
     **_all("int8", "torch.int8"),
 }
 """Element types of torchao's configurations of fake quantization."""
+QAT_ACTIVATIONS = {text: one for text, one in QAT.items() if one.word != "int4"}
 
 ADAPTERS = {
     **NOTHING,

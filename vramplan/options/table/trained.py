@@ -165,7 +165,7 @@ TRAINED_ROWS = (
         usual="`null`: they stay as they are",
         flags=("--qat-activations",),
         also=("--qat-activation-dtype",),
-        spellings=spellings.QAT,
+        spellings=spellings.QAT_ACTIVATIONS,
     ),
     _qat(
         "group_size",
