@@ -74,7 +74,11 @@ def _refused(resolver: Resolver, model: ModelShape, teacher: ModelShape, loss: s
         fields.refuse(KEY, f"{teacher.name} and {model.name} do not both predict the next token", hint="leave it out")
     elif model.vocabulary_size != teacher.vocabulary_size:
         message = f"{teacher.name} has a vocabulary of {teacher.vocabulary_size}, and {model.name} one of "
-        fields.refuse(KEY, f"{message}{model.vocabulary_size}: their logits cannot be compared", hint="another one")
+        fields.refuse(
+            KEY,
+            f"{message}{model.vocabulary_size}: their logits cannot be compared",
+            hint="a teacher with the same vocabulary",
+        )
     elif raw.split is not None:
         fields.refuse(KEY, "a teacher is not modelled over devices that share a layer", hint="leave parallel out")
     elif under(resolver.runtime).distils_over_logits:
