@@ -14,7 +14,7 @@ from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.quantized import BLOCK, FourBits
 from vramplan.replay.operators.views import Grads, reshape_gradient
 from vramplan.replay.recorder import Saved, Tape
-from vramplan.replay.tensors import FP32, Parameter, Tensor
+from vramplan.replay.tensors import BYTE, FP32, Parameter, Tensor
 from vramplan.tuples import NamedTuple
 
 
@@ -186,7 +186,9 @@ def _ask_for(*layers: FusedLayer) -> None:
     for layer in layers:
         weight, tape = layer.weight, layer.weight.tape
         if tape.recomputing is None and tape.role(Sharding).leaves_whole(weight):
-            tape.held.append(tape.new("all_gather", weight.shape, weight.dtype, False, category="gathered"))
+            packed = weight.quantized[:1]  # bytes of codes
+            shape, dtype = (packed, BYTE) if packed else (weight.shape, weight.dtype)
+            tape.held.append(tape.new("all_gather", shape, dtype, False, category="gathered"))
 
 
 def _sizes(layer: FusedLayer) -> _Sizes:
