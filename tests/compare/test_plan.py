@@ -21,7 +21,7 @@ from tests.cli.running import refused, run
 from vramplan import fit
 from vramplan.answers import asked
 from vramplan.answers.bounds import CLOSER, Bounds
-from vramplan.answers.candidates import CHECKPOINTS, COMPILED, LOSSES, OFFLOADS, complexity
+from vramplan.answers.candidates import COMPILED, LOSSES, OFFLOADS, complexity
 from vramplan.errors import InputError
 from vramplan.planner.budget import RESERVED_PERCENT
 from vramplan.planner.plain import least_bytes, plain_setup
@@ -43,9 +43,11 @@ def planned(*words: str) -> dict[str, Any]:
 
 
 def test_the_winner_is_that_of_trying_everything() -> None:
-    document = planned(*WORDS, "--attention", "sdpa")
+    checkpointing = ("none", "selective-op", "every:2", "full")
+    words = ("--attention", "sdpa", "--checkpointing", ",".join(checkpointing), "--exclude", "offload=optimizer")
+    document = planned(*WORDS, *words)
     best, count = 0.0, 0
-    axes = (CHECKPOINTS, LOSSES, COMPILED, OFFLOADS)
+    axes = (checkpointing, LOSSES, COMPILED, OFFLOADS[:1])
     for checkpoints, loss, compiled, offload in product(*axes):
         keys: dict[str, Any] = {"model": "gpt2", "gpu": "v100", "sequence_length": 512, "attention": "sdpa"}
         keys |= {"gradient_accumulation_steps": 4, "activation_checkpointing": checkpoints}

@@ -49,7 +49,6 @@ UNHELD: dict[str, str] = {
         "other sizes, which the allocator serves too"
     ),
     "raschka-gpt2-flash": "the book's code, computed as that of Transformers, whose GELU is several operators",
-    "raschka-gpt2-compiled*": "the book compiles the model alone, and its loss runs operator by operator",
     "infinigence-7b-pp4": (
         "half of what four micro-batches in flight save by the rules is not there; the page does not print whether "
         "something is computed again"

@@ -52,11 +52,6 @@ class Decision(NamedTuple):
         return self.record.events_of_every_copy * plays
 
     @property
-    def most_events(self) -> int:
-        """How many a short one has at most."""
-        return MOST_EVENTS_OF_OWN if stands_for(self.setup, 3) == 3 else MOST_EVENTS
-
-    @property
     def stage(self) -> int:
         """The number of the stage that was judged: of a pipeline the most loaded one."""
         rung = self.choice.rung
@@ -76,8 +71,6 @@ MOST_EVENTS = 12_000
 
 That is the replay of every block and two or three iterations of the allocator; of accumulation a second micro-step too.
 """
-MOST_EVENTS_OF_OWN = 8_000
-"""The same where a record stands for one micro-batch alone: compiled steps, stages and a program's own iteration."""
 TIMES_IF_TIGHT = 4
 """How many times as many where the estimate leaves open whether it fits: that is worth a few tenths of a second."""
 
@@ -109,10 +102,10 @@ def looked_at(decision: Decision, closer_from: int | None, *, whole_ladder: bool
         return decision
     if choice.rung.peak.device * 100 < judge.usable_bytes * closer_from:
         return decision
-    if choice.rung.verdict == DOES_NOT_FIT:
-        return decision
+    if choice.rung.verdict == DOES_NOT_FIT or stands_for(decision.setup, 3) == 3:
+        return decision  # of the latter the events of a larger micro-batch are others, and each takes a replay
     is_tight = closer_from == ALWAYS and choice.rung.verdict == TIGHT
-    if decision.events > decision.most_events * (TIMES_IF_TIGHT if is_tight else 1):
+    if decision.events > MOST_EVENTS * (TIMES_IF_TIGHT if is_tight else 1):
         return decision
     closer = job._replace(allocator=job.allocator_offered)
     if judge.waits_for_steps:  # a pipeline has other figures with each number of steps
