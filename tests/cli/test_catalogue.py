@@ -331,6 +331,7 @@ def test_a_word_behind_a_list_shows_a_profile_or_is_a_part_of_the_names() -> Non
         (("models", "gpt2"), ("models", "show", "gpt2")),
         (("runtimes", "litgpt", "--format", "json"), ("runtimes", "show", "litgpt", "--format", "json")),
         (("models", "qwen2.5"), ("models", "--name", "qwen2.5")),
+        (("models", "gpt-2"), ("models", "--name", "gpt2")),
         (("models", "Llama", "--family", "mllama"), ("models", "--name", "llama", "--family", "mllama")),
         (("gpus", "ls"), ("gpus",)),
         (("runtimes", "list"), ("runtimes",)),

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from math import prod
 
+from vramplan.options.words import SPLITS
+
 PLAIN = "-"  # the value of a choice that leaves the option out
 SHARDINGS = ("ddp", "fsdp", "fsdp-grad-op", "zero1", "zero2", "zero3", "distributed-optimizer")
 CHECKPOINTS = ("none", "selective-op", "selective", "every:4", "every:2", "sqrt", "full")
@@ -34,7 +36,6 @@ COMPLEXITY = {
 """How much each choice asks of a person: 0 is the plain script, 1 a switch, 2 code or another program. A degree of
 tensor, context or expert parallelism above 1 counts 2, one of a pipeline 3."""
 DEGREES = {"tensor": 2, "context": 2, "pipeline": 3, "expert": 2}
-SPLITS = ("tensor", "pipeline", "context")  # a replica of the model has so many devices
 EXPERT = "expert"  # within the replicas
 
 

@@ -172,9 +172,14 @@ def shipped_called(kind: Kind, name: str) -> str | None:
 
 def is_part_of_a_name(kind: Kind, text: str) -> bool:
     """Whether a shipped profile has the text in its name or an alias."""
-    wanted = slug(text)
     found = files_in(kind, shipped_dirs()).items()
-    return any(wanted in stem or any(wanted in slug(one) for one in aliases_in(_text(path))) for stem, path in found)
+    return any(is_in_a_name(text, (stem, *aliases_in(_text(path)))) for stem, path in found)
+
+
+def is_in_a_name(text: str, names: Iterable[str]) -> bool:
+    """Whether one of the names has the text, whatever the letters' case and the dashes: gpt-2 is in gpt2-xl."""
+    wanted = slug(text).replace("-", "")
+    return any(wanted in slug(name).replace("-", "") for name in names)
 
 
 def shadowed(kind: Kind, name: str, file: str) -> Path | None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from vramplan.cli.runs.jobs import flat
 from vramplan.job.spelled import counted
-from vramplan.options import table
+from vramplan.options import table, words
 from vramplan.results.reading import ReadJob
 
-SPLITS = ("parallel.tensor", "parallel.pipeline", "parallel.context")
+SPLITS = tuple(f"parallel.{split}" for split in words.SPLITS)
 
 
 def is_group(key: str, value: Any) -> bool:

@@ -56,7 +56,7 @@ def fit(
     Examples:
       vramplan fit --model gpt2-xl --gpu v100
       vramplan fit -m llama-3-8b -g h100 --seq 4096 --gpus 8 --sharding fsdp
-      vramplan fit -m llama-3-70b -g h100 --gpus 8 --tensor 8 --pipeline 2
+      vramplan fit -m llama-3-70b -g 128xh100 --tensor 8 --pipeline 2
       vramplan fit -m llama-3-8b -g h100 --gpus auto
       vramplan fit llama-3-8b -g rtx-4090 --qlora --max sequence
       vramplan fit llama-3.1-8b 8xa100-80gb --fsdp --seq-len 8k

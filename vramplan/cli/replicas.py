@@ -8,8 +8,9 @@ from typing import Any
 
 from vramplan.cli import named
 from vramplan.cli.output import say
-from vramplan.cli.typed import DATA, NODES, SPLITS, TypedOption, is_quiet, names_of, twice
+from vramplan.cli.typed import DATA, NODES, TypedOption, is_quiet, names_of, twice
 from vramplan.errors import UsageError
+from vramplan.options.words import SPLITS
 
 
 def of_all_nodes(found: list[TypedOption], command: Any) -> list[TypedOption]:

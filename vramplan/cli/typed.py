@@ -42,7 +42,7 @@ def own_words(command: Any, context: Any, words: Sequence[str]) -> list[str]:
     given = {one.parameter.name for one in found if one.parameter is not None}
     if NODES.name in given:
         found = named("vramplan.cli.replicas:of_all_nodes")(found, command)
-    elif DATA in given and not given.isdisjoint(SPLITS):
+    elif DATA in given and not given.isdisjoint(named("vramplan.options.words:SPLITS")):
         named("vramplan.cli.replicas:tell")(found)
     found = _decided(found + _implied(found, command))
     found = _once(found)
@@ -323,7 +323,7 @@ QUANTIZATION = "quantization"
 LORA_SETTINGS = ("rank", "alpha", "adapter_dropout", "targets", QUANTIZATION)
 
 
-DATA, SPLITS = "data", ("tensor", "pipeline", "context")
+DATA = "data"
 
 
 def is_quiet(found: list[TypedOption]) -> bool:

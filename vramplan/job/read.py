@@ -274,30 +274,24 @@ def _split(parallel: Fields, values: dict[str, Any]) -> Split | None:
     return Split(tensor, pipeline, context, expert, along, word, int(virtual or 1), by, around)
 
 
-def _adapter(raw: RawJob, fields: Fields) -> Fields | None:
-    """Types and words of an adapter; what they mean together is for `job/trained.py`."""
-    adapter = fields.fields("adapter")
-    if adapter is None:
-        return None
-    known = table.inside("adapter")
-    adapter.reject_unknown(known)
-    _take(raw, adapter, "adapter")
-    if not adapter.given("kind"):
-        adapter.problem("kind", "required key is missing", hint="known: " + ", ".join(known["kind"].words))
-    return adapter
+def _headed(group: str) -> Callable[[RawJob, Fields], Fields | None]:
+    """Types and words of a mapping whose head says what it is (`table.HEADS`); what they mean together is for
+    `job/trained.py` and `job/qat.py`.
+    """
+    head = table.HEADS[group]
 
+    def read(raw: RawJob, fields: Fields) -> Fields | None:
+        inside = fields.fields(group)
+        if inside is None:
+            return None
+        known = table.inside(group)
+        inside.reject_unknown(known)
+        _take(raw, inside, group)
+        if not inside.given(head):
+            inside.problem(head, "required key is missing", hint="known: " + ", ".join(known[head].words))
+        return inside
 
-def _qat(raw: RawJob, fields: Fields) -> Fields | None:
-    """Types and words of quantization-aware training; what they mean together is for `job/qat.py`."""
-    qat = fields.fields("qat")
-    if qat is None:
-        return None
-    known = table.inside("qat")
-    qat.reject_unknown(known)
-    _take(raw, qat, "qat")
-    if not qat.given("weights"):
-        qat.problem("weights", "required key is missing", hint="known: " + ", ".join(known["weights"].words))
-    return qat
+    return read
 
 
 OWN: dict[str, Callable[[RawJob, Fields], Any]] = {
@@ -305,8 +299,7 @@ OWN: dict[str, Callable[[RawJob, Fields], Any]] = {
     "teacher": lambda raw, fields: _model(raw, fields, "teacher"),
     "gpu": _gpu,
     "activation_checkpointing": _checkpointing,
-    "adapter": _adapter,
-    "qat": _qat,
+    **{group: _headed(group) for group in table.HEADS},
     "parallel": _parallel,
     "runtime": _runtime,
     "gpu_free": _gpu_free,

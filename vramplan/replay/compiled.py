@@ -4,7 +4,8 @@
 of point-wise operators and reductions into kernels, so that what is between them never exists. Here every result of
 such an operator is *deferred*: it knows what it is computed from, and holds that alive. It is stored
 
-1. when a product, an attention kernel or a table look-up reads it;
+1. when an operator that is not fused reads it, as a product, an attention kernel or a table look-up does
+   (`fusible.py` has those that are);
 2. if it is random (a dropout mask) or a reduction (at most a quarter of what it is computed from);
 3. if it reads something that a product has read before it: a residual sum;
 4. if it is a gradient of a weight.

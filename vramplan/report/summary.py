@@ -82,7 +82,7 @@ NAMES = {
     "nccl": "NCCL",
     "libraries": "cuBLAS",
     "ema": "averaged weights",
-    "reference": "reference model",
+    "reference": "reference model or teacher",
     "master": "fp32 master weights",
 }
 """Parts whose name in the answer is not the word of the field."""

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.running import run
+from tests.traces.mcore import FORM
 from vramplan.errors import InputError
 from vramplan.job import build_job
 from vramplan.replay.models.modules import CORE, Segment
@@ -26,39 +27,12 @@ from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, ZERO1, Sharded,
 
 ROWS = json.loads((Path(__file__).parent / "megatron_rows.json").read_text())["rows"]
 COUNT = 277
-DEFAULTS = {
-    "layers": 3,
-    "hidden": 256,
-    "heads": 8,
-    "kv": None,
-    "ffn": None,
-    "vocab": 1000,
-    "max_pos": 2048,
-    "gated": False,
-    "bias": True,
-    "qkv_bias": False,
-    "rope": False,
-    "tied": True,
-    "qk_norm": False,
-    "tp": 1,
-    "sp": False,
-    "recompute": None,
-    "n_recompute": 1,
-    "method": "uniform",
-    "dtype": "bf16",
-    "dropout": 0.0,
-    "micro": 2,
-    "seq": 128,
-    "pre": True,
-    "post": True,
-    "head_dim": None,
-}
 PRECISIONS = {"bf16": "mixed-bf16", "fp16": "mixed-fp16", "fp32": "fp32"}
 
 
 def setup_of(row: dict[str, Any]) -> Setup:
     """The iteration of a row."""
-    r = {**DEFAULTS, **row}
+    r = {**FORM, **row}
     heads, hidden, p = r["heads"], r["hidden"], r["dropout"]
     shape = ModelShape(
         name="row",
@@ -122,7 +96,7 @@ def test_what_the_library_allocates(part: int) -> None:
     wrong = []
     for traced in ROWS[part::4]:
         row = traced["row"]
-        micro = row.get("micro", DEFAULTS["micro"])
+        micro = row.get("micro", FORM["micro"])
         record = replay(setup_of(row), batch=1 if micro == 1 else 2)
         apart = sum(one.at(micro) for one in record.states if one.category in ("master", "optimizer", "gradients"))
         peaks = record.peaks(micro)
@@ -140,7 +114,7 @@ def test_what_the_library_allocates(part: int) -> None:
 
 def sent_bytes(row: dict[str, Any]) -> int:
     """The trace looks before a stage's output is freed, and ours after, when one element is left of it."""
-    r = {**DEFAULTS, **row}
+    r = {**FORM, **row}
     if r["post"]:
         return 0
     return r["micro"] * r["seq"] // (r["tp"] if r["sp"] else 1) * r["hidden"] * 2 - 512

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from tests.answers import answer
 from tests.cli.running import run
-from tests.engines.megatron.test_megatron import DEFAULTS, sent_bytes, setup_of
+from tests.engines.megatron.test_megatron import sent_bytes, setup_of
+from tests.traces.mcore import FORM
 from vramplan.job import build_job
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
@@ -74,7 +75,7 @@ def test_what_the_library_allocates() -> None:
         row = traced["row"]
         if row.get("recompute") != "full":
             found = figures(row, traced)
-            stale = 0 if row.get("pre", True) else 2 * 2 * row["seq"] * row.get("micro", 2) * DEFAULTS["hidden"]
+            stale = 0 if row.get("pre", True) else 2 * 2 * row["seq"] * row.get("micro", 2) * FORM["hidden"]
             found["static_bytes"] += stale
             found["saved_bytes"] += sent_bytes(row) - stale
             wrong += [(row, key, size, traced[key]) for key, size in found.items() if traced[key] != size]

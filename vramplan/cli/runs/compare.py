@@ -9,7 +9,6 @@ from typing import Any
 
 import typer
 
-from vramplan.answers.candidates import SPLITS
 from vramplan.answers.compared import compared, compared_jobs, scaled
 from vramplan.cli.job_options import as_job, require
 from vramplan.cli.output import OutputChoice, emit, output
@@ -20,6 +19,7 @@ from vramplan.job import build_any_job, read_job_file
 from vramplan.job.spelled import counted
 from vramplan.options import table
 from vramplan.options.option import FLAG, TEXTS
+from vramplan.options.words import SPLITS
 from vramplan.report.compared import picture
 from vramplan.results.compared import Comparison
 

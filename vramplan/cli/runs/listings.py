@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from vramplan.catalog.locate import SHIPPED, check_profile_dirs, origin
+from vramplan.catalog.locate import SHIPPED, check_profile_dirs, is_in_a_name, origin
 from vramplan.cli.output import emit, output, say
 from vramplan.errors import InputError, Problem, UsageError, near_matches
 from vramplan.exit_codes import ExitCode
@@ -109,4 +109,4 @@ def check_word(option: str, word: str | None, known: set[str]) -> None:
 
 def is_named(profile: Any, text: str) -> bool:
     """Whether the name or an alias of a profile has the text."""
-    return any(text.lower() in name.lower() for name in (profile.name, *profile.aliases))
+    return is_in_a_name(text, (profile.name, *profile.aliases))

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from vramplan.answers.candidates import PLAIN, SPLITS, open_axes
+from vramplan.answers.candidates import PLAIN, open_axes
 from vramplan.answers.fit import answered
 from vramplan.answers.plans import check_ranked, searched
 from vramplan.catalog.runtimes import list_runtimes
@@ -26,7 +26,7 @@ from vramplan.exit_codes import ExitCode
 from vramplan.job import build_any_job
 from vramplan.options import table
 from vramplan.options.option import FLAG
-from vramplan.options.words import EVERY_RUNTIME
+from vramplan.options.words import EVERY_RUNTIME, SPLITS
 from vramplan.report.plans import picture
 from vramplan.results.compared import Cell
 from vramplan.tuples import NamedTuple
