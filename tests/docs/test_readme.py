@@ -182,6 +182,13 @@ def check(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert printed == session.body, "python tests/docs/test_readme.py rewrites the transcripts"
 
 
+@pytest.mark.contract
+def test_no_example_is_an_error_that_its_page_does_not_mean() -> None:
+    """An option or a key that there is not is a slip of the page: those that show near matches have a value wrong."""
+    slips = re.compile(r"^(internal error|error: (--print|No such option))", re.MULTILINE)
+    assert [named(session) for session in SESSIONS if slips.search(session.body)] == []
+
+
 def test_the_readme_shows_a_yes_a_no_a_single_value_and_a_gate() -> None:
     commands = [command for session in sessions(ROOT / "README.md") for command in session.commands]
     assert "vramplan fit --model gpt2-xl --gpu v100" in commands
