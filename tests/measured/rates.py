@@ -20,7 +20,7 @@ from vramplan.values.job import ResolvedJob
 
 HERE = Path(__file__).parent
 FILES = ("utilisation", "rates")
-COUNTS = {"utilisation": 73, "rates": 168}
+COUNTS = {"utilisation": 73, "rates": 184}
 PAGE = HERE.parents[1] / "docs" / "time.md"
 BEGIN, END = "<!-- made by python -m tests.measured.rates -->", "<!-- end -->"
 

@@ -13,7 +13,7 @@ from vramplan.job import build_any_job
 from vramplan.planner.decision import decide
 from vramplan.planner.time.optimizer import step_bytes
 from vramplan.planner.time.rates import best_product, rates_of
-from vramplan.replay.kernels import NOTHING, PRODUCT, Kernel
+from vramplan.replay.kernels import BYTES, DEQUANTIZED, NOTHING, PRODUCT, Kernel
 from vramplan.values.job import ResolvedJob
 
 LORA = {
@@ -180,6 +180,34 @@ def test_batch_norm_in_bf16_is_pytorchs_own_and_slow() -> None:
     assert seconds("amp-bf16") > 1.3 * seconds("amp-fp16")
     last = {"channels_last": True}
     assert seconds("amp-bf16", **last) < 1.1 * seconds("amp-fp16", **last)
+
+
+@pytest.mark.closed_form
+def test_numbers_are_made_of_4_bit_codes_as_fast_as_a_card_computes_or_writes() -> None:
+    def seconds(gpu: str, **keys: Any) -> float:
+        rates = rates_of(job(gpu=gpu, precision="pure-bf16", **keys))
+        assert rates is not None
+        kernel = Kernel(DEQUANTIZED, "forward", BYTES, 0, "bfloat16", 0, 1, NOTHING, NOTHING, NOTHING, NOTHING, (), 1)
+        return rates.seconds(kernel, 0, 2 * 2 * numbers, 2 * numbers)  # read in the type that they had, and written
+
+    numbers = 11008 * 4096
+    # 19.5 TFLOP/s in fp32 beside 2.0 TB/s; 82.6 TFLOP/s beside 1.0 TB/s
+    assert seconds("a100-80gb") == pytest.approx(numbers * 74 / 19.5e12)
+    assert seconds("rtx-4090") > numbers * 2.5 / 1.008e12
+    old = {"adapter": {"kind": "lora"}, "quantization": "nf4", "model": "llama-3.2-1b"}
+    assert seconds("a100-80gb", **old, bitsandbytes="0.43.3") == pytest.approx(1.7 * seconds("a100-80gb"))
+    assert seconds("a100-80gb", **old, bitsandbytes="0.50.2") == pytest.approx(seconds("a100-80gb"))
+
+
+@pytest.mark.closed_form
+@pytest.mark.parametrize("quantization", ["nf4", "nf4-double", "int8"])
+def test_weights_in_few_bits_take_longer_than_in_sixteen(quantization: str) -> None:
+    """As nothing else changes: the products are the same, and what makes their operands comes besides."""
+    plain, quantized = (fit(**LORA, **more).time for more in ({}, {"quantization": quantization}))
+    assert plain is not None
+    assert quantized is not None
+    assert quantized.step_seconds > 1.02 * plain.step_seconds
+    assert quantized.model_flops == plain.model_flops
 
 
 @pytest.mark.sweep

@@ -22,6 +22,7 @@ from vramplan.values.textbook import TextbookJob
 
 NO_STATES = ("checkpointing", "loss")  # choices that change nothing of what is alive during the whole iteration
 EIGHTHS = 8
+MOST_ANSWERED = 96  # replays that are kept: those of the plans that are shown are asked for again at the end
 Problems = tuple[str, ...]  # for which there is no job
 NO_TIME: Problems = ("equations have no time to compare",)
 
@@ -41,7 +42,8 @@ class AskedCombinations:
         profiles: Sequence[Path],
     ) -> None:
         self.axes, self.devices, self.keys_of = axes, devices, keys_of
-        self.session, self.prices, self.catalog = Session(), Prices(profiles), Catalog(profiles)
+        self.session = Session(MOST_ANSWERED)
+        self.prices, self.catalog = Prices(profiles), Catalog(profiles)
         self.too_large: set[tuple[str, ...]] = set()  # the choices that decide the states, where these do not fit
         self.refusals: dict[tuple[str, ...], set[tuple[str, ...]]] = {}  # by the choices that they hang on
         self.hung: dict[str, tuple[str, ...]] = {}  # the choices on which a reason hangs at least

@@ -144,7 +144,7 @@ class Bounds:
 
     def _rates(self, job: ResolvedJob) -> Rates | None:
         """The rates of a job's GPU, the same object for all that they are the same for."""
-        key = (job.gpu, job.precision, job.tf32, job.attention, job.channels_last, job.runtime.engine)
+        key = (job.gpu, job.precision, job.tf32, job.attention, job.channels_last, job.runtime.engine, job.bitsandbytes)
         if key not in self.rates:
             self.rates[key] = rates_of(job)
         return self.rates[key]

@@ -28,6 +28,10 @@ class PlannerBehaviour:
         """The optimizer by the name that `replay.optimizers` has for it."""
         return f"{job.optimizer}-32bit" if job.fp32_states else job.optimizer
 
+    def runs_other_modules(self, job: ResolvedJob) -> bool:
+        """Whether a job mostly runs in modules of another library than those that were traced."""
+        return False
+
     def shared_states(self, base: ResolvedJob) -> Iterable[Candidate]:
         """Of replicas: changes that only this program has, with which each device holds less."""
         return ()

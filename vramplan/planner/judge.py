@@ -18,6 +18,7 @@ from vramplan.planner.bands import (
     simulated,
     unpublished,
 )
+from vramplan.planner.behaviour import planning_of
 from vramplan.planner.budget import (
     MULTIPLYING_THREADS,
     STATIC_HIGH_BYTES,
@@ -74,7 +75,15 @@ class Judge:
         self.doubts, composed = admitted(job), bool(job.composed)
         convolved = is_batch_normalised(job.model.family)
         doubted = bool(self.doubts)
-        margin = estimated(compiled=job.compile, shared=parts, split=split, convolved=convolved, doubted=doubted)
+        other = planning_of(job).runs_other_modules(job)
+        margin = estimated(
+            compiled=job.compile,
+            shared=parts,
+            split=split,
+            convolved=convolved,
+            other_modules=other,
+            doubted=doubted,
+        )
         self.minds_largest = not (job.compile or parts or split)  # those have margins of their own
         self.margin = beside(margin, composed=composed)
         self.simulated_margin = self.margin

@@ -32,6 +32,8 @@ COLLECTIVES = frozenset({"all_gather", "reduce_scatter", "all_reduce", "all_to_a
 # Products of operands that were cast to eight bits first.
 EIGHT_BITS = frozenset({"float8_linear", "te_linear", "fp8_gemm"})
 FP8 = "float8"
+# Makes numbers of 4-bit codes, one after another: it takes as long as it has numbers, not bytes.
+DEQUANTIZED = "dequantize_4bit"
 # Batched products whose operands lie one after another in the batch, in 16 bits: tensor cores want each, and each of
 # its rows, to begin at a multiple of 16 bytes.
 BATCHED = frozenset({"bmm", "baddbmm"})

@@ -19,6 +19,10 @@ class MegatronPlanner(PlannerBehaviour):
         "vramplan fit answers with none, selective, full and every:K",
     )
 
+    def runs_other_modules(self, job: ResolvedJob) -> bool:
+        """Fused attention comes with Transformer Engine's modules; Megatron-core's local ones were traced."""
+        return job.attention != "eager"
+
     def shared_states(self, base: ResolvedJob) -> Iterator[Candidate]:
         """The distributed optimizer."""
         words = "none: fp32 copies and moments are shared, and weights gathered after the step"

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from vramplan.planner.time import fitted
 from vramplan.planner.time.behaviour import CUDNN, EFFICIENT, FLASH1, FLASH2, timing_of
-from vramplan.replay.kernels import ATTENTION, BACKWARD, CONVOLUTION, FP8, PRODUCT, UNALIGNED, Kernel
+from vramplan.replay.kernels import (
+    ATTENTION,
+    BACKWARD,
+    CONVOLUTION,
+    DEQUANTIZED,
+    FP8,
+    PRODUCT,
+    UNALIGNED,
+    Kernel,
+)
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
 from vramplan.values.machine import WITH_TF32, Gpu
@@ -79,6 +88,20 @@ each channel. It runs in bf16, which cuDNN's is not asked for, where channels co
 
 Measured on an H100 under ResNet-50: 28.5 GB in 61.7 ms. Source of the choice: aten/src/ATen/native/Normalization.cpp.
 """
+DEQUANTIZED_FLOPS = 74
+"""Operations in fp32 in whose time a GPU makes one number of a 4-bit code: the kernel waits for its own instructions.
+
+A B300 with 75 TFLOP/s takes 68.8 us for a product of 32 rows with 11,008 x 4,096 weights and 32.9 us for one with
+4,096 x 4,096, of which the larger product itself reads 57 MB more: 28.3 million numbers in 28 us. Source: bitsandbytes
+pull request 2051 (2026), fallback forward. On cards with much fp32 beside their bandwidth, as those of GeForce, the
+bytes take longer, which is where pull request 1747 found no gain at large sizes by fewer instructions.
+"""
+BEFORE_LOOKUP, LONGER_BEFORE_LOOKUP = (0, 48), 1.7
+"""Releases of bitsandbytes that branch for each code instead of looking it up, and how much longer they take.
+
+Of A100 and H100 1.36 to 2.07 times, at all sizes. Source: bitsandbytes pull requests 1746 and 1747 (September 2025).
+"""
+CODE_BYTES = 0.5  # of a number in 4 bits
 SMALL_HEAD = 96  # elements of a head, from which on the rates of heads of 128 are taken
 
 EIGHT_BIT_PRECISIONS = ("fp8", "fsdp-fp8")
@@ -98,6 +121,7 @@ class Rates(NamedTuple):
     plain: str  # the element type whose products run without tensor cores, on smaller tiles
     transposed: frozenset[str]  # element types whose convolutions turn operands and results, as images lie otherwise
     convolution_fp32: float  # FLOP/s of convolutions in fp32
+    dequantized_per_s: float  # numbers that are made of 4-bit codes, where no bytes are waited for
     gpu: Gpu
 
     @property
@@ -108,6 +132,8 @@ class Rates(NamedTuple):
     def seconds(self, kernel: Kernel, flops: int, moved_bytes: float, written_bytes: int) -> float:
         """One run of a kernel: the slowest of its operations, its bytes and its launches."""
         waiting = max(moved_bytes / self.moving(kernel), kernel.launches * fitted.LAUNCH_SECONDS)
+        if kernel.operator == DEQUANTIZED:
+            return max(self.dequantizing(kernel, moved_bytes - written_bytes, written_bytes), fitted.LAUNCH_SECONDS)
         if not flops:
             return waiting
         if kernel.kind == ATTENTION:
@@ -124,6 +150,11 @@ class Rates(NamedTuple):
         if kernel.operator == "native_batch_norm" and kernel.dtype == "bfloat16" and self.transposed:
             return self.bytes_per_s * OWN_BATCH_NORM / fitted.BANDWIDTH
         return self.bytes_per_s
+
+    def dequantizing(self, kernel: Kernel, whole_bytes: float, written_bytes: int) -> float:
+        """Seconds in which numbers are made of codes; `whole_bytes` are those of the numbers before they were codes."""
+        numbers = whole_bytes / (4 if kernel.dtype == "float32" else 2)
+        return max((numbers * CODE_BYTES + written_bytes) / self.bytes_per_s, numbers / self.dequantized_per_s)
 
     def product(self, kernel: Kernel) -> float:
         """FLOP/s of the full waves of a product or convolution."""
@@ -199,8 +230,16 @@ def rates_of(job: ResolvedJob) -> Rates | None:
         transposed=frozenset() if job.channels_last else turned,
         # torch.backends.cudnn.allow_tf32 is true by default, unlike that of products (PyTorch, CUDA semantics)
         convolution_fp32=(plain if tensor is None else tensor * best) * derated,
+        dequantized_per_s=(single or half or peak) / (DEQUANTIZED_FLOPS * _longer(job.bitsandbytes)),
         gpu=gpu,
     )
+
+
+def _longer(release: str | None) -> float:
+    """How many times longer a release of bitsandbytes takes to make numbers of codes; None is the one that was read."""
+    if release is None or tuple(map(int, release.split(".")[:2])) >= BEFORE_LOOKUP:
+        return 1.0
+    return LONGER_BEFORE_LOOKUP
 
 
 def rate_key(job: ResolvedJob) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
+from vramplan.replay.kernels import DEQUANTIZED
 from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.views import Grads, reshape_gradient, to, view
 from vramplan.replay.recorder import Saved, Tape
@@ -58,6 +59,7 @@ def matmul_4bit(x: Tensor, weight: Parameter, bias: Parameter | None, bits: Four
         tape = grad.tape
         copy = _dequantized(weight, bits)
         flat = reshape_gradient(grad, (rows, outputs))
+        tape.launch("MatMul4Bit", (flat, copy))
         tape.work(work)
         result = tape.new("mm", x_shape, bits.compute, batched)
         del flat, copy
@@ -70,12 +72,15 @@ def matmul_4bit(x: Tensor, weight: Parameter, bias: Parameter | None, bits: Four
     else:
         if bits.nested:
             blocks = -(-outputs * inputs // BLOCK)
+            tape.launch("dequantize_blockwise", ())
             maxima = tape.new("dequantize_blockwise", (blocks,), FP32, False)
             offset = tape.new("add", (blocks,), FP32, False)
         halves = looked_up(weight, bits.compute) if bits.by_index else None
+        tape.launch(DEQUANTIZED, (weight,))
         copy = tape.new("dequantize_4bit", weight.shape, bits.compute, False, category="weight_casts")
         del halves
     flat = view(x.alias(x.shape, x.strides, None), (rows, inputs))
+    tape.launch("MatMul4Bit", (flat, copy))
     tape.work(work)
     out = tape.new("MatMul4Bit", (*x_shape[:-1], outputs), bits.compute, batched, None, node)
     del maxima, offset, copy, flat
@@ -116,7 +121,9 @@ def dequantize_4bit(weight: Parameter, stored: DType, *, nested: bool) -> Tensor
     Source: bitsandbytes 0.50.2, functional.py, dequantize_4bit.
     """
     tape, blocks = weight.tape, -(-weight.elements // BLOCK)
+    tape.launch("dequantize_blockwise", ())
     maxima = tape.new("dequantize_blockwise", (blocks,), FP32, False) if nested else None
+    tape.launch(DEQUANTIZED, (weight,))
     whole = tape.new("dequantize_4bit", weight.shape, stored, False, category="weight_casts")
     del maxima
     return whole
@@ -158,6 +165,7 @@ def matmul_8bit(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
         copy = tape.new("to", (outputs, inputs), dtype, False, category="weight_casts")
         scales = tape.new("mul", (outputs, 1), FP32, False)
         del scales
+        tape.launch("MatMul8bitLt", (flat, copy))
         tape.work(work)
         result = tape.new("mm", x_shape, dtype, batched)
         del flat, copy
@@ -165,11 +173,15 @@ def matmul_8bit(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
 
     node = tape.record("MatMul8bitLt", (x, weight, bias), backward)
     flat = view(x.alias(x.shape, x.strides, None), (rows, inputs))
-    codes, statistics = _quantized_rows(to(flat, FP16))
+    rounded = to(flat, FP16)
+    codes, statistics = _quantized_rows(rounded)
+    tape.launch("int8_linear_matmul", (rounded, weight))  # timed as in 16 bits
+    del rounded
     product = tape.new("int8_linear_matmul", (rows, outputs), INT32, batched)
+    tape.work(work)
     if inputs % MULTIPLE_8BIT:
         _multiplied_in_fp32(tape, rows, inputs, outputs, batched)
-    tape.work(work)
+    tape.launch("int8_mm_dequant", (product,))
     half = tape.new("int8_mm_dequant", (rows, outputs), FP16, batched)
     out = to(half, dtype)
     del half, product, codes, statistics
@@ -192,6 +204,7 @@ def _multiplied_in_fp32(tape: Tape, rows: int, inputs: int, outputs: int, batche
 def _quantized_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """int8_vectorwise_quant with a threshold: the rows in 8 bits, and what each was scaled by."""
     tape = x.tape
+    tape.launch("int8_vectorwise_quant", (x,))
     statistics = tape.new("int8_vectorwise_quant", (x.shape[0],), FP32, x.batched)
     codes = tape.new("int8_vectorwise_quant", x.shape, INT8, x.batched)
     absolute = tape.new("abs", x.shape, x.dtype, x.batched)
