@@ -4,7 +4,7 @@ Source: lm-sys/FastChat (0e6d3e4b), fastchat/train/train*.py; QwenLM/Qwen (2df8e
 (0fcc3d0), finetune/finetune.py; artidoro/qlora (7f4e95a), qlora.py; ymcui/Chinese-LLaMA-Alpaca-2 (2a334d1),
 scripts/training/run_clm_pt_with_peft.py and run_clm_sft_with_peft.py; OptimalScale/LMFlow (f3597dba),
 src/lmflow/args.py, models/hf_model_mixin.py and pipeline/finetuner.py; huggingface/peft, examples/sft/train.py and
-utils.py.
+utils.py; allenai/open-instruct (d6818cf3^), open_instruct/finetune_trainer.py.
 """
 
 from __future__ import annotations
@@ -260,6 +260,11 @@ SCRIPTS = (
         "fastchat/train/train.py",
         ("fastchat/train/train.py",),
         defaults={"optim": "adamw_torch", "model_max_length": 512},
+    ),
+    TrainerScript(
+        "open-instruct's finetune_trainer.py",
+        ("open_instruct/finetune_trainer.py",),
+        defaults={"dtype": "auto", "use_flash_attention_2": True},
     ),
     TrainerScript(
         "Qwen's finetune.py",
