@@ -223,7 +223,17 @@ LMFLOWS_OPTIMIZERS: Mapping[str, tuple[str, str | None]] = {
 _BITSANDBYTES = {"double_quant": "use_bnb_nested_quant", "quant_type": "bnb_4bit_quant_type"}
 _OF_FASTCHAT = {"optim": "adamw_torch", "lora_dropout": 0.05, "use_bnb_nested_quant": True}
 
+OF_LORA_CONFIG = {"lora_r": 8, "lora_alpha": 8, "lora_dropout": 0.0}
+"""The defaults of PEFT's LoraConfig, which scripts construct themselves."""
+
 SCRIPTS = (
+    TrainerScript("the script", ("trainer",), defaults=OF_LORA_CONFIG),
+    TrainerScript(
+        "the script",
+        tuple(f"{name}_trainer" for name in ("sft", "dpo", "kto", "orpo", "cpo", "grpo", "rloo", "ppo", "gkd", "reward")),
+        defaults=OF_LORA_CONFIG,
+        of_trl=True,
+    ),
     TrainerScript(
         "PEFT's examples/sft/train.py",
         ("train.py",),
