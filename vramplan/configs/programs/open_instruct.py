@@ -82,6 +82,9 @@ PREFERENCES, TUNING = ("dpo", "dpo_tune_cache", "dpo_tune"), ("finetune", "olmo_
 BESIDE = "dpo_tune"
 """The script that computes the reference in each step. Source: 91df2a61^, open_instruct/dpo_tune.py."""
 
+OF_OLMO_CORE = ("dpo", "olmo_core_finetune")
+"""Scripts that train with OLMo-core under FSDP2. Source: open_instruct/dpo.py, TransformerDataParallelConfig."""
+
 OF_TRAINER = "finetune_trainer.py"  # with the plain Trainer
 DPO = ("dpo", "dpo_norm", "wpo")
 
@@ -148,7 +151,13 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     if sheet.flag("packing"):
         meaning.say("packing", True, "packing")
     alone = bool(sheet.flag("use_qlora")) and "parallel.sharding" not in sheet.beside  # it goes without DeepSpeed
-    if alone or sheet.beside.get("parallel.sharding") == "ddp":
+    if program in OF_OLMO_CORE:
+        meaning.say("precision", "fsdp-bf16", "program")
+        meaning.say("parallel.sharding", "fsdp", "program")
+        meaning.say("parallel.fsdp_version", 2, "program")
+        meaning.say("parallel.reduce_dtype", "fp32", "program")
+        meaning.lack("program", "OLMo-core computes the model and compiles it; the model of Transformers is counted")
+    elif alone or sheet.beside.get("parallel.sharding") == "ddp":
         meaning.say("precision", "amp-bf16" if adapter else "pure-bf16", "finetune.py loads bf16")
         if adapter:
             meaning.say("weight_dtype", "bf16", "finetune.py loads bf16")
@@ -238,7 +247,7 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
     each, nodes = sheet.count("launcher.nproc_per_node"), sheet.count("launcher.nnodes") or 1
     if each:
         meaning.say("parallel.data", each * nodes, "launcher.nproc_per_node", "launcher.nnodes")
-    sharded = stage or "parallel.sharding" in sheet.beside
+    sharded = stage or "parallel.sharding" in {**meaning.job, **sheet.beside}
     if not sharded:
         meaning.ask("parallel", "the launcher says how many GPUs there are, and which DeepSpeed file (give it too)")
     elif not each and "parallel.data" not in sheet.beside:
