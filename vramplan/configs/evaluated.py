@@ -1,15 +1,17 @@
 """What an expression of a Python script is, by the text of the script alone. Nothing is executed.
 
 Followed are names that are assigned a constant, here or in a module beside the script, parameters with defaults or
-that one call gives, what a function with one `return` returns, fields of classes and of data classes, dictionaries, the defaults of `argparse`, of environment variables and of `X if TEST else Y`, and arithmetic. Whether
-the device knows bf16 is answered with yes. Anything else is a `NotConstant`: known only when the script runs.
+that one call gives, what a function with one `return` returns, fields of classes and of data classes, dictionaries,
+the defaults of `argparse`, of environment variables and of `X if TEST else Y`, and arithmetic. Whether the device
+knows bf16 is answered with yes. Anything else is a `NotConstant`: known only when the script runs.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from vramplan.configs.constructed import COMPARED, Beside
@@ -26,8 +28,12 @@ PARSED = ("parse_args", "parse_known_args", "parse_args_into_dataclasses", "pars
 MODULE = "torch."
 CAST = {"int": int, "float": float, "str": str, "bool": bool}
 NAMESPACES = ("SimpleNamespace", "Namespace", "EasyDict", "AttrDict")
-OF_NUMBERS = {"max": max, "min": min, "round": round, "abs": abs}
-UNARY = {ast.Not: operator.not_, ast.USub: operator.neg, ast.UAdd: operator.pos}
+OF_NUMBERS: dict[str, Callable[..., Any]] = {"max": max, "min": min, "round": round, "abs": abs}
+UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.Not: operator.not_,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -105,12 +111,12 @@ class Names:
         elif isinstance(node, ast.ClassDef):
             kept = self.fields.setdefault(node.name, {})
             for line in node.body:
-                target = line.target if isinstance(line, ast.AnnAssign) else None
+                field: ast.expr | None = line.target if isinstance(line, ast.AnnAssign) else None
                 if isinstance(line, ast.Assign) and len(line.targets) == 1:
-                    target = line.targets[0]
+                    field = line.targets[0]
                 value = getattr(line, "value", None)
-                if isinstance(target, ast.Name) and value is not None:
-                    kept[target.id] = _of_field(value)
+                if isinstance(field, ast.Name) and value is not None:
+                    kept[field.id] = _of_field(value)
         elif isinstance(node, ast.Call):
             self.called.setdefault(name_of(node), []).append(node)
             if name_of(node).endswith("add_argument"):
@@ -129,10 +135,8 @@ class Names:
             self.modules[name] = None  # a circle of imports ends here
             found = self.beside(name) if name else None
             if found is not None:
-                try:
+                with contextlib.suppress(InputError):
                     self.modules[name] = Names(*found)
-                except InputError:
-                    pass
         return self.modules[name]
 
     def _assign(self, target: ast.expr, value: ast.expr, line: int) -> None:

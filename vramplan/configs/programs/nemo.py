@@ -139,7 +139,7 @@ def _trains_text(sheet: Sheet) -> bool:
             return False
     frozen = "model.mm_cfg.llm.freeze"
     if frozen in sheet.written and sheet.flag(frozen):
-        why = "only the layers between an encoder of images and a frozen language model are trained, which is not modelled"
+        why = "what is trained stands between an encoder of images and a frozen language model, which is not modelled"
         sheet.refuse(frozen, why, "give the file of a language model that trains on texts")
         return False
     steps = any(key.startswith(("model.optim.", "model.data.train_ds.")) for key in sheet.written)

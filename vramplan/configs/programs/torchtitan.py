@@ -37,6 +37,7 @@ SCHEDULES = {"1f1b": "1f1b", "gpipe": "gpipe"}
 LLAMAS = ("llama3", "llama2", "llama")
 """What releases call the models of one class, with one plan of sharding: torchtitan/models/llama until 2025."""
 
+
 def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are torchtitan's alone."""
     own: tuple[str, ...]

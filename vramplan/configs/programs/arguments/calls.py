@@ -26,7 +26,7 @@ from vramplan.errors import InputError, Problem
 from vramplan.tuples import NamedTuple
 
 TRAINERS = {
-    **{name: "sft" for name in ("SFTTrainer", "UnslothTrainer")},
+    **dict.fromkeys(("SFTTrainer", "UnslothTrainer"), "sft"),
     **{f"{name.upper()}Trainer": name for name in ("dpo", "kto", "orpo", "cpo", "grpo", "rloo", "ppo", "gkd")},
     "RewardTrainer": "reward",
     "OnlineDPOTrainer": "online_dpo",
@@ -37,7 +37,9 @@ PLAIN = ("Trainer", "Seq2SeqTrainer")
 OF_TRL, OF_TRAINER = "_trainer", "trainer"
 """How the programs are named that stand for such scripts: `sft_trainer`, and `trainer` for the plain one."""
 
-ARGUMENTS = re.compile(r"(\w+\.)*(\w*TrainingArguments|(SFT|DPO|KTO|ORPO|CPO|GRPO|RLOO|PPO|GKD|Reward|OnlineDPO)Config)")
+ARGUMENTS = re.compile(
+    r"(\w+\.)*(\w*TrainingArguments|(SFT|DPO|KTO|ORPO|CPO|GRPO|RLOO|PPO|GKD|Reward|OnlineDPO)Config)"
+)
 UNSLOTH = re.compile(r"(\w+\.)*Fast\w*Model\.(?P<what>from_pretrained|get_peft_model)")
 MODEL = re.compile(
     r"(\w+\.)*(AutoModelForCausalLM|AutoModelForSeq2SeqLM|AutoModelForImageTextToText|AutoModelForVision2Seq|AutoModel"
@@ -79,7 +81,13 @@ EVALUATED = "per_device_eval_batch_size"  # which is only told
 
 UNSLOTHS = {"lora_r": 16, "lora_alpha": 16, "lora_dropout": 0.0}
 UNSLOTHS_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-OPEN = ("model_name_or_path", "per_device_train_batch_size", "gradient_accumulation_steps", "max_length", "max_seq_length")
+OPEN = (
+    "model_name_or_path",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "max_length",
+    "max_seq_length",
+)
 """Settings that are asked for where only the command line of the script says them."""
 
 
@@ -254,7 +262,7 @@ class _Page:
                 if name == node.id and isinstance(value, ast.Call) and value in found
             ]
             if lines:
-                return lines[0]  # type: ignore[return-value]
+                return lines[0]
         return found[0] if found else None
 
     def _loads(self, call: ast.Call) -> bool:

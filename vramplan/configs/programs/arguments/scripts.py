@@ -230,7 +230,9 @@ SCRIPTS = (
     TrainerScript("the script", ("trainer",), defaults=OF_LORA_CONFIG),
     TrainerScript(
         "the script",
-        tuple(f"{name}_trainer" for name in ("sft", "dpo", "kto", "orpo", "cpo", "grpo", "rloo", "ppo", "gkd", "reward")),
+        tuple(
+            f"{name}_trainer" for name in ("sft", "dpo", "kto", "orpo", "cpo", "grpo", "rloo", "ppo", "gkd", "reward")
+        ),
         defaults=OF_LORA_CONFIG,
         of_trl=True,
     ),
