@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.configs.meant import holds, job, meant
-from vramplan.configs.combine import read_texts
+from vramplan.configs.combine import read_files, read_texts
 from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
 
@@ -148,3 +149,45 @@ def test_a_model_that_is_not_in_the_catalogue_is_asked_for(name: str) -> None:
     found = meant(AXOLOTL.replace("meta-llama/Llama-3.2-1B", name), "a.yml")
     assert found.open["model"].startswith(f"{name} is not in the catalogue")
     assert "model" not in found.job
+
+
+def test_a_key_that_others_refer_to_is_a_variable_of_the_files_author() -> None:
+    text = """
+        own_folder: /net/own
+        model: {_component_: torchtune.models.llama3_2.llama3_2_1b}
+        tokenizer:
+          _component_: torchtune.models.llama3.llama3_tokenizer
+          path: "${own_folder}/tokenizer"
+          max_seq_len: 512
+        optimizer: {_component_: torch.optim.AdamW, lr: 1e-5}
+        loss: {_component_: torchtune.modules.loss.DPOLoss}
+        batch_size: 2
+        dtype: bf16
+    """
+    found = meant(text, "a.yaml")
+    assert "own_folder" in {source.key for source in found.without_effect}
+    assert (found.job["loss"], found.job["sequence_length"]) == ("dpo", 512)  # where 0.2 had it
+    with pytest.raises(InputError, match="own_folder: is not understood"):
+        meant(text.replace("${own_folder}", "/net"), "a.yaml")
+
+
+def test_a_script_that_sources_what_is_not_here_is_read_where_its_command_needs_nothing_of_it() -> None:
+    text = "source /opt/conda/etc/conda.sh\n" + SCRIPT.format(program="sft.py", more="--bf16 True")
+    found = meant(text, "own.sh")
+    assert found.job["micro_batch_size"] == 2
+    assert any("it sources conda.sh, which is not here" in note for note in found.notes)
+    with pytest.raises(InputError, match=r"it sources conda\.sh"):
+        meant(text.replace("--gradient_accumulation_steps 3", "--gradient_accumulation_steps $STEPS"), "own.sh")
+
+
+@pytest.mark.parametrize(
+    "folder", ['$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)', '$(dirname "$0")', "$(cd $(dirname $0); pwd)"]
+)
+def test_a_script_may_ask_in_which_folder_it_is(folder: str, tmp_path: Path) -> None:
+    how, script = tmp_path / "how.yaml", tmp_path / "own.sh"
+    how.write_text("distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 2\n")
+    start = "accelerate launch --config_file $HERE/how.yaml sft.py --model_name_or_path gpt2"
+    script.write_text(f"HERE={folder}\n{start} --per_device_train_batch_size 2\n")
+    alone = read_files([str(script)], Wanted())
+    assert alone.job["parallel"]["data"] == 2
+    assert read_files([str(script), str(how)], Wanted()).job == alone.job  # also where it is named beside the script

@@ -210,3 +210,31 @@ def test_an_adapter_or_a_head_that_is_not_modelled_is_said() -> None:
         meant(QLORA.replace("LoraConfig(r=32", "IA3Config(r=32"), "own.py")
     with pytest.raises(InputError, match="has a head that is not read"):
         meant(QLORA.replace("AutoModelForCausalLM.from", "AutoModelForSequenceClassification.from"), "own.py")
+
+
+def test_arguments_in_a_dictionary_and_fields_of_a_class_that_a_parameter_is_of() -> None:
+    text = """
+        from dataclasses import dataclass
+        from transformers import AutoModelForCausalLM
+        from trl import SFTConfig, SFTTrainer
+
+        @dataclass
+        class Settings:
+            name: str = "Qwen/Qwen2.5-0.5B"
+            rows: int = 6
+
+        class Run:
+            def __init__(self, settings: Settings | None = None) -> None:
+                self.settings = settings or Settings()
+
+            def train(self):
+                words = {"torch_dtype": "bfloat16"}
+                words["attn_implementation"] = "flash_attention_2"
+                model = AutoModelForCausalLM.from_pretrained(self.settings.name, **words)
+                more = dict(model=model, args=SFTConfig(per_device_train_batch_size=self.settings.rows, OWN))
+                SFTTrainer(**more).train()
+    """
+    found = job(text.replace("OWN", "max_length=256"), "own.py")
+    holds(found, model="qwen2.5-0.5b", micro_batch_size=6, attention="flash", precision="pure-bf16")
+    with pytest.raises(InputError, match=r"load\(\) is known only when the script runs"):
+        meant(text.replace("OWN", "**load()"), "own.py")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -22,6 +23,9 @@ from vramplan.errors import InputError
 DEPTH = 16  # names that stand for names; a circle ends here
 YES = ("is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_gpu_available", "is_available")
 """Functions that ask for the device, which is a newer GPU."""
+
+UNKNOWN = "**"
+"""Among the keyword arguments of a call: a dictionary that only the run knows."""
 
 CAPABILITY = "get_device_capability"  # compared with 8: Ampere or newer
 PARSED = ("parse_args", "parse_known_args", "parse_args_into_dataclasses", "parse_args_and_config")
@@ -52,6 +56,7 @@ class Names:
         self.owner: dict[ast.AST, Function | None] = {}
         self._own(self.tree, None)
         self.assigned: dict[tuple[Function | None, str], list[tuple[int, ast.expr]]] = {}
+        self.items: dict[tuple[Function | None, str], dict[str, ast.expr]] = {}
         self.attributes: dict[str, ast.expr] = {}
         self.fields: dict[str, dict[str, ast.expr]] = {}
         self.arguments: dict[str, ast.expr] = {}
@@ -62,6 +67,25 @@ class Names:
         """Every call, in the order of the text."""
         found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
         yield from sorted(found, key=lambda node: (node.lineno, node.col_offset))
+
+    def given(self, call: ast.Call) -> dict[str, ast.expr]:
+        """The keyword arguments of a call, with those of a dictionary that it is handed: `Trainer(**words)`."""
+        found: dict[str, ast.expr] = {}
+        for word in call.keywords:
+            if word.arg is not None:
+                found[word.arg] = word.value
+                continue
+            below = self._behind(word.value)
+            if isinstance(below, ast.Dict):
+                pairs = zip(below.keys, below.values, strict=True)
+                found |= {str(key.value): item for key, item in pairs if isinstance(key, ast.Constant)}
+            elif isinstance(below, ast.Call) and name_of(below) == "dict":
+                found |= self.given(below)
+            else:
+                found[UNKNOWN] = word.value
+            if isinstance(word.value, ast.Name):
+                found |= self.items.get((self.owner.get(word.value), word.value.id), {})
+        return found
 
     def is_parsed(self, node: ast.expr | None) -> bool:
         """Whether a name stands for what a parser of the command line returns."""
@@ -142,6 +166,10 @@ class Names:
     def _assign(self, target: ast.expr, value: ast.expr, line: int) -> None:
         if isinstance(target, ast.Name):
             self.assigned.setdefault((self.owner.get(target), target.id), []).append((line, value))
+        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):  # words["bf16"] = True
+            if isinstance(target.slice, ast.Constant):
+                key = self.owner.get(target), target.value.id
+                self.items.setdefault(key, {}).setdefault(str(target.slice.value), value)
         elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
             self.attributes[target.attr] = value
         elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
@@ -252,6 +280,29 @@ class Names:
                 return value
         return value
 
+    def _annotated(self, node: ast.expr, depth: int = 0) -> dict[str, ast.expr] | None:
+        """The fields of the class that a parameter is said to be of: `def train(config: Config)`."""
+        if depth > DEPTH:
+            return None
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            kept = self.attributes.get(node.attr)
+            return None if kept is None else self._annotated(kept, depth + 1)
+        if isinstance(node, ast.BoolOp):  # config or Config()
+            return next((found for one in node.values if (found := self._annotated(one, depth + 1))), None)
+        function = self.owner.get(node)
+        if not isinstance(node, ast.Name) or function is None:
+            return None
+        told = (one for one in (*function.args.args, *function.args.kwonlyargs) if one.arg == node.id)
+        text = ast.unparse(annotation) if (annotation := next((one.annotation for one in told), None)) else ""
+        for name in re.findall(r"\w+", text):
+            if name in self.fields:
+                return self.fields[name]
+            module, other = self.imported.get(name, ("", None))
+            beside = self._module(module) if other is not None else None
+            if beside is not None and other in beside.fields:
+                return beside.fields[other]
+        return None
+
     def _elsewhere(self, module: str, name: str, depth: int) -> Any:
         other = self._module(module)
         lines = [] if other is None else other.assigned.get((None, name), [])
@@ -270,6 +321,9 @@ class Names:
             return self._value(_known(self.attributes.get(node.attr)), depth)
         made = self._behind(node.value)
         name = name_of(made) if isinstance(made, ast.Call) else ast.unparse(node.value)
+        annotated = self._annotated(node.value)
+        if annotated is not None and node.attr in annotated:
+            return self._value(annotated[node.attr], depth)
         if isinstance(made, ast.Call) and name.rpartition(".")[2] in NAMESPACES:
             return self._value(_known(next((one.value for one in made.keywords if one.arg == node.attr), None)), depth)
         if name in self.fields and node.attr in self.fields[name]:

@@ -164,6 +164,9 @@ LOSSES = {
     "torchtune.modules.loss.CEWithChunkedOutputLoss": "chunked",
     "torch.nn.CrossEntropyLoss": "standard",
     "torchtune.rlhf.loss.DPOLoss": "dpo",
+    "torchtune.modules.rlhf.loss.DPOLoss": "dpo",  # of 0.3
+    "torchtune.modules.loss.DPOLoss": "dpo",  # until 0.2
+    "torchtune.modules.rlhf.loss.PPOLoss": "ppo",
     "torchtune.rlhf.loss.RSOLoss": "dpo",
     "torchtune.rlhf.loss.IPOLoss": "dpo",
     "torchtune.rlhf.loss.SimPOLoss": "simpo",

@@ -18,7 +18,7 @@ from typing import Any
 
 from vramplan.configs import shell
 from vramplan.configs.constructed import Beside
-from vramplan.configs.evaluated import Names, name_of
+from vramplan.configs.evaluated import UNKNOWN, Names, name_of
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.programs.arguments.keys import TABLE
 from vramplan.configs.written import Written
@@ -127,7 +127,7 @@ def _run(names: Names, file: str, wanted: str | None) -> _Run | None:
         short = name_of(call).rpartition(".")[2]
         bases = [ast.unparse(base).rpartition(".")[2] for base in classes[short].bases] if short in classes else []
         kind = next((name for name in (short, *bases) if name in TRAINERS or name in PLAIN), None)
-        given = {word.arg: word.value for word in call.keywords}
+        given = names.given(call)
         if kind is None or not ({"args", "model"} & set(given) or call.args):
             continue
         arguments = names.behind(given.get("args"))
@@ -181,14 +181,15 @@ class _Page:
 
     def of_call(self, call: ast.Call, words: Mapping[str, str] | None) -> None:
         """The keyword arguments of a call under their names among `words`; all of them without."""
-        for word in call.keywords:
-            if word.arg is None:
-                below = self.names.value(word.value)
-                for name, value in below.items() if isinstance(below, Mapping) else ():
-                    if words is None or name in words:
-                        self.put(name if words is None else words[name], value, word.value)
-            elif words is None or word.arg in words:
-                self.put(word.arg if words is None else words[word.arg], self.names.value(word.value), word.value)
+        given = self.names.given(call)
+        unknown = given.pop(UNKNOWN, None)
+        if unknown is not None:
+            message = f"{ast.unparse(unknown)} is known only when the script runs"
+            hint = "write its keys there as arguments"
+            self.problems.append(Problem(message, f"**{ast.unparse(unknown)}", hint, self.file, call.lineno))
+        for name, value in given.items():
+            if words is None or name in words:
+                self.put(name if words is None else words[name], self.names.value(value), value)
 
     def read(self, run: _Run) -> None:
         """Everything that the run is of."""
@@ -196,9 +197,9 @@ class _Page:
         if run.arguments is not run.trainer:
             self.of_call(run.arguments, None)
         if run.task is not None:
-            for word in run.trainer.keywords:
-                if word.arg in OF_THE_TRAINER:
-                    self.usual(word.arg, self.names.value(word.value), word.value)
+            for name, value in self.names.given(run.trainer).items():
+                if name in OF_THE_TRAINER:
+                    self.usual(name, self.names.value(value), value)
         if name_of(run.arguments).endswith("TrainingArguments"):  # whose defaults TRL's configuration takes over
             self.usual("gradient_checkpointing", False, run.arguments)
             self.usual("bf16", False, run.arguments)
@@ -214,7 +215,7 @@ class _Page:
         return self.written
 
     def _model(self, run: _Run) -> None:
-        given = {word.arg: word.value for word in run.trainer.keywords}
+        given = self.names.given(run.trainer)
         node = given.get("model", run.trainer.args[0] if run.trainer.args else None)
         named = self.names.value(node) if node is not None else None
         if isinstance(named, str):
@@ -224,7 +225,7 @@ class _Page:
         if call is None:
             self.put("model_name_or_path", NotConstant("the model that the script makes"), run.trainer)
             return
-        words = {word.arg: word.value for word in call.keywords}
+        words = self.names.given(call)
         unsloth = UNSLOTH.fullmatch(name_of(call))
         first = words.get("model_name") or words.get("pretrained_model_name_or_path")
         source = first or (call.args[0] if call.args else None)
@@ -274,7 +275,7 @@ class _Page:
         found = UNSLOTH.fullmatch(name)
         return bool(MODEL.fullmatch(name)) or (found is not None and found["what"] == "from_pretrained")
 
-    def _unsloth(self, call: ast.Call, words: Mapping[str | None, ast.expr]) -> None:
+    def _unsloth(self, call: ast.Call, words: Mapping[str, ast.expr]) -> None:
         self.put("use_unsloth", True, call)
         if "max_seq_length" in words and "max_length" not in self.written:
             self.usual("max_seq_length", self.names.value(words["max_seq_length"]), words["max_seq_length"])
@@ -306,7 +307,7 @@ class _Page:
             if word == "unsloth":
                 self.put("gradient_checkpointing_kwargs.offload", True, wrapped)
             return
-        given = {word.arg for word in run.trainer.keywords}
+        given = self.names.given(run.trainer)
         used = "peft_config" in given or any(name_of(call).rpartition(".")[2] == "get_peft_model" for call in calls)
         config = next((call for call in calls if name_of(call).rpartition(".")[2] == "LoraConfig"), None)
         if config is None or not used:
