@@ -238,3 +238,18 @@ def test_arguments_in_a_dictionary_and_fields_of_a_class_that_a_parameter_is_of(
     holds(found, model="qwen2.5-0.5b", micro_batch_size=6, attention="flash", precision="pure-bf16")
     with pytest.raises(InputError, match=r"load\(\) is known only when the script runs"):
         meant(text.replace("OWN", "**load()"), "own.py")
+
+
+def test_a_model_of_a_class_of_the_scripts_own_is_asked_for() -> None:
+    text = """
+        class Both(torch.nn.Module):
+            def __init__(self):
+                self.one = AutoModelForMaskedLM.from_pretrained("xlm-roberta-large")
+                self.other = AutoModelForMaskedLM.from_pretrained("xlm-roberta-large")
+
+        both = Both()
+        Trainer(model=both, args=TrainingArguments("out", per_device_train_batch_size=2))
+    """
+    found = meant("from transformers import *\nimport torch\n" + textwrap.dedent(text), "own.py")
+    assert "model" not in found.job
+    assert "the model that the script makes" in found.open["model"]

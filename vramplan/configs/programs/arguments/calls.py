@@ -42,7 +42,7 @@ ARGUMENTS = re.compile(
 )
 UNSLOTH = re.compile(r"(\w+\.)*Fast\w*Model\.(?P<what>from_pretrained|get_peft_model)")
 MODEL = re.compile(
-    r"(\w+\.)*(AutoModelForCausalLM|AutoModelForSeq2SeqLM|AutoModelForImageTextToText|AutoModelForVision2Seq|AutoModel"
+    r"(\w+\.)*(AutoModelForCausalLM|AutoModelForSeq2SeqLM|AutoModelForImageTextToText|AutoModelForVision2Seq"
     r"|AutoModelForMaskedLM|AutoLigerKernelForCausalLM|AutoPeftModelForCausalLM|\w+ForCausalLM|\w+LMHeadModel"
     r"|\w+ForConditionalGeneration|\w+ForMaskedLM)\.from_pretrained"
 )
@@ -253,17 +253,25 @@ class _Page:
             self.put("gradient_checkpointing", True, call)
 
     def _loading(self, node: ast.expr | None) -> ast.Call | None:
-        """The call that loads the model of a trainer: what its name was assigned first, else the first of the file."""
+        """The call that loads the model of a trainer: what its name was assigned first, else the first of the file.
+
+        None for a model of a class of the script's own, whatever that loads.
+        """
         found = [call for call in self.names.calls() if self._loads(call)]
+        if isinstance(node, ast.Call) and name_of(node) in self.names.fields:
+            return None
         if isinstance(node, ast.Name):
-            lines = [
+            values = [
                 value
-                for (_, name), values in self.names.assigned.items()
-                for _, value in values
-                if name == node.id and isinstance(value, ast.Call) and value in found
+                for (_, name), lines in self.names.assigned.items()
+                for _, value in lines
+                if name == node.id and isinstance(value, ast.Call)
             ]
-            if lines:
-                return lines[0]
+            loaded = [value for value in values if value in found]
+            if loaded:
+                return loaded[0]
+            if any(name_of(value).split(".")[0] in self.names.fields for value in values):
+                return None
         return found[0] if found else None
 
     def _loads(self, call: ast.Call) -> bool:
