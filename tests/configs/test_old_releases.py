@@ -191,3 +191,9 @@ def test_a_script_may_ask_in_which_folder_it_is(folder: str, tmp_path: Path) -> 
     alone = read_files([str(script)], Wanted())
     assert alone.job["parallel"]["data"] == 2
     assert read_files([str(script), str(how)], Wanted()).job == alone.job  # also where it is named beside the script
+
+
+def test_intervals_are_nanogpts_only_beside_its_sizes() -> None:
+    text = "python pretrain_bert.py --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 512 "
+    more = "--micro-batch-size 1 --lr-decay-iters 10 --eval-interval 5 --eval-iters 2 --max-position-embeddings 512\n"
+    assert meant(text + more, "own.sh").program == "megatron-lm"

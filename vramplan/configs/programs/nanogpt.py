@@ -68,7 +68,7 @@ _LAUNCHED = re.compile(r"^\s*#.*--nproc_per_node=(\d+)(?:.*--nnodes=(\d+))?", re
 
 
 def recognise(keys: Mapping[str, Any]) -> int:
-    """How many keys are nanoGPT's alone, times two: `block_size` and others are those of TrainingArguments too."""
+    """How many keys are nanoGPT's alone, times two beside its sizes: TrainingArguments have `block_size` too."""
     own = (
         "block_size",
         "n_embd",
@@ -86,7 +86,8 @@ def recognise(keys: Mapping[str, Any]) -> int:
         "grad_clip",
     )
     found = sum(name in keys for name in own)
-    return 2 * found if found > 1 else found
+    sized = any(name in keys for name in ("block_size", "n_embd", "n_layer", "n_head"))  # Megatron-LM has the others
+    return 2 * found if sized and found > 1 else found
 
 
 def read(sheet: Sheet, meaning: Meaning) -> None:
