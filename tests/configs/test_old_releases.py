@@ -193,6 +193,18 @@ def test_a_script_may_ask_in_which_folder_it_is(folder: str, tmp_path: Path) -> 
     assert read_files([str(script), str(how)], Wanted()).job == alone.job  # also where it is named beside the script
 
 
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("bofenghuang/vigogne-2-7b-instruct", "llama-2-7b"),
+        ("yentinglin/Taiwan-LLM-7B-v2.0-chat", "llama-2-7b"),
+        ("scb10x/llama-3-typhoon-v1.5x-8b-instruct", "llama-3-8b"),
+    ],
+)
+def test_fine_tunes_whose_names_do_not_say_their_base(name: str, model: str) -> None:
+    assert job(AXOLOTL.replace("meta-llama/Llama-3.2-1B", name), "a.yml")["model"] == model
+
+
 def test_intervals_are_nanogpts_only_beside_its_sizes() -> None:
     text = "python pretrain_bert.py --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 512 "
     more = "--micro-batch-size 1 --lr-decay-iters 10 --eval-interval 5 --eval-iters 2 --max-position-embeddings 512\n"
