@@ -144,13 +144,6 @@ def test_layers_between_an_encoder_and_a_frozen_model_are_refused() -> None:
     assert meant(text.replace("FREEZE", "false"), "a.yaml").job["sequence_length"] == 512
 
 
-@pytest.mark.parametrize("name", ["own-org/Own-Model-9B", "Own-Model-9B"])
-def test_a_model_that_is_not_in_the_catalogue_is_asked_for(name: str) -> None:
-    found = meant(AXOLOTL.replace("meta-llama/Llama-3.2-1B", name), "a.yml")
-    assert found.open["model"].startswith(f"{name} is not in the catalogue")
-    assert "model" not in found.job
-
-
 def test_a_key_that_others_refer_to_is_a_variable_of_the_files_author() -> None:
     text = """
         own_folder: /net/own

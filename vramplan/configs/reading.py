@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from vramplan.catalog import model_names
 from vramplan.catalog.text import read_text
 from vramplan.configs import command, forms, registry, shell
 from vramplan.configs.catalogue import Catalogue
@@ -99,7 +100,7 @@ def settings(text: str, file: str) -> dict[str, Written]:
         script = shell.read(text, _sourced(file))
         written = command.from_script(script, file)
         left = any(shell.unknowns(str(item.value)) for item in written.values())
-        if not options.recognise(written) and script.notes and (left or not written):
+        if not options.recognise(written) and script.notes and (left or "program" not in written):
             hint = "give that file beside it: a script is parsed with the files that it sources"
             raise InputError([Problem(note, file=file, hint=hint) for note in script.notes])
         if script.notes and not options.recognise(written):
@@ -279,6 +280,9 @@ def _source(sheet: Sheet, key: str) -> Source:
     return Source(key, found.value, found.file, found.line, found.column)
 
 
+_ENDS_WITH_SIZE = re.compile(r"\d[bm]$")
+"""Of a name that says how many parameters there are: what is shorter still may be another model's."""
+
 _ON_ANOTHER_MACHINE = re.compile(r"\.{0,2}/|~|[A-Za-z]:\\\\|\$|path/to\b|(your|my)[_-]|.*/.*/")
 """How a folder begins, or a name that is to be filled in; a name on the hub has one slash."""
 
@@ -297,11 +301,11 @@ def _name_model(meaning: Meaning, known: Catalogue) -> None:
         del meaning.job["model"]
         meaning.ask("model", f"{told.value} is a folder of the machine that trains (--model NAME)")
         return
-    if name is None and not known.cached(told.value):
-        del meaning.job["model"]
-        reason = f"{told.value} is not in the catalogue; a model with its sizes, or its config.json (--model NAME)"
-        meaning.ask("model", reason)
-        return
+    if name is None and "/" in told.value and not known.cached(told.value):
+        asked = told.value.strip().rstrip("/").rsplit("/", 1)[-1]
+        shorter = [one for one in model_names.candidates(asked.lower()) if _ENDS_WITH_SIZE.search(one)]
+        meaning.job["model"] = told._replace(value=min(shorter, key=len, default=asked))
+        meaning.note(f"model: {told.value} is not in the catalogue; its config.json here would tell its shape")
     if name and name != told.value:
         meaning.job["model"] = told._replace(value=name)
         if not known.has(told.value):
