@@ -202,3 +202,9 @@ def test_intervals_are_nanogpts_only_beside_its_sizes() -> None:
     text = "python pretrain_bert.py --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 512 "
     more = "--micro-batch-size 1 --lr-decay-iters 10 --eval-interval 5 --eval-iters 2 --max-position-embeddings 512\n"
     assert meant(text + more, "own.sh").program == "megatron-lm"
+
+
+def test_keys_that_deepspeed_never_had_change_nothing() -> None:
+    text = '{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}, "zero_optimization": {"stage": 2}, '
+    plain, more = job(text + '"seed": 1}', "a.json"), text + '"zero3_init_flag": true, "fp16": {"opt_level": "O2"}}'
+    assert job(more, "a.json") == plain

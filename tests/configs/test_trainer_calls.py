@@ -152,6 +152,16 @@ def test_what_argparse_data_classes_and_the_one_call_of_a_function_say_is_follow
     )
 
 
+def test_an_option_without_a_default_is_nothing() -> None:
+    text = PLAIN.format(default='default="gpt2"').replace(
+        "bf16=True", "bf16=True, deepspeed=args.deepspeed, max_steps=f()"
+    )
+    text = text.replace("args = parser", 'parser.add_argument("--deepspeed", type=str)\n    args = parser')
+    found = meant(text.replace("bf16=True", "bf16=True, eval_strategy=g()"), "own.py")
+    assert "deepspeed" not in {source.key for value in found.values for source in value.sources}
+    assert found.job["model"] == "gpt2"
+
+
 def test_what_only_the_command_line_says_is_asked_for() -> None:
     found = meant(PLAIN.format(default="required=True"), "own.py")
     assert "$args.model_name is known to the caller alone" in found.open["model"]

@@ -190,6 +190,8 @@ class Names:
             self.arguments[str(key)] = given["default"]
         elif isinstance(action, ast.Constant) and action.value in ("store_true", "store_false"):
             self.arguments[str(key)] = ast.Constant(action.value == "store_false")
+        elif name.startswith("-") and "required" not in given:
+            self.arguments[str(key)] = ast.Constant(None)
 
     def _behind(self, node: ast.expr | None) -> ast.expr | None:
         for _ in range(DEPTH):

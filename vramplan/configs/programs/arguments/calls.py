@@ -77,7 +77,7 @@ LOADED = {
 OF_THE_TRAINER = ("max_seq_length", "packing", "dataset_text_field", "beta", "max_length", "max_prompt_length")
 """Arguments that trainers of TRL took themselves, before their configurations did."""
 
-EVALUATED = "per_device_eval_batch_size"  # which is only told
+EVALUATED = ("per_device_eval_batch_size", "eval_strategy", "evaluation_strategy", "do_eval")  # which are only told
 
 UNSLOTHS = {"lora_r": 16, "lora_alpha": 16, "lora_dropout": 0.0}
 UNSLOTHS_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -163,7 +163,7 @@ class _Page:
                 value = f"{shell.OPEN}{value.text}{shell.CLOSE}"
             elif TABLE.class_of(key) == "without_effect":
                 value = value.text
-            elif key == EVALUATED:
+            elif key in EVALUATED:
                 return
             else:
                 hint = f"{key} is to be a number or a word there"

@@ -98,7 +98,8 @@ OF_OLD_RELEASES = names(
 
 OF_OTHERS = names(
     """
-    push_to_hub hub_private_repo hub_token data_seed padding_side merge_adapter epochs num_train_epochs
+    push_to_hub push_adapter_to_hub hub_private_repo hub_token data_seed padding_side merge_adapter epochs
+    num_train_epochs
     bnb_4bit_quant_type bnb_4bit_use_double_quant bnb_4bit_compute_dtype save_embedding_layers report_to run_name
     logging_dir overwrite_output_dir lr_scheduler_type
     """
