@@ -42,7 +42,7 @@ UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-class Names:
+class ScriptNames:
     """The names of a script, and what its text says of each."""
 
     def __init__(self, text: str, file: str | None, beside: Beside = lambda name: None) -> None:
@@ -50,7 +50,7 @@ class Names:
         self.tree = python_tree(text, file)
         self.beside = beside
         self.imported: dict[str, tuple[str, str | None]] = {}
-        self.modules: dict[str, Names | None] = {}
+        self.modules: dict[str, ScriptNames | None] = {}
         self.functions: dict[str, Function] = {}
         self.called: dict[str, list[ast.Call]] = {}
         self.owner: dict[ast.AST, Function | None] = {}
@@ -153,14 +153,14 @@ class Names:
             elif "." not in alias.name:
                 self.imported[alias.asname or alias.name] = (alias.name, None)
 
-    def _module(self, name: str) -> Names | None:
+    def _module(self, name: str) -> ScriptNames | None:
         """A module of the user's that the script imports; None where it is not there."""
         if name not in self.modules:
             self.modules[name] = None  # a circle of imports ends here
             found = self.beside(name) if name else None
             if found is not None:
                 with contextlib.suppress(InputError):
-                    self.modules[name] = Names(*found)
+                    self.modules[name] = ScriptNames(*found)
         return self.modules[name]
 
     def _assign(self, target: ast.expr, value: ast.expr, line: int) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from vramplan.configs import shell
 from vramplan.configs.constructed import Beside
-from vramplan.configs.evaluated import UNKNOWN, Names, name_of
+from vramplan.configs.evaluated import UNKNOWN, ScriptNames, name_of
 from vramplan.configs.forms import NotConstant
 from vramplan.configs.programs.arguments.keys import TABLE
 from vramplan.configs.written import Written
@@ -108,7 +108,7 @@ def from_python(text: str, file: str, wanted: str | None, beside: Beside) -> tup
     """
     if "Trainer" not in text or "def from_python" in text:
         return None
-    names = Names(text, file, beside)
+    names = ScriptNames(text, file, beside)
     run = _run(names, file, wanted)
     if run is None:
         return None
@@ -117,7 +117,7 @@ def from_python(text: str, file: str, wanted: str | None, beside: Beside) -> tup
     return page.settled(), f"the script constructs {name_of(run.trainer)} at line {run.trainer.lineno}"
 
 
-def _run(names: Names, file: str, wanted: str | None) -> _Run | None:
+def _run(names: ScriptNames, file: str, wanted: str | None) -> _Run | None:
     classes = {node.name: node for node in ast.walk(names.tree) if isinstance(node, ast.ClassDef)}
     from_command = None
     for call in names.calls():
@@ -146,7 +146,7 @@ def _run(names: Names, file: str, wanted: str | None) -> _Run | None:
 class _Page:
     """The settings of a script, as they are found."""
 
-    def __init__(self, names: Names, file: str) -> None:
+    def __init__(self, names: ScriptNames, file: str) -> None:
         self.names, self.file = names, file
         self.written: dict[str, Written] = {}
         self.problems: list[Problem] = []
