@@ -304,3 +304,21 @@ def test_stdin_is_no_profile() -> None:
 def test_aliases_read_from_the_text_are_those_that_are_parsed() -> None:
     for profile in (*gpus.list_gpus(), *models.list_models()):
         assert aliases_in(Path(profile.file).read_text("utf-8")) == list(profile.aliases)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("gpt-2-xl", "gpt2-xl"),
+        ("llama33b", "llama-30b"),
+        ("llama-3-3b", None),
+        ("llama3-3b", None),
+        ("qwen-25-7b", None),
+    ],
+)
+def test_a_dash_between_digits_is_part_of_a_name(name: str, found: str | None) -> None:
+    if found is not None:
+        assert models.find_model(name)[0].name == found
+        return
+    with pytest.raises(InputError):
+        models.find_model(name)

@@ -283,8 +283,8 @@ def find(kind: Kind, name: str, dirs: Sequence[Path], load: Callable[[Path], P])
 
 def _with_other_dashes(wanted: str, by_name: dict[str, Path], texts: Sequence[tuple[Path, str]]) -> Path | None:
     """The only profile whose name or alias is `wanted` but for dashes: `gpt-2` and `gpt2xl`."""
-    plain = wanted.replace("-", "")
-    found = {path for stem, path in by_name.items() if stem.replace("-", "") == plain}
+    plain = _without_dashes(wanted)
+    found = {path for stem, path in by_name.items() if _without_dashes(stem) == plain}
     found = found or {path for path, text in texts if plain in _undashed(text)}
     return found.pop() if len(found) == 1 else None
 
@@ -298,7 +298,15 @@ def _lower(text: str) -> str:
 @lru_cache(maxsize=512)
 def _undashed(text: str) -> frozenset[str]:
     """The aliases in the text of a profile, without dashes."""
-    return frozenset(slug(alias).replace("-", "") for alias in aliases_in(text))
+    return frozenset(_without_dashes(slug(alias)) for alias in aliases_in(text))
+
+
+def _without_dashes(name: str) -> str:
+    """A name without its dashes but for those between digits: `llama-3-3b` is not `llama-33b`."""
+    return _DASH.sub("", name)
+
+
+_DASH = re.compile(r"(?<!\d)-|-(?!\d)")
 
 
 # what stands around a value of a list: its punctuation, quotes, an anchor, the head of a block, a comment

@@ -107,6 +107,12 @@ FINE_TUNES = {
     "tulu-2-dpo-7b": "llama-2-7b",  # allenai/tulu-2-dpo-7b, README
     "tulu-2-dpo-13b": "llama-2-13b",
     "tulu-2-dpo-70b": "llama-2-70b",
+    "vigogne-2-7b": "llama-2-7b",  # bofenghuang/vigogne-2-7b-instruct, README: of LLaMA-2-7B
+    "vigogne-2-13b": "llama-2-13b",
+    "taiwan-llm-7b": "llama-2-7b",  # yentinglin/Taiwan-LLM-7B-v2.0-chat, README: of Llama 2 7B
+    "taiwan-llm-13b": "llama-2-13b",
+    "llama-3-typhoon-v1.5x-8b": "llama-3-8b",  # scb10x/llama-3-typhoon-v1.5x-8b-instruct, README: of Llama 3
+    "llama-3-typhoon-v1.5x-70b": "llama-3-70b",
 }
 """Fine-tunes whose names say another shape than they have, each by the model card of its base."""
 

@@ -16,6 +16,7 @@ from vramplan.configs import reading, registry
 from vramplan.configs.programs import accelerate
 from vramplan.configs.reading import PARENTS, Wanted
 from vramplan.configs.sheet import DEVICES, Program
+from vramplan.configs.shell import shown
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
 from vramplan.results.reading import ReadJob, ReadValue
@@ -53,13 +54,15 @@ def read_files(files: Sequence[str], wanted: Wanted) -> ReadJob:
     """The job that files mean together; `-` is standard input. Raises InputError with every problem of a file."""
     parts: list[FilePart] = []
     problems: list[Problem] = []
+    started: set[str] = set()
     for file in files:
         try:
-            parts += _parts(file, wanted, alone=len(files) == 1)
+            parts += _parts(file, wanted, alone=len(files) == 1, files=files, started=started)
         except InputError as error:
             problems += error.problems
     if problems:
         raise InputError(problems)
+    parts = [part for part in parts if part.file not in started]  # what a command among them starts with
     _one_of_each(parts)
     return _together(parts, files, wanted, opener(files))
 
@@ -94,8 +97,18 @@ def groups(files: Sequence[str], wanted: Wanted) -> list[list[str]]:
     return [[*how, file] for file in what] or [how]
 
 
-def _parts(file: str, wanted: Wanted, alone: bool) -> Iterator[FilePart]:
-    yield from _parts_of(read_text(reading.named_in(file)[0], allow_stdin=True), file, opener([file]), wanted, alone)
+def _parts(
+    file: str, wanted: Wanted, alone: bool, files: Sequence[str] = (), started: set[str] | None = None
+) -> Iterator[FilePart]:
+    """What a file says. `files`: all that are given; `started` takes those that a command in this one names."""
+
+    def find(path: str) -> Mapping[str, Written] | None:
+        place = _place_of(path, [*(one for one in files if one != file), file])
+        if place is not None and place != file and started is not None:
+            started.add(place)
+        return None if place is None else reading.settings(read_text(place), place)
+
+    yield from _parts_of(read_text(reading.named_in(file)[0], allow_stdin=True), file, find, wanted, alone)
 
 
 def _parts_of(text: str, file: str, find: Opened, wanted: Wanted, alone: bool) -> Iterator[FilePart]:
@@ -157,7 +170,7 @@ def _launching(written: dict[str, Written], file: str, text: str, find: Opened) 
 def _named_by(option: str, item: Written, find: Opened, hint: str | None = None) -> dict[str, Written]:
     found = find(str(item.value))
     if found is None:
-        message, hint = f"{item.value} is not here", hint or "give that file beside it"
+        message, hint = f"{shown(str(item.value))} is not here", hint or "give that file beside it"
         raise InputError([Problem(message, option, hint, item.file, item.line, item.column)])
     return dict(found)
 

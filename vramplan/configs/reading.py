@@ -99,10 +99,13 @@ def settings(text: str, file: str) -> dict[str, Written]:
             return command.arguments(shell.words_of(text), file)
         script = shell.read(text, _sourced(file))
         written = command.from_script(script, file)
-        if not options.recognise(written) and script.notes:
+        left = any(shell.unknowns(str(item.value)) for item in written.values())
+        if not options.recognise(written) and script.notes and (left or "program" not in written):
             hint = "give that file beside it: a script is parsed with the files that it sources"
             raise InputError([Problem(note, file=file, hint=hint) for note in script.notes])
-        if script.empty and options.recognise(written):
+        if script.notes and not options.recognise(written):
+            written[NOTE] = Written("; ".join(script.notes) + ", and the command takes nothing from there", file)
+        elif script.empty and options.recognise(written):
             names = ", ".join(f"${name}" for name in sorted(script.empty))
             written[NOTE] = Written(f"nothing sets {names}: no arguments are read from there", file)
             if script.undecided:

@@ -33,7 +33,7 @@ MODULES = {
 }
 """Names of `--from`, and the files in `programs/`."""
 
-CONSTRUCTED = ("torchtitan_registry", "megatron_bridge", "nemo_recipes")
+CONSTRUCTED = ("torchtitan_registry", "megatron_bridge", "nemo_recipes", "arguments.calls")
 """Files in `programs/` that read what functions of a Python file construct."""
 
 OTHER_NAMES = {

@@ -15,7 +15,7 @@ from typing import Any
 
 from vramplan.configs.shell import Argument, Script, shown
 from vramplan.configs.table import ProgramRelease, Table
-from vramplan.configs.written import Written, interpolated
+from vramplan.configs.written import Written, interpolated, referred
 from vramplan.errors import Problem, near_matches
 from vramplan.tuples import NamedTuple
 from vramplan.values.model import ModelShape
@@ -59,7 +59,7 @@ class Sheet:
         self.beside, self.opened = beside, opened
         self.adopted: list[tuple[str, Sheet, Table]] = []
         self.devices = devices
-        self.written = interpolated(written)
+        self.written, self.variables = interpolated(written), referred(written)
         self.source = source
         self.release = release
         self.layers_of, self.linears_of = layers_of, linears_of
@@ -305,7 +305,7 @@ def sorted_out(sheet: Sheet, table: Table) -> tuple[list[str], dict[str, str], l
         kind = table.class_of(key)
         if kind == "unmodelled" and item.value not in (None, False, "", 0, [], {}):
             wordless[key] = table.unmodelled_note(key)
-        elif kind in ("unmodelled", "without_effect"):
+        elif kind in ("unmodelled", "without_effect") or (key in sheet.variables and key not in sheet.taken):
             quiet.append(key)
         elif kind is None and key not in sheet.taken:
             hint = near_matches(key, table.known())

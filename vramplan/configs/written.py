@@ -40,6 +40,12 @@ RESOLVERS: dict[str, Callable[[float, float], float]] = {
 """What NeMo's launcher registers with OmegaConf (NVIDIA/NeMo-Framework-Launcher, launcher_scripts/main.py)."""
 
 
+def referred(written: Mapping[str, Written]) -> frozenset[str]:
+    """Keys that other values of OmegaConf refer to: `${data_dir}` of a program's own file is a variable."""
+    texts = [str(item.value) for item in written.values() if "${" in str(item.value)]
+    return frozenset(name for text in texts for name in _REFERENCE.findall(text))
+
+
 def interpolated(written: Mapping[str, Written]) -> dict[str, Written]:
     """`${a.b}` of OmegaConf replaced by what stands there; what is not there stays as it is written."""
     result = dict(written)

@@ -227,9 +227,10 @@ def _fsdp(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("activation_checkpointing", "full" if checkpoints else "none", key)
     if sheet.flag(f"{FSDP}.fsdp_use_orig_params") is False:
         meaning.note("fsdp_use_orig_params: false: the parameters of a unit are one flat tensor, for the optimizer too")
-    prefetch = sheet.text(f"{FSDP}.fsdp_backward_prefetch")
-    if prefetch and prefetch.upper() not in ("BACKWARD_PRE", "1"):
-        meaning.lack(f"{FSDP}.fsdp_backward_prefetch", f"{prefetch} gathers later than BACKWARD_PRE, which is counted")
+    for key in (f"{FSDP}.fsdp_backward_prefetch", f"{FSDP}.fsdp_backward_prefetch_policy"):  # until 0.25 the second
+        prefetch = sheet.text(key)
+        if prefetch and prefetch.upper() not in ("BACKWARD_PRE", "1"):
+            meaning.lack(key, f"{prefetch} gathers later than BACKWARD_PRE, which is counted")
 
 
 def _deepspeed(sheet: Sheet, meaning: Meaning) -> None:

@@ -16,7 +16,7 @@ UNDERSTOOD = names(
     deepspeed_config parallelism_config megatron_lm_config dynamo_config fp8_config
     fsdp_config.fsdp_version fsdp_config.fsdp_sharding_strategy fsdp_config.fsdp_reshard_after_forward
     fsdp_config.fsdp_offload_params fsdp_config.fsdp_activation_checkpointing fsdp_config.fsdp_use_orig_params
-    fsdp_config.fsdp_backward_prefetch
+    fsdp_config.fsdp_backward_prefetch fsdp_config.fsdp_backward_prefetch_policy
     deepspeed_config.deepspeed_config_file deepspeed_config.zero_stage deepspeed_config.offload_optimizer_device
     deepspeed_config.offload_param_device deepspeed_config.gradient_accumulation_steps
     deepspeed_config.gradient_clipping
@@ -49,7 +49,7 @@ WITHOUT_EFFECT = names(
     parallelism_config.parallelism_config_cp_comm_strategy parallelism_config.parallelism_config_sp_seq_length
     parallelism_config.parallelism_config_sp_seq_length_is_variable
     megatron_lm_config.megatron_lm_no_load_optim megatron_lm_config.megatron_lm_no_save_optim
-    megatron_lm_config.megatron_lm_eod_mask_loss
+    megatron_lm_config.megatron_lm_eod_mask_loss ipex_config.*
     """
 )
 

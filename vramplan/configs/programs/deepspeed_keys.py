@@ -63,9 +63,13 @@ WITHOUT_EFFECT = names(
     zero_optimization.offload_optimizer.pipeline_write zero_optimization.offload_optimizer.fast_init
     zero_optimization.offload_optimizer.cpuadam_cores_perc zero_optimization.offload_param.pin_memory
     zero_optimization.offload_param.nvme_path zero_optimization.offload_param.max_in_cpu
+    zero3_init_flag zero3_save_16bit_model elastic_checkpoint fp16.opt_level fp16.fp16_scale_tolerance
     """
 )
-"""Keys that change neither the memory of the device nor the time of a step, by reading where each is used."""
+"""Keys that change neither the memory of the device nor the time of a step, by reading where each is used.
+
+The last five are none of DeepSpeed's: two of Accelerate's beside others that older examples have.
+"""
 
 UNMODELLED = {
     "quantize_training.*": "weights are quantized while training",

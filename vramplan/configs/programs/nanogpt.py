@@ -47,19 +47,28 @@ DEFAULTS: dict[str, Any] = {
     "compile": True,
     "device": "cuda",
 }
-RELEASES = (ProgramRelease("master", "2025-11-12", "karpathy/nanoGPT master (3adf61e1), train.py", DEFAULTS),)
+OLD = "2023-03"
+"""The release whose accumulation steps are those of each process; a single one takes eight times as many."""
+
+RELEASES = (
+    ProgramRelease("master", "2025-11-12", "karpathy/nanoGPT master (3adf61e1), train.py", DEFAULTS),
+    ProgramRelease(
+        OLD, "2023-03-12", "karpathy/nanoGPT (a82b33b5), train.py", {**DEFAULTS, "gradient_accumulation_steps": 5}
+    ),
+)
 
 PRECISIONS = {"bfloat16": "amp-bf16", "float16": "amp-fp16", "float32": "fp32"}
 PUBLISHED = {(12, 12, 768): "gpt2", (24, 16, 1024): "gpt2-medium", (36, 20, 1280): "gpt2-large"}
 PUBLISHED[48, 25, 1600] = "gpt2-xl"
 CHARACTERS = {"shakespeare_char": 65}  # data/shakespeare_char/prepare.py writes meta.pkl
+SIMULATED = 8  # train.py of 2023-03: "simulate 8 gpus"
 PADDED = 50304  # train.py: GPT-2's 50257, padded
 
 _LAUNCHED = re.compile(r"^\s*#.*--nproc_per_node=(\d+)(?:.*--nnodes=(\d+))?", re.MULTILINE)
 
 
 def recognise(keys: Mapping[str, Any]) -> int:
-    """How many keys are nanoGPT's alone."""
+    """How many keys are nanoGPT's alone, times two beside its sizes: TrainingArguments have `block_size` too."""
     own = (
         "block_size",
         "n_embd",
@@ -70,8 +79,15 @@ def recognise(keys: Mapping[str, Any]) -> int:
         "always_save_checkpoint",
         "init_from",
         "lr_decay_iters",
+        "max_iters",
+        "eval_interval",
+        "wandb_log",
+        "warmup_iters",
+        "grad_clip",
     )
-    return sum(name in keys for name in own)
+    found = sum(name in keys for name in own)
+    sized = any(name in keys for name in ("block_size", "n_embd", "n_layer", "n_head"))  # Megatron-LM has the others
+    return 2 * found if sized and found > 1 else found
 
 
 def read(sheet: Sheet, meaning: Meaning) -> None:
@@ -150,6 +166,17 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
         meaning.note(f"a comment of the file starts it on {devices} GPUs")
     key = "gradient_accumulation_steps"
     steps = sheet.count(key)
+    alone = sheet.devices is None and launched is not None and steps is not None and steps % (devices or 1) != 0
+    if alone and sheet.release.version != OLD:
+        meaning.note(f"{key}: {steps} are those of each GPU, as in train.py until 2023-04: {devices} do not divide it")
+    if sheet.release.version == OLD or alone:
+        if devices and devices > 1:
+            meaning.say("parallel.data", devices, "the launcher")
+            meaning.say("parallel.sharding", "ddp", "the launcher")
+        elif steps is not None:
+            steps *= SIMULATED
+        meaning.say(key, steps, key, "the launcher")
+        return
     if devices and devices > 1:
         meaning.say("parallel.data", devices, "the launcher")
         meaning.say("parallel.sharding", "ddp", "the launcher")

@@ -137,6 +137,11 @@ def _trains_text(sheet: Sheet) -> bool:
         if found is not None:
             sheet.refuse(found, why, "give the file of a language model that trains on texts")
             return False
+    frozen = "model.mm_cfg.llm.freeze"
+    if frozen in sheet.written and sheet.flag(frozen):
+        why = "what is trained stands between an encoder of images and a frozen language model, which is not modelled"
+        sheet.refuse(frozen, why, "give the file of a language model that trains on texts")
+        return False
     steps = any(key.startswith(("model.optim.", "model.data.train_ds.")) for key in sheet.written)
     tests = next((key for key in sheet.written if key.startswith(("inference.", *_EVALUATES))), None)
     trains = steps or ((tests is None or not tests.startswith(_EVALUATES)) and "trainer.max_steps" in sheet.written)

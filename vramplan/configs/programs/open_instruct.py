@@ -1,5 +1,8 @@
 """open-instruct: one YAML file for `open_instruct/finetune.py` or `open_instruct/dpo_tune_cache.py`.
 
+`open_instruct/dpo_tune.py` was the script for preferences until 2025, with the reference model beside the trained one;
+`open_instruct/finetune_trainer.py`, which ran the plain Trainer, is read with the Trainer's other scripts.
+
 Source: allenai/open-instruct main (e6c3044a), open_instruct/finetune.py (FlatArguments; it loads bf16 with
 FlashAttention, LoRA's targets, the optimizer), open_instruct/dpo_tune_cache.py, dpo_utils.py and olmo_core_utils.py
 (ExperimentConfig of DPO), configs/train_configs.
@@ -75,7 +78,14 @@ TARGETS = ["q_proj", "o_proj", "v_proj", "k_proj", "gate_proj", "up_proj", "down
 """Of finetune.py and dpo_tune_cache.py: the files cannot say others."""
 
 SURE = 100  # a script that names the program
-PREFERENCES, TUNING = ("dpo", "dpo_tune_cache"), ("finetune", "olmo_core_finetune")
+PREFERENCES, TUNING = ("dpo", "dpo_tune_cache", "dpo_tune"), ("finetune", "olmo_core_finetune")
+BESIDE = "dpo_tune"
+"""The script that computes the reference in each step. Source: 91df2a61^, open_instruct/dpo_tune.py."""
+
+OF_OLMO_CORE = ("dpo", "olmo_core_finetune")
+"""Scripts that train with OLMo-core under FSDP2. Source: open_instruct/dpo.py, TransformerDataParallelConfig."""
+
+OF_TRAINER = "finetune_trainer.py"  # with the plain Trainer
 DPO = ("dpo", "dpo_norm", "wpo")
 
 
@@ -93,6 +103,8 @@ def recognise(keys: Mapping[str, Any]) -> int:
     heads = {key.split(".", 1)[0] for key in keys}
     written = keys.get("program")
     path = str(getattr(written, "value", written) or "")
+    if path.endswith(OF_TRAINER):
+        return 0
     if path.startswith("open_instruct/") or "/open_instruct/" in path:
         return SURE
     if "model_name_or_path" not in keys or not any(name in heads for name in own):
@@ -139,7 +151,13 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     if sheet.flag("packing"):
         meaning.say("packing", True, "packing")
     alone = bool(sheet.flag("use_qlora")) and "parallel.sharding" not in sheet.beside  # it goes without DeepSpeed
-    if alone or sheet.beside.get("parallel.sharding") == "ddp":
+    if program in OF_OLMO_CORE:
+        meaning.say("precision", "fsdp-bf16", "program")
+        meaning.say("parallel.sharding", "fsdp", "program")
+        meaning.say("parallel.fsdp_version", 2, "program")
+        meaning.say("parallel.reduce_dtype", "fp32", "program")
+        meaning.lack("program", "OLMo-core computes the model and compiles it; the model of Transformers is counted")
+    elif alone or sheet.beside.get("parallel.sharding") == "ddp":
         meaning.say("precision", "amp-bf16" if adapter else "pure-bf16", "finetune.py loads bf16")
         if adapter:
             meaning.say("weight_dtype", "bf16", "finetune.py loads bf16")
@@ -193,7 +211,10 @@ def _loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
     is_preference = _program_of(sheet) in PREFERENCES or sheet.given("num_epochs")  # SFT's are num_train_epochs
     if word in DPO or (not word and (beta or is_preference)):
         meaning.say("loss", "dpo", key)
-        meaning.say("dpo_reference", "precomputed", "dpo_tune_cache.py computes the reference before training")
+        if _program_of(sheet) == BESIDE:
+            meaning.say("dpo_reference", "adapter-off" if adapter else "model", "program", "use_lora")
+        else:
+            meaning.say("dpo_reference", "precomputed", "dpo_tune_cache.py computes the reference before training")
         meaning.say("padding", "right", key)
     elif word == "simpo":
         meaning.say("loss", "simpo", key)
@@ -226,7 +247,7 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
     each, nodes = sheet.count("launcher.nproc_per_node"), sheet.count("launcher.nnodes") or 1
     if each:
         meaning.say("parallel.data", each * nodes, "launcher.nproc_per_node", "launcher.nnodes")
-    sharded = stage or "parallel.sharding" in sheet.beside
+    sharded = stage or "parallel.sharding" in {**meaning.job, **sheet.beside}
     if not sharded:
         meaning.ask("parallel", "the launcher says how many GPUs there are, and which DeepSpeed file (give it too)")
     elif not each and "parallel.data" not in sheet.beside:

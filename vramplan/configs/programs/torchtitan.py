@@ -34,6 +34,10 @@ OPTIMIZERS = {"AdamW": "adamw", "Adam": "adam"}
 SCHEDULES = {"1f1b": "1f1b", "gpipe": "gpipe"}
 
 
+LLAMAS = ("llama3", "llama2", "llama")
+"""What releases call the models of one class, with one plan of sharding: torchtitan/models/llama until 2025."""
+
+
 def recognise(keys: Mapping[str, Any]) -> int:
     """How many keys are torchtitan's alone."""
     own: tuple[str, ...]
@@ -178,7 +182,7 @@ def _compile(sheet: Sheet, meaning: Meaning) -> None:
         return
     checkpoints = meaning.job.get("activation_checkpointing")
     selects = checkpoints is not None and checkpoints.value == "selective-op"
-    if selects and sheet.text("model.name") != "llama3":
+    if selects and sheet.text("model.name") not in LLAMAS:
         meaning.lack("compile.enable", "what selective checkpoints keep is counted as it is without the compiler")
         return
     meaning.say("compile", True, "compile.enable", "compile.components")
@@ -200,7 +204,7 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
         sheet.flag("float8.enable_float8_linear") or sheet.flag("training.enable_float8_linear")
     )
     sheet.text("quantize.linear.float8.recipe_name")
-    of_llama = sheet.text("model.name") == "llama3"
+    of_llama = sheet.text("model.name") in LLAMAS
     of_own_code = of_llama and "compile" in meaning.job
     if fp8 and not of_own_code:
         of_fp8 = ("model.converters", "model_spec.converters", "float8.enable_float8_linear")

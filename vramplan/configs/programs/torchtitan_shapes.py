@@ -11,6 +11,8 @@ FOLDERS = {"kimi_k2_7": "kimi_k2"}
 """Folders of torchtitan/models whose models have another name here."""
 
 FLAVORS = {
+    ("llama3", "1B"): "llama-3.2-1b",
+    ("llama3", "3B"): "llama-3.2-3b",
     ("llama3", "8B"): "llama-3.1-8b",
     ("llama3", "70B"): "llama-3.1-70b",
     ("llama3", "405B"): "llama-3.1-405b",

@@ -31,7 +31,8 @@ UNDERSTOOD = names(
 
 WITHOUT_EFFECT = names(
     """
-    output_dir tokenizer.* checkpointer.* teacher_checkpointer.* ref_checkpointer.* ref_policy_checkpointer.*
+    output_dir safe_serialization tokenizer.* checkpointer.* teacher_checkpointer.* ref_checkpointer.*
+    ref_policy_checkpointer.*
     value_checkpointer.* reward_checkpointer.* resume_from_checkpoint save_adapter_weights_only save_every_n_steps
     save_every_n_epochs enable_async_checkpointing dataset dataset.* dataset_val dataset_val.* datasets dataloader.*
     seed shuffle epochs max_steps_per_epoch num_steps batch_size_val run_val_every_n_steps optimizer.lr
@@ -164,6 +165,9 @@ LOSSES = {
     "torchtune.modules.loss.CEWithChunkedOutputLoss": "chunked",
     "torch.nn.CrossEntropyLoss": "standard",
     "torchtune.rlhf.loss.DPOLoss": "dpo",
+    "torchtune.modules.rlhf.loss.DPOLoss": "dpo",  # of 0.3
+    "torchtune.modules.loss.DPOLoss": "dpo",  # until 0.2
+    "torchtune.modules.rlhf.loss.PPOLoss": "ppo",
     "torchtune.rlhf.loss.RSOLoss": "dpo",
     "torchtune.rlhf.loss.IPOLoss": "dpo",
     "torchtune.rlhf.loss.SimPOLoss": "simpo",

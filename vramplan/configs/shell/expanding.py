@@ -19,6 +19,13 @@ _ECHO = re.compile(
 )
 
 
+_FOLDER = re.compile(
+    r"""\s*(cd\s+(--\s+)?"?\$\(\s*dirname\s+(--\s+)?"?\$(0|\{?BASH_SOURCE(\[0\])?\}?)"?\s*\)"?\s*(&?>\s*/dev/null\s*)?"""
+    r"""(&&|;)\s*pwd(\s+-P)?|dirname\s+(--\s+)?"?\$(0|\{?BASH_SOURCE(\[0\])?\}?)"?)\s*"""
+)
+"""The command that tells a script in which folder it is."""
+
+
 class Argument(NamedTuple):
     """One expanded word of the command, and where it stands."""
 
@@ -151,7 +158,9 @@ class Expansion:
         return self.value(matched[1]), matched.end()
 
     def substituted(self, inside: str) -> str:
-        """`$([ TEST ] && echo TEXT || echo OTHER)`; any other command is unknown."""
+        """`$([ TEST ] && echo TEXT || echo OTHER)`, and the folder of the script; any other command is unknown."""
+        if _FOLDER.fullmatch(inside):
+            return "."
         found = _ECHO.fullmatch(inside)
         if found is None or (found["other"] is not None and found["test"] is None):
             return f"{OPEN}$({inside}){CLOSE}"

@@ -41,6 +41,8 @@ def read_file(file: TrainingFile) -> None:
     trainer.renamed(sheet, OF_PEFT)
     if "program" in sheet:
         trainer.complete(sheet, TABLE)
+    if sheet.flag("use_unsloth"):
+        meaning.say("runtime", "unsloth", "use_unsloth")
     if "runtime" not in meaning.job:
         meaning.say("runtime", "transformers", "program" if "program" in sheet else "model_name_or_path")
     name = sheet.text("model_name_or_path")
@@ -80,18 +82,25 @@ def length(file: TrainingFile) -> None:
         return  # of a script with a length of its own
     for key in ("max_seq_length", "block_size", "max_source_length", "model_max_length"):
         if sheet.given(key) or sheet.release.defaults.get(key):  # a script of its own has a default
-            meaning.say("sequence_length", sheet.count(key), key)
+            _tokens(file, key)
             break
     else:
-        found = sheet.count("max_length")
-        if found is not None:
-            meaning.say("sequence_length", found, "max_length")
+        if sheet.get("max_length") is not None:
+            _tokens(file, "max_length")
     if file.is_trl and sheet.given("max_length") and sheet.given("max_seq_length"):
         meaning.say("sequence_length", sheet.count("max_length"), "max_length")
     if sheet.given("max_source_length") and sheet.given("max_target_length"):
         meaning.say("target_length", sheet.count("max_target_length"), "max_target_length")
     sheet.get("max_target_length")
     meaning.ask("sequence_length", "the script's, or the data's (--seq)")
+
+
+def _tokens(file: TrainingFile, key: str) -> None:
+    text = file.sheet.text(key) or ""
+    if unknowns(text):
+        file.meaning.ask("sequence_length", f"{key} is {shown(text)}, which only the caller knows (--seq N)")
+    else:
+        file.meaning.say("sequence_length", file.sheet.count(key), key)
 
 
 def batch(file: TrainingFile) -> None:

@@ -69,7 +69,8 @@ UNDERSTOOD = names(
     deepspeed deepspeed_config fsdp fsdp_config fsdp_config.*
     fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params do_eval eval_strategy evaluation_strategy config
     model_init_kwargs model_init_kwargs.torch_dtype model_init_kwargs.dtype model_init_kwargs.attn_implementation
-    program launcher.nproc_per_node launcher.nnodes launcher.num_processes launcher.num_gpus launcher.num_nodes
+    use_unsloth program launcher.nproc_per_node launcher.nnodes launcher.num_processes launcher.num_gpus
+    launcher.num_nodes
     """
 ) | {f"deepspeed.{name}" for name in ("*",)}
 
@@ -141,6 +142,8 @@ UNMODELLED = {
     "transformers_*": "how completions are generated",
     "top_entropy_quantile": "GRPO: the tokens that count",
     "replay_buffer_size": "GRPO: completions that are kept",
+    "prepare_model_for_kbit_training": "norms, embeddings and head in fp32 beside quantized weights",
+    "quantization_config": "how the weights are quantized",
     "ds3_gather_for_generation": "weights are gathered for generation",
 }
 

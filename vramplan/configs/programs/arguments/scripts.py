@@ -4,7 +4,7 @@ Source: lm-sys/FastChat (0e6d3e4b), fastchat/train/train*.py; QwenLM/Qwen (2df8e
 (0fcc3d0), finetune/finetune.py; artidoro/qlora (7f4e95a), qlora.py; ymcui/Chinese-LLaMA-Alpaca-2 (2a334d1),
 scripts/training/run_clm_pt_with_peft.py and run_clm_sft_with_peft.py; OptimalScale/LMFlow (f3597dba),
 src/lmflow/args.py, models/hf_model_mixin.py and pipeline/finetuner.py; huggingface/peft, examples/sft/train.py and
-utils.py.
+utils.py; allenai/open-instruct (d6818cf3^), open_instruct/finetune_trainer.py.
 """
 
 from __future__ import annotations
@@ -223,7 +223,19 @@ LMFLOWS_OPTIMIZERS: Mapping[str, tuple[str, str | None]] = {
 _BITSANDBYTES = {"double_quant": "use_bnb_nested_quant", "quant_type": "bnb_4bit_quant_type"}
 _OF_FASTCHAT = {"optim": "adamw_torch", "lora_dropout": 0.05, "use_bnb_nested_quant": True}
 
+OF_LORA_CONFIG = {"lora_r": 8, "lora_alpha": 8, "lora_dropout": 0.0}
+"""The defaults of PEFT's LoraConfig, which scripts construct themselves."""
+
 SCRIPTS = (
+    TrainerScript("the script", ("trainer",), defaults=OF_LORA_CONFIG),
+    TrainerScript(
+        "the script",
+        tuple(
+            f"{name}_trainer" for name in ("sft", "dpo", "kto", "orpo", "cpo", "grpo", "rloo", "ppo", "gkd", "reward")
+        ),
+        defaults=OF_LORA_CONFIG,
+        of_trl=True,
+    ),
     TrainerScript(
         "PEFT's examples/sft/train.py",
         ("train.py",),
@@ -260,6 +272,11 @@ SCRIPTS = (
         "fastchat/train/train.py",
         ("fastchat/train/train.py",),
         defaults={"optim": "adamw_torch", "model_max_length": 512},
+    ),
+    TrainerScript(
+        "open-instruct's finetune_trainer.py",
+        ("open_instruct/finetune_trainer.py",),
+        defaults={"dtype": "auto", "use_flash_attention_2": True},
     ),
     TrainerScript(
         "Qwen's finetune.py",

@@ -12,7 +12,14 @@ from typing import Any
 
 from vramplan.configs.programs import trainer
 from vramplan.configs.programs.axolotl import adapters, command, computing, devices, rounding
-from vramplan.configs.programs.axolotl.keys import RELEASES, UNDERSTOOD, UNMODELLED, WITHOUT_EFFECT
+from vramplan.configs.programs.axolotl.keys import (
+    OF_OLD_RELEASES,
+    OF_OTHERS,
+    RELEASES,
+    UNDERSTOOD,
+    UNMODELLED,
+    WITHOUT_EFFECT,
+)
 from vramplan.configs.sheet import Meaning, Program, Sheet
 from vramplan.configs.table import Table
 
@@ -72,8 +79,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     compiled = sheet.text("torch_compile")
     if compiled is not None and (compiled == "auto" or sheet.flag("torch_compile")):
         meaning.say("compile", True, "torch_compile")
-    if sheet.flag("reinit_weights"):
-        meaning.say("from_scratch", True, "reinit_weights")
+    for key in ("reinit_weights", "random_init_weights"):  # the second was its name until 0.10.0
+        if sheet.flag(key):
+            meaning.say("from_scratch", True, key)
     if sheet.flag("reward_model"):
         meaning.say("loss", "reward", "reward_model")
         meaning.say("padding", "right", "reward_model")
@@ -93,6 +101,10 @@ def _steps(sheet: Sheet, meaning: Meaning, micro: int | None) -> None:
 
 
 def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
+    if below := sheet.under("optim_args"):  # arguments may be a mapping in the file
+        sheet.written["optim_args"] = next(
+            item._replace(value=below) for key, item in sheet.written.items() if key.startswith("optim_args.")
+        )
     trainer.optimizer(sheet, meaning, "optimizer", **OPTIMIZERS)
     if sheet.text("optimizer") in NEAR:
         meaning.lack("optimizer", f"{sheet.text('optimizer')} is counted as {meaning.job['optimizer'].value}")
@@ -101,7 +113,7 @@ def _optimizer(sheet: Sheet, meaning: Meaning) -> None:
 PROGRAM = Program(
     "axolotl",
     RELEASES,
-    Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED),
+    Table(UNDERSTOOD, WITHOUT_EFFECT | OF_OLD_RELEASES | OF_OTHERS, UNMODELLED),
     read,
     recognise,
     casts_whole_models=False,

@@ -198,7 +198,9 @@ def loss(sheet: Sheet, meaning: Meaning, adapter: bool) -> None:
         if sheet.flag("precompute_ref_log_probs"):
             meaning.say("dpo_reference", "precomputed", "precompute_ref_log_probs")
         else:
-            meaning.say("dpo_reference", "adapter-off" if adapter else "model", "rl", "adapter")
+            beside = bool(sheet.flag("rl_adapter_ref_model"))  # a model of its own, though the adapter can be left out
+            how = "adapter-off" if adapter and not beside else "model"
+            meaning.say("dpo_reference", how, "rl", "adapter", "rl_adapter_ref_model")
         meaning.say("padding", "right", "rl")
     elif method in PREFERENCES:
         meaning.say("loss", method, "rl")

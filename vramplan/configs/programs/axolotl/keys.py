@@ -26,7 +26,7 @@ UNDERSTOOD = names(
     fsdp_config.* tensor_parallel_size context_parallel_size sequence_parallel_degree dp_shard_size
     dp_replicate_size reinit_weights world_size reward_model process_reward_model tf32 use_ray ray_num_workers
     expert_parallel_size qat.weight_dtype qat.activation_dtype qat.group_size qat.quantize_embedding
-    qat.fake_quant_after_n_steps
+    qat.fake_quant_after_n_steps rl_adapter_ref_model random_init_weights optim_args.*
     """
 ) | frozenset(trainer.LAUNCHED)
 
@@ -79,10 +79,36 @@ WITHOUT_EFFECT = trainer.LAUNCHER | names(
     grokfast_lamb early_stopping kd_temperature kd_alpha kd_ce_alpha kd_normalize_topk kd_temperature_min kd_beta
     torch_dtype spectrum_model_name group_texts eta_min sample_packing_seq_len_multiplier base_model_ignore_patterns
     process_count model_kwargs model_config.output_router_logits torch_compile_backend_options
-    full_finetune test_value
+    full_finetune test_value processor_config model_config_type
     """
 )
 """Keys of the schemas that change neither memory nor time of a training step, by reading where each is used."""
+
+OF_OLD_RELEASES = names(
+    """
+    eval_table_max_new_tokens collator_pad_to_longest log_sweep_min_lr log_sweep_max_lr lora_out_dir
+    push_to_hub_model_id preprocess_shards relora_steps relora_warmup_steps relora_anneal_steps
+    sample_pack_sequentially dpo_generate_during_eval dpo_norm_loss inference peft_adapter dataset_prcoesses
+    """
+)
+"""Keys of the schemas from 0.1.0 to 0.13.0 that later ones have not, and that say nothing of a step.
+
+`relora` itself says that an adapter is merged and restarted.
+"""
+
+OF_OTHERS = names(
+    """
+    push_to_hub push_adapter_to_hub hub_private_repo hub_token data_seed padding_side merge_adapter epochs
+    num_train_epochs
+    bnb_4bit_quant_type bnb_4bit_use_double_quant bnb_4bit_compute_dtype save_embedding_layers report_to run_name
+    logging_dir overwrite_output_dir lr_scheduler_type
+    """
+)
+"""Keys that no release of Axolotl has and that files have nonetheless, as they are the Trainer's or PEFT's.
+
+Axolotl takes from a file what its schema has and passes over the rest, so none has an effect; none of those here would
+have one on a step elsewhere either, but for bitsandbytes', which Axolotl sets itself to nf4 with double quantization.
+"""
 
 UNMODELLED = {
     "liger_rms_norm_gated": "Liger's gated RMSNorm",
@@ -176,6 +202,13 @@ UNMODELLED = {
     "hatchery.*": "training on a remote service",
     "use_mora": "MoRA adapters",
     "axolotl_cce": "cut cross entropy",
+    "unsloth_*": "kernels of Unsloth, of releases up to 0.16.1",
+    "rope_scaling": "positions are scaled, and those of the model are counted",
+    "rope_scaling.*": "positions are scaled, and those of the model are counted",
+    "xpos_rope": "another form of rotary positions, of releases up to 0.3.0",
+    "landmark_attention": "landmark attention, of releases up to 0.3.0",
+    "load_4bit": "GPTQ weights of four bits, of releases up to 0.4.0",
+    "rpo_alpha": "a language-modelling loss of the chosen answers beside DPO's",
     "dynamic_checkpoint": "checkpoints that are asked for",
 }
 

@@ -60,14 +60,16 @@ def precision(sheet: Sheet, meaning: Meaning, kind: str | None, quantized: bool,
 def checkpointing(sheet: Sheet, meaning: Meaning, fsdp: bool) -> None:
     """Checkpoints, which are on by default, and reentrant."""
     off = sheet.flag("disable_gradient_checkpointing")
-    sheet.flag("gradient_checkpointing")
-    trainer.checkpointing_kwargs(sheet)
+    again = sheet.flag("gradient_checkpointing")
+    told_by_trainer = trainer.checkpointing_kwargs(sheet)
     sheet.flag("use_unsloth_gc")
     meaning.say("activation_checkpointing", "none" if off else "full", "disable_gradient_checkpointing")
     reentrant = sheet.flag("use_reentrant_gc")
     told = meaning.job.get("parallel.fsdp_version")
     if (told.value if fsdp and told else sheet.beside.get("parallel.fsdp_version")) == 2:
         reentrant = False
+    if again and told_by_trainer is not None:  # the Trainer turns them on after LLaMA-Factory did, as its arguments say
+        reentrant = told_by_trainer
     if not off and reentrant:
         meaning.say("checkpoint_reentrant", True, "use_reentrant_gc")
     if sheet.flag("use_unsloth_gc") and not off:

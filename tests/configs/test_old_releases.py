@@ -1,0 +1,210 @@
+"""Keys, scripts and names of releases that are gone, and files that look like a run and are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.configs.meant import holds, job, meant
+from vramplan.configs.combine import read_files, read_texts
+from vramplan.configs.reading import Wanted
+from vramplan.errors import InputError
+
+AXOLOTL = "base_model: meta-llama/Llama-3.2-1B\nmicro_batch_size: 2\nsequence_len: 512\ndatasets: []\n"
+
+
+def test_what_axolotl_has_no_more_and_never_had_changes_nothing() -> None:
+    old = "eval_table_max_new_tokens: 128\ncollator_pad_to_longest: true\nrelora_steps: 100\n"  # of 0.1.0 to 0.4.0
+    never = "push_to_hub: true\ndata_seed: 3\nbnb_4bit_quant_type: nf4\n"  # of the Trainer and of bitsandbytes
+    found = meant(AXOLOTL + old + never, "a.yml")
+    assert found.job == meant(AXOLOTL, "a.yml").job
+    assert {"eval_table_max_new_tokens", "push_to_hub"} <= {source.key for source in found.without_effect}
+    told = meant(AXOLOTL + "unsloth_lora_mlp: true\nrope_scaling:\n  type: linear\n", "a.yml").unmodelled
+    assert set(told) == {"unsloth_lora_mlp", "rope_scaling.type"}
+    with pytest.raises(InputError, match="gradient_checkpointin: is not understood"):
+        meant(AXOLOTL + "gradient_checkpointin: true\n", "a.yml")
+
+
+def test_axolotl_keeps_a_reference_beside_an_adapter_where_it_is_asked_to() -> None:
+    dpo = AXOLOTL + "rl: dpo\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true\n"
+    assert job(dpo, "a.yml")["dpo_reference"] == "adapter-off"
+    assert job(dpo + "rl_adapter_ref_model: true\n", "a.yml")["dpo_reference"] == "model"
+
+
+def test_axolotls_arguments_of_the_optimizer_may_be_a_mapping() -> None:
+    text = AXOLOTL + "optimizer: galore_adamw\noptim_target_modules: [mlp]\noptim_args:\n  rank: 64\n  scale: 2\n"
+    assert job(text, "a.yml")["optimizer"] == "galore-adamw:64"
+
+
+def test_random_weights_had_another_name_in_axolotl() -> None:
+    assert job(AXOLOTL + "random_init_weights: true\n", "a.yml")["from_scratch"] is True
+
+
+NANOGPT = """
+    # $ torchrun --standalone --nproc_per_node=8 train.py config/own.py
+    batch_size = 12
+    block_size = 1024
+    gradient_accumulation_steps = {steps}
+    max_iters = 10
+"""
+
+
+@pytest.mark.parametrize(("steps", "each"), [("5 * 8", 5), ("5", 5), ("16", 2)])
+def test_the_first_nanogpt_accumulated_on_each_gpu(steps: str, each: int) -> None:
+    holds(job(NANOGPT.format(steps=steps), "own.py"), gradient_accumulation_steps=each, parallel__data=8)
+
+
+def test_the_first_nanogpt_by_its_version() -> None:
+    alone = NANOGPT.replace("# $", "#").replace("--nproc_per_node=8", "")
+    found = job(alone.format(steps=5), "own.py", version="2023-03")
+    holds(found, gradient_accumulation_steps=40, parallel__data=None)  # one process stands for eight
+    assert job(NANOGPT.format(steps=16), "own.py", version="2023-03")["gradient_accumulation_steps"] == 16
+    with pytest.raises(InputError, match="5 is no multiple of 8 GPUs"):
+        meant(NANOGPT.format(steps=5), "own.py", devices=8)
+
+
+SCRIPT = (
+    "accelerate launch --num_processes 4 {program} --model_name_or_path Qwen/Qwen2.5-7B --max_seq_length 512 "
+    "--per_device_train_batch_size 2 --gradient_accumulation_steps 3 {more}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("program", "more", "expected"),
+    [
+        ("dpo_tune.py", "--with_tracking", {"loss": "dpo", "dpo_reference": "model"}),
+        ("dpo_tune.py", "--use_lora --with_tracking", {"loss": "dpo", "dpo_reference": "adapter-off"}),
+        ("dpo_tune_cache.py", "--use_lora --with_tracking", {"loss": "dpo", "dpo_reference": "precomputed"}),
+        ("dpo.py", "", {"precision": "fsdp-bf16", "parallel.sharding": "fsdp", "parallel.reduce_dtype": "fp32"}),
+    ],
+)
+def test_scripts_of_open_instruct_for_preferences(program: str, more: str, expected: dict[str, Any]) -> None:
+    text = SCRIPT.format(program=f"open_instruct/{program}", more=more)
+    found = {one.key: one.value for one in read_texts({"own.sh": text}, Wanted()).values}
+    assert {key: found.get(key) for key in expected} == expected
+
+
+def test_open_instructs_old_script_with_the_plain_trainer() -> None:
+    found = meant(
+        SCRIPT.format(program="open_instruct/finetune_trainer.py", more="--bf16 --use_flash_attn True"), "a.sh"
+    )
+    assert found.program == "training-arguments"
+    assert (found.job["attention"], found.job["sequence_length"]) == ("flash", 512)
+
+
+TITAN = '[model]\nname = "{name}"\nflavor = "{flavor}"\n[training]\nseq_len = 4096\nlocal_batch_size = 1\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "flavor", "model"),
+    [("llama3", "3B", "llama-3.2-3b"), ("llama3", "1B", "llama-3.2-1b"), ("llama2", "7B", "llama-2-7b")],
+)
+def test_flavors_of_torchtitan(name: str, flavor: str, model: str) -> None:
+    text = TITAN.format(name=name, flavor=flavor) + "[parallelism]\ntensor_parallel_degree = 2\n"
+    holds(job(text, "a.toml"), model=model, parallel__sequence_parallel=True)  # one class, and one plan of sharding
+
+
+@pytest.mark.parametrize("key", ["fsdp_backward_prefetch", "fsdp_backward_prefetch_policy"])
+def test_accelerates_prefetching_by_both_names(key: str) -> None:
+    text = f"distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 4\nfsdp_config:\n  {key}: BACKWARD_POST\n"
+    found = meant(text + "ipex_config:\n  ipex: false\n", "a.yaml")
+    assert "gathers later" in found.unmodelled[f"fsdp_config.{key}"]
+
+
+def test_the_trainer_says_last_how_llama_factory_recomputes() -> None:
+    text = "model_name_or_path: Qwen/Qwen2.5-0.5B\nstage: sft\nfinetuning_type: full\ndataset: own\ntemplate: qwen\n"
+    assert job(text, "a.yaml")["checkpoint_reentrant"] is True
+    how = "gradient_checkpointing_kwargs:\n  use_reentrant: false\n"
+    assert job(text + how, "a.yaml")["checkpoint_reentrant"] is True  # the Trainer does not turn them on
+    holds(job(text + "gradient_checkpointing: true\n" + how, "a.yaml"), checkpoint_reentrant=None)
+
+
+def test_preparing_texts_for_a_retriever_is_no_training() -> None:
+    text = "python tools/retro/main.py --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 512 "
+    with pytest.raises(InputError, match="prepares texts for a retriever"):
+        meant(text + "--micro-batch-size 1 --retro-tasks db-build\n", "own.sh")
+
+
+def test_layers_between_an_encoder_and_a_frozen_model_are_refused() -> None:
+    text = """
+        trainer: {devices: 8, num_nodes: 1, max_steps: 10, precision: bf16}
+        model:
+          micro_batch_size: 1
+          global_batch_size: 8
+          tensor_model_parallel_size: 1
+          encoder_seq_length: 512
+          megatron_amp_O2: true
+          mm_cfg: {llm: {freeze: FREEZE}}
+          optim: {name: adam}
+    """
+    with pytest.raises(InputError, match="stands between an encoder of images and a frozen language model"):
+        meant(text.replace("FREEZE", "true"), "a.yaml")
+    assert meant(text.replace("FREEZE", "false"), "a.yaml").job["sequence_length"] == 512
+
+
+def test_a_key_that_others_refer_to_is_a_variable_of_the_files_author() -> None:
+    text = """
+        own_folder: /net/own
+        model: {_component_: torchtune.models.llama3_2.llama3_2_1b}
+        tokenizer:
+          _component_: torchtune.models.llama3.llama3_tokenizer
+          path: "${own_folder}/tokenizer"
+          max_seq_len: 512
+        optimizer: {_component_: torch.optim.AdamW, lr: 1e-5}
+        loss: {_component_: torchtune.modules.loss.DPOLoss}
+        batch_size: 2
+        dtype: bf16
+    """
+    found = meant(text, "a.yaml")
+    assert "own_folder" in {source.key for source in found.without_effect}
+    assert (found.job["loss"], found.job["sequence_length"]) == ("dpo", 512)  # where 0.2 had it
+    with pytest.raises(InputError, match="own_folder: is not understood"):
+        meant(text.replace("${own_folder}", "/net"), "a.yaml")
+
+
+def test_a_script_that_sources_what_is_not_here_is_read_where_its_command_needs_nothing_of_it() -> None:
+    text = "source /opt/conda/etc/conda.sh\n" + SCRIPT.format(program="sft.py", more="--bf16 True")
+    found = meant(text, "own.sh")
+    assert found.job["micro_batch_size"] == 2
+    assert any("it sources conda.sh, which is not here" in note for note in found.notes)
+    with pytest.raises(InputError, match=r"it sources conda\.sh"):
+        meant(text.replace("--gradient_accumulation_steps 3", "--gradient_accumulation_steps $STEPS"), "own.sh")
+
+
+@pytest.mark.parametrize(
+    "folder", ['$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)', '$(dirname "$0")', "$(cd $(dirname $0); pwd)"]
+)
+def test_a_script_may_ask_in_which_folder_it_is(folder: str, tmp_path: Path) -> None:
+    how, script = tmp_path / "how.yaml", tmp_path / "own.sh"
+    how.write_text("distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 2\n")
+    start = "accelerate launch --config_file $HERE/how.yaml sft.py --model_name_or_path gpt2"
+    script.write_text(f"HERE={folder}\n{start} --per_device_train_batch_size 2\n")
+    alone = read_files([str(script)], Wanted())
+    assert alone.job["parallel"]["data"] == 2
+    assert read_files([str(script), str(how)], Wanted()).job == alone.job  # also where it is named beside the script
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("bofenghuang/vigogne-2-7b-instruct", "llama-2-7b"),
+        ("yentinglin/Taiwan-LLM-7B-v2.0-chat", "llama-2-7b"),
+        ("scb10x/llama-3-typhoon-v1.5x-8b-instruct", "llama-3-8b"),
+    ],
+)
+def test_fine_tunes_whose_names_do_not_say_their_base(name: str, model: str) -> None:
+    assert job(AXOLOTL.replace("meta-llama/Llama-3.2-1B", name), "a.yml")["model"] == model
+
+
+def test_intervals_are_nanogpts_only_beside_its_sizes() -> None:
+    text = "python pretrain_bert.py --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 512 "
+    more = "--micro-batch-size 1 --lr-decay-iters 10 --eval-interval 5 --eval-iters 2 --max-position-embeddings 512\n"
+    assert meant(text + more, "own.sh").program == "megatron-lm"
+
+
+def test_keys_that_deepspeed_never_had_change_nothing() -> None:
+    text = '{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}, "zero_optimization": {"stage": 2}, '
+    plain, more = job(text + '"seed": 1}', "a.json"), text + '"zero3_init_flag": true, "fp16": {"opt_level": "O2"}}'
+    assert job(more, "a.json") == plain

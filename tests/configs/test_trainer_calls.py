@@ -1,0 +1,265 @@
+"""Scripts in Python that construct a Trainer: what they call, and what they leave to their command line."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.configs.meant import holds, job, meant
+from vramplan.configs.reading import Wanted, read_file
+from vramplan.errors import InputError
+
+QLORA = """
+    import torch
+    from peft import LoraConfig, prepare_model_for_kbit_training
+    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+    from trl import SFTConfig, SFTTrainer
+
+    NAME = "meta-llama/Llama-3.2-1B"
+    ROWS = 2
+
+    def main():
+        four = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_use_double_quant=True, bnb_4bit_quant_type="nf4")
+        model = AutoModelForCausalLM.from_pretrained(NAME, quantization_config=four, torch_dtype=torch.bfloat16)
+        tokenizer = AutoTokenizer.from_pretrained(NAME)
+        model = prepare_model_for_kbit_training(model)
+        adapter = LoraConfig(r=32, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+        args = SFTConfig(
+            output_dir="out", max_length=768, per_device_train_batch_size=ROWS, gradient_accumulation_steps=16 // ROWS,
+            optim="paged_adamw_8bit", gradient_checkpointing=False, bf16=torch.cuda.is_bf16_supported(),
+        )
+        SFTTrainer(model=model, args=args, train_dataset=rows(), peft_config=adapter).train()
+"""
+
+
+def test_a_script_of_trl_with_a_quantized_model() -> None:
+    found = meant(QLORA, "own.py")
+    assert found.program == "trl"
+    holds(
+        job(QLORA, "own.py"),
+        runtime="transformers",
+        model="llama-3.2-1b",
+        sequence_length=768,
+        micro_batch_size=2,
+        gradient_accumulation_steps=8,
+        optimizer="adamw-8bit-paged",
+        quantization="nf4-double",
+        precision="amp-bf16",
+        weight_dtype="bf16",
+        adapter__rank=32,
+        adapter__targets=["q_proj", "v_proj"],
+        adapter__alpha=8,  # of LoraConfig, and not the 32 of TRL's command line
+        adapter__dropout=0.0,
+        activation_checkpointing="full",  # prepare_model_for_kbit_training turns it on
+        packing=False,
+    )
+    assert "fp32" in found.unmodelled["prepare_model_for_kbit_training"]
+    rank = next(value for value in found.values if value.key == "adapter.rank")
+    assert rank.sources[0].line == 14
+
+
+def test_plain_arguments_keep_their_defaults_within_a_trainer_of_trl() -> None:
+    plain = QLORA.replace("SFTConfig", "TrainingArguments").replace("max_length=768, ", "")
+    plain = plain.replace("prepare_model_for_kbit_training(model)", "model").replace(
+        "gradient_checkpointing=False, ", ""
+    )
+    holds(
+        job(plain.replace("bf16=torch.cuda.is_bf16_supported(),", ""), "own.py"),
+        activation_checkpointing="none",  # TRL's own configuration has them on
+        precision="pure-bf16",  # bf16 weights without autocast, which TRL's own configuration has on
+        sequence_length=1024,
+    )
+
+
+UNSLOTH = """
+    from unsloth import FastLanguageModel, is_bfloat16_supported
+    from transformers import TrainingArguments
+    from trl import SFTTrainer
+
+    length = 4096
+    model, tokenizer = FastLanguageModel.from_pretrained(model_name="unsloth/Llama-3.2-1B", max_seq_length=length)
+    model = FastLanguageModel.get_peft_model(model, r=8, use_gradient_checkpointing={checkpoints})
+    trainer = SFTTrainer(
+        model=model, tokenizer=tokenizer, max_seq_length=length, packing=True,
+        args=TrainingArguments(per_device_train_batch_size=2, fp16=not is_bfloat16_supported(),
+                               bf16=is_bfloat16_supported(), optim="adamw_8bit"),
+    )
+"""
+
+
+@pytest.mark.parametrize(("checkpoints", "offload"), [('"unsloth"', ["activations"]), ("True", None)])
+def test_unsloth_has_four_bits_and_all_layers_without_a_word(checkpoints: str, offload: list[str] | None) -> None:
+    holds(
+        job(UNSLOTH.format(checkpoints=checkpoints), "own.py"),
+        runtime="unsloth",
+        model="llama-3.2-1b",
+        sequence_length=4096,
+        quantization="nf4-double",
+        adapter__rank=8,
+        adapter__alpha=16,
+        adapter__targets=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+        activation_checkpointing="full",
+        offload=offload,
+        precision="amp-bf16",
+        packing=True,
+    )
+
+
+PLAIN = """
+    import argparse
+    from dataclasses import dataclass, field
+    from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model-name", {default})
+    parser.add_argument("--rows", type=int, default=3)
+    args = parser.parse_args()
+
+    @dataclass
+    class Own:
+        steps: int = field(default=5)
+
+    own = Own()
+
+    def cut(texts, tokenizer):
+        return tokenizer(texts, truncation=True, max_length=384)
+
+    def arguments(rows):
+        return TrainingArguments(
+            "out", per_device_train_batch_size=rows, gradient_accumulation_steps=own.steps, bf16=True
+        )
+
+    model = AutoModelForCausalLM.from_pretrained(args.model_name)
+    Trainer(model=model, args=arguments(args.rows), train_dataset=cut(texts, tokenizer)).train()
+"""
+
+
+def test_what_argparse_data_classes_and_the_one_call_of_a_function_say_is_followed() -> None:
+    text = PLAIN.format(default='default="Qwen/Qwen2.5-0.5B"')
+    found = meant(text, "own.py")
+    assert found.program == "training-arguments"
+    holds(
+        job(text, "own.py"),
+        model="qwen2.5-0.5b",
+        sequence_length=384,  # to which the tokenizer cuts
+        micro_batch_size=3,
+        gradient_accumulation_steps=5,
+        activation_checkpointing="none",
+        precision="amp-bf16",
+        adapter__kind=None,
+    )
+
+
+def test_an_option_without_a_default_is_nothing() -> None:
+    text = PLAIN.format(default='default="gpt2"').replace(
+        "bf16=True", "bf16=True, deepspeed=args.deepspeed, max_steps=f()"
+    )
+    text = text.replace("args = parser", 'parser.add_argument("--deepspeed", type=str)\n    args = parser')
+    found = meant(text.replace("bf16=True", "bf16=True, eval_strategy=g()"), "own.py")
+    assert "deepspeed" not in {source.key for value in found.values for source in value.sources}
+    assert found.job["model"] == "gpt2"
+
+
+def test_what_only_the_command_line_says_is_asked_for() -> None:
+    found = meant(PLAIN.format(default="required=True"), "own.py")
+    assert "$args.model_name is known to the caller alone" in found.open["model"]
+
+
+def test_a_step_that_depends_on_what_only_the_run_knows_is_a_problem_with_its_place() -> None:
+    text = QLORA.replace("r=32", "r=load()['rank']")
+    with pytest.raises(InputError) as caught:
+        meant(text, "own.py")
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.line) == ("lora_r", 14)
+
+
+def test_arguments_from_the_command_line_ask_for_the_command() -> None:
+    text = """
+        from transformers import HfArgumentParser, Trainer, TrainingArguments
+        (args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
+        Trainer(model=model, args=args)
+    """
+    with pytest.raises(InputError, match="takes the arguments of its trainer from its command line"):
+        meant(text, "own.py")
+
+
+@pytest.mark.parametrize(("trainer", "loss"), [("DPO", "dpo"), ("ORPO", "orpo"), ("KTO", "kto")])
+def test_the_trainer_says_the_loss(trainer: str, loss: str) -> None:
+    text = f"""
+        from trl import {trainer}Config, {trainer}Trainer
+        args = {trainer}Config(max_length=512, per_device_train_batch_size=2, fp16=True)
+        {trainer}Trainer(model="Qwen/Qwen2.5-0.5B", args=args)
+    """
+    holds(job(text, "own.py"), loss=loss, model="qwen2.5-0.5b", padding="right", precision="amp-fp16")
+
+
+def test_all_linear_layers_that_a_function_finds(tmp_path: Path) -> None:
+    text = QLORA.replace(
+        "def main():",
+        """def names_of(model):
+        found = {name.split(".")[-1] for name, one in model.named_modules() if isinstance(one, bnb.nn.Linear4bit)}
+        return list(found - {"lm_head"})
+
+    def main():""",
+    ).replace('["q_proj", "v_proj"]', "names_of(model)")
+    holds(job(text, "own.py"), adapter__targets="all-linear")
+
+
+def test_a_module_beside_the_script_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "settings.py").write_text('NAME = "meta-llama/Llama-3.2-3B"\n', encoding="utf-8")
+    script = tmp_path / "own.py"
+    text = textwrap.dedent(QLORA).replace('NAME = "meta-llama/Llama-3.2-1B"', "from settings import NAME")
+    script.write_text(text, encoding="utf-8")
+    assert read_file(str(script), Wanted()).job["model"] == "llama-3.2-3b"
+
+
+def test_an_adapter_or_a_head_that_is_not_modelled_is_said() -> None:
+    with pytest.raises(InputError, match="IA3Config is not modelled"):
+        meant(QLORA.replace("LoraConfig(r=32", "IA3Config(r=32"), "own.py")
+    with pytest.raises(InputError, match="has a head that is not read"):
+        meant(QLORA.replace("AutoModelForCausalLM.from", "AutoModelForSequenceClassification.from"), "own.py")
+
+
+def test_arguments_in_a_dictionary_and_fields_of_a_class_that_a_parameter_is_of() -> None:
+    text = """
+        from dataclasses import dataclass
+        from transformers import AutoModelForCausalLM
+        from trl import SFTConfig, SFTTrainer
+
+        @dataclass
+        class Settings:
+            name: str = "Qwen/Qwen2.5-0.5B"
+            rows: int = 6
+
+        class Run:
+            def __init__(self, settings: Settings | None = None) -> None:
+                self.settings = settings or Settings()
+
+            def train(self):
+                words = {"torch_dtype": "bfloat16"}
+                words["attn_implementation"] = "flash_attention_2"
+                model = AutoModelForCausalLM.from_pretrained(self.settings.name, **words)
+                more = dict(model=model, args=SFTConfig(per_device_train_batch_size=self.settings.rows, OWN))
+                SFTTrainer(**more).train()
+    """
+    found = job(text.replace("OWN", "max_length=256"), "own.py")
+    holds(found, model="qwen2.5-0.5b", micro_batch_size=6, attention="flash", precision="pure-bf16")
+    with pytest.raises(InputError, match=r"load\(\) is known only when the script runs"):
+        meant(text.replace("OWN", "**load()"), "own.py")
+
+
+def test_a_model_of_a_class_of_the_scripts_own_is_asked_for() -> None:
+    text = """
+        class Both(torch.nn.Module):
+            def __init__(self):
+                self.one = AutoModelForMaskedLM.from_pretrained("xlm-roberta-large")
+                self.other = AutoModelForMaskedLM.from_pretrained("xlm-roberta-large")
+
+        both = Both()
+        Trainer(model=both, args=TrainingArguments("out", per_device_train_batch_size=2))
+    """
+    found = meant("from transformers import *\nimport torch\n" + textwrap.dedent(text), "own.py")
+    assert "model" not in found.job
+    assert "the model that the script makes" in found.open["model"]

@@ -1,0 +1,400 @@
+"""What an expression of a Python script is, by the text of the script alone. Nothing is executed.
+
+Followed are names that are assigned a constant, here or in a module beside the script, parameters with defaults or
+that one call gives, what a function with one `return` returns, fields of classes and of data classes, dictionaries,
+the defaults of `argparse`, of environment variables and of `X if TEST else Y`, and arithmetic. Whether the device
+knows bf16 is answered with yes. Anything else is a `NotConstant`: known only when the script runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from vramplan.configs.constructed import COMPARED, Beside
+from vramplan.configs.forms import NotConstant, python_tree
+from vramplan.configs.shell.numbers import CALCULATED, MAX_NUMBER
+from vramplan.errors import InputError
+
+DEPTH = 16  # names that stand for names; a circle ends here
+YES = ("is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_gpu_available", "is_available")
+"""Functions that ask for the device, which is a newer GPU."""
+
+UNKNOWN = "**"
+"""Among the keyword arguments of a call: a dictionary that only the run knows."""
+
+CAPABILITY = "get_device_capability"  # compared with 8: Ampere or newer
+PARSED = ("parse_args", "parse_known_args", "parse_args_into_dataclasses", "parse_args_and_config")
+MODULE = "torch."
+CAST = {"int": int, "float": float, "str": str, "bool": bool}
+NAMESPACES = ("SimpleNamespace", "Namespace", "EasyDict", "AttrDict")
+OF_NUMBERS: dict[str, Callable[..., Any]] = {"max": max, "min": min, "round": round, "abs": abs}
+UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.Not: operator.not_,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class ScriptNames:
+    """The names of a script, and what its text says of each."""
+
+    def __init__(self, text: str, file: str | None, beside: Beside = lambda name: None) -> None:
+        """Raises InputError where the text is not Python. `beside`: a module that it imports."""
+        self.tree = python_tree(text, file)
+        self.beside = beside
+        self.imported: dict[str, tuple[str, str | None]] = {}
+        self.modules: dict[str, ScriptNames | None] = {}
+        self.functions: dict[str, Function] = {}
+        self.called: dict[str, list[ast.Call]] = {}
+        self.owner: dict[ast.AST, Function | None] = {}
+        self._own(self.tree, None)
+        self.assigned: dict[tuple[Function | None, str], list[tuple[int, ast.expr]]] = {}
+        self.items: dict[tuple[Function | None, str], dict[str, ast.expr]] = {}
+        self.attributes: dict[str, ast.expr] = {}
+        self.fields: dict[str, dict[str, ast.expr]] = {}
+        self.arguments: dict[str, ast.expr] = {}
+        for node in ast.walk(self.tree):
+            self._note(node)
+
+    def calls(self) -> Iterator[ast.Call]:
+        """Every call, in the order of the text."""
+        found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        yield from sorted(found, key=lambda node: (node.lineno, node.col_offset))
+
+    def given(self, call: ast.Call) -> dict[str, ast.expr]:
+        """The keyword arguments of a call, with those of a dictionary that it is handed: `Trainer(**words)`."""
+        found: dict[str, ast.expr] = {}
+        for word in call.keywords:
+            if word.arg is not None:
+                found[word.arg] = word.value
+                continue
+            below = self._behind(word.value)
+            if isinstance(below, ast.Dict):
+                pairs = zip(below.keys, below.values, strict=True)
+                found |= {str(key.value): item for key, item in pairs if isinstance(key, ast.Constant)}
+            elif isinstance(below, ast.Call) and name_of(below) == "dict":
+                found |= self.given(below)
+            else:
+                found[UNKNOWN] = word.value
+            if isinstance(word.value, ast.Name):
+                found |= self.items.get((self.owner.get(word.value), word.value.id), {})
+        return found
+
+    def is_parsed(self, node: ast.expr | None) -> bool:
+        """Whether a name stands for what a parser of the command line returns."""
+        expression = self._behind(node)
+        while isinstance(expression, ast.Subscript):
+            expression = expression.value
+        return isinstance(expression, ast.Call) and name_of(expression).rpartition(".")[2] in PARSED
+
+    def behind(self, node: ast.expr | None) -> ast.expr | None:
+        """What a name was assigned last before it; the expression itself where it is no name."""
+        return self._behind(node)
+
+    def assigned_to(self, node: ast.expr) -> ast.expr:
+        """What a name was assigned last before it, and no further; the expression itself where it is no name."""
+        return (self._last(node) or node) if isinstance(node, ast.Name) else node
+
+    def value(self, node: ast.expr, depth: int = 0) -> Any:
+        """The value of an expression, or a NotConstant."""
+        try:
+            return self._value(node, depth)
+        except (_Unknown, TypeError, ValueError, ArithmeticError, LookupError, RecursionError):
+            return NotConstant(ast.unparse(node))
+
+    def _own(self, node: ast.AST, function: Function | None) -> None:
+        todo: list[tuple[ast.AST, Function | None]] = [(node, function)]
+        while todo:
+            now, within = todo.pop()
+            self.owner[now] = within
+            inner = now if isinstance(now, ast.FunctionDef | ast.AsyncFunctionDef) else within
+            todo += [(child, inner) for child in ast.iter_child_nodes(now)]
+
+    def _note(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                self._assign(target, node.value, node.lineno)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            self._assign(node.target, node.value, node.lineno)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            self._import(node)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            self.functions[node.name] = node
+            given = [*node.args.posonlyargs, *node.args.args]
+            pairs = [*zip(reversed(given), reversed(node.args.defaults), strict=False)]
+            pairs += [(one, it) for one, it in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if it]
+            for one, default in pairs:
+                self.assigned.setdefault((node, one.arg), []).append((node.lineno, default))
+        elif isinstance(node, ast.ClassDef):
+            kept = self.fields.setdefault(node.name, {})
+            for line in node.body:
+                field: ast.expr | None = line.target if isinstance(line, ast.AnnAssign) else None
+                if isinstance(line, ast.Assign) and len(line.targets) == 1:
+                    field = line.targets[0]
+                value = getattr(line, "value", None)
+                if isinstance(field, ast.Name) and value is not None:
+                    kept[field.id] = _of_field(value)
+        elif isinstance(node, ast.Call):
+            self.called.setdefault(name_of(node), []).append(node)
+            if name_of(node).endswith("add_argument"):
+                self._argument(node)
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        for alias in node.names:
+            if isinstance(node, ast.ImportFrom):
+                self.imported[alias.asname or alias.name] = (node.module or "", alias.name)
+            elif "." not in alias.name:
+                self.imported[alias.asname or alias.name] = (alias.name, None)
+
+    def _module(self, name: str) -> ScriptNames | None:
+        """A module of the user's that the script imports; None where it is not there."""
+        if name not in self.modules:
+            self.modules[name] = None  # a circle of imports ends here
+            found = self.beside(name) if name else None
+            if found is not None:
+                with contextlib.suppress(InputError):
+                    self.modules[name] = ScriptNames(*found)
+        return self.modules[name]
+
+    def _assign(self, target: ast.expr, value: ast.expr, line: int) -> None:
+        if isinstance(target, ast.Name):
+            self.assigned.setdefault((self.owner.get(target), target.id), []).append((line, value))
+        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):  # words["bf16"] = True
+            if isinstance(target.slice, ast.Constant):
+                key = self.owner.get(target), target.value.id
+                self.items.setdefault(key, {}).setdefault(str(target.slice.value), value)
+        elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
+            self.attributes[target.attr] = value
+        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            for one, other in zip(target.elts, value.elts, strict=True):
+                self._assign(one, other, line)
+        elif isinstance(target, ast.Tuple):  # model, tokenizer = FastLanguageModel.from_pretrained(...)
+            for one in target.elts:
+                self._assign(one, value, line)
+
+    def _argument(self, call: ast.Call) -> None:
+        words = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        given = {word.arg: word.value for word in call.keywords if word.arg}
+        name = next((word for word in words if word.startswith("--")), words[0] if words else "")
+        dest = given.get("dest")
+        key = dest.value if isinstance(dest, ast.Constant) else name.lstrip("-").replace("-", "_")
+        action = given.get("action")
+        if "default" in given:
+            self.arguments[str(key)] = given["default"]
+        elif isinstance(action, ast.Constant) and action.value in ("store_true", "store_false"):
+            self.arguments[str(key)] = ast.Constant(action.value == "store_false")
+        elif name.startswith("-") and "required" not in given:
+            self.arguments[str(key)] = ast.Constant(None)
+
+    def _behind(self, node: ast.expr | None) -> ast.expr | None:
+        for _ in range(DEPTH):
+            found: ast.expr | None = None
+            if isinstance(node, ast.Name):
+                found = self._last(node)
+            elif isinstance(node, ast.Call) and name_of(node) in self.functions:
+                found = _returned(self.functions[name_of(node)])
+            if found is None:
+                break
+            node = found
+        return node
+
+    def _last(self, node: ast.Name) -> ast.expr | None:
+        """The expression that a name was assigned last before the line of its use, in its function or in the module."""
+        function = self.owner.get(node)
+        for within in (function, self.owner.get(function) if function is not None else None, None):
+            lines = self.assigned.get((within, node.id), [])
+            line = getattr(node, "lineno", 0)
+            before = [value for at, value in lines if at < line or within is not function]
+            if before:
+                return before[-1]
+            if within is not None and within is function and (given := self._given(within, node.id)) is not None:
+                return given
+        return None
+
+    def _given(self, function: Function, name: str) -> ast.expr | None:
+        """What the only call of a function in the script gives a parameter."""
+        names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+        calls = self.called.get(function.name, [])
+        if name not in (*names, *(one.arg for one in function.args.kwonlyargs)) or len(calls) != 1:
+            return None
+        for word in calls[0].keywords:
+            if word.arg == name:
+                return word.value
+        place = names.index(name) if name in names else len(calls[0].args)
+        return calls[0].args[place] if place < len(calls[0].args) else None
+
+    def _value(self, node: ast.expr, depth: int) -> Any:
+        if depth > DEPTH:
+            raise _Unknown
+        again = depth + 1
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            found = self._last(node)
+            module, name = self.imported.get(node.id, ("", None))
+            if found is None and name is not None:
+                return self._elsewhere(module, name, again)
+            return self._value(_known(found), again)
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node, again)
+        if isinstance(node, ast.List | ast.Tuple | ast.Set):
+            return [self._value(item, again) for item in node.elts]
+        if isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            return {self._value(_known(key), again): self.value(item, again) for key, item in pairs}
+        if isinstance(node, ast.Subscript):
+            found = self._value(node.value, again)[self._value(node.slice, again)]
+            return _decided(found)
+        if isinstance(node, ast.IfExp):
+            test = self.value(node.test, again)
+            return self._value(node.orelse if test is False or test is None else node.body, again)
+        if isinstance(node, ast.UnaryOp) and type(node.op) in UNARY:
+            return UNARY[type(node.op)](self._value(node.operand, again))
+        if isinstance(node, ast.BinOp) and type(node.op) in CALCULATED:
+            value = CALCULATED[type(node.op)](self._value(node.left, again), self._value(node.right, again))
+            if isinstance(value, int | float) and abs(value) > MAX_NUMBER:
+                raise _Unknown
+            return value
+        if isinstance(node, ast.BoolOp):
+            return self._either(node, again)
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            if CAPABILITY in ast.unparse(node):
+                return True
+            return COMPARED[type(node.ops[0])](self._value(node.left, again), self._value(node.comparators[0], again))
+        if isinstance(node, ast.JoinedStr):
+            return "".join(str(self._value(_part(item), again)) for item in node.values)
+        if isinstance(node, ast.Call):
+            return self._called(node, again)
+        raise _Unknown
+
+    def _either(self, node: ast.BoolOp, depth: int) -> Any:
+        value: Any = None
+        for item in node.values:
+            value = self._value(item, depth)
+            if bool(value) is isinstance(node.op, ast.Or):
+                return value
+        return value
+
+    def _annotated(self, node: ast.expr, depth: int = 0) -> dict[str, ast.expr] | None:
+        """The fields of the class that a parameter is said to be of: `def train(config: Config)`."""
+        if depth > DEPTH:
+            return None
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            kept = self.attributes.get(node.attr)
+            return None if kept is None else self._annotated(kept, depth + 1)
+        if isinstance(node, ast.BoolOp):  # config or Config()
+            return next((found for one in node.values if (found := self._annotated(one, depth + 1))), None)
+        function = self.owner.get(node)
+        if not isinstance(node, ast.Name) or function is None:
+            return None
+        told = (one for one in (*function.args.args, *function.args.kwonlyargs) if one.arg == node.id)
+        text = ast.unparse(annotation) if (annotation := next((one.annotation for one in told), None)) else ""
+        for name in re.findall(r"\w+", text):
+            if name in self.fields:
+                return self.fields[name]
+            module, other = self.imported.get(name, ("", None))
+            beside = self._module(module) if other is not None else None
+            if beside is not None and other in beside.fields:
+                return beside.fields[other]
+        return None
+
+    def _elsewhere(self, module: str, name: str, depth: int) -> Any:
+        other = self._module(module)
+        lines = [] if other is None else other.assigned.get((None, name), [])
+        if other is None or not lines:
+            raise _Unknown
+        return other._value(lines[-1][1], depth)
+
+    def _attribute(self, node: ast.Attribute, depth: int) -> Any:
+        whole = ast.unparse(node)
+        module, inner = self.imported.get(node.value.id, ("", "")) if isinstance(node.value, ast.Name) else ("", "")
+        if module and inner is None and module != "torch":
+            return self._elsewhere(module, node.attr, depth)
+        if whole.startswith(MODULE) and whole.count(".") == 1:
+            return node.attr  # torch.bfloat16
+        if isinstance(node.value, ast.Name) and node.value.id == "self":
+            return self._value(_known(self.attributes.get(node.attr)), depth)
+        made = self._behind(node.value)
+        name = name_of(made) if isinstance(made, ast.Call) else ast.unparse(node.value)
+        annotated = self._annotated(node.value)
+        if annotated is not None and node.attr in annotated:
+            return self._value(annotated[node.attr], depth)
+        if isinstance(made, ast.Call) and name.rpartition(".")[2] in NAMESPACES:
+            return self._value(_known(next((one.value for one in made.keywords if one.arg == node.attr), None)), depth)
+        if name in self.fields and node.attr in self.fields[name]:
+            given = {word.arg: word.value for word in made.keywords} if isinstance(made, ast.Call) else {}
+            return self._value(given.get(node.attr, self.fields[name][node.attr]), depth)
+        if self.is_parsed(node.value) or (isinstance(node.value, ast.Name) and self._last(node.value) is None):
+            if node.attr in self.arguments:
+                return self._value(self.arguments[node.attr], depth)
+            of_classes = [fields[node.attr] for fields in self.fields.values() if node.attr in fields]
+            if len(of_classes) == 1:
+                return self._value(of_classes[0], depth)
+        raise _Unknown
+
+    def _called(self, node: ast.Call, depth: int) -> Any:
+        name = name_of(node)
+        short = name.rpartition(".")[2]
+        if short in YES:
+            return True
+        if name in CAST and len(node.args) == 1:
+            return CAST[name](self._value(node.args[0], depth))
+        if name in OF_NUMBERS and node.args and not node.keywords:
+            numbers = [self._value(one, depth) for one in node.args]
+            if all(isinstance(one, int | float) for one in numbers):
+                return OF_NUMBERS[name](*numbers)
+        if name == "dict" and not node.args:
+            return {word.arg: self.value(word.value, depth) for word in node.keywords if word.arg}
+        if name in ("os.environ.get", "os.getenv", "environ.get") and len(node.args) == 2:
+            return self._value(node.args[1], depth)
+        if short == "get" and isinstance(node.func, ast.Attribute) and 0 < len(node.args) < 3:
+            of = self._value(node.func.value, depth)
+            if isinstance(of, Mapping):
+                key = self._value(node.args[0], depth)
+                return _decided(of[key]) if key in of else self._value(node.args[1], depth)
+        raise _Unknown
+
+
+class _Unknown(Exception):
+    """The text does not say it."""
+
+
+def _known(node: ast.expr | None) -> ast.expr:
+    if node is None:
+        raise _Unknown
+    return node
+
+
+def _decided(value: Any) -> Any:
+    if isinstance(value, NotConstant):
+        raise _Unknown
+    return value
+
+
+def _returned(function: Function) -> ast.expr | None:
+    """What a function returns, where it has one `return`."""
+    found = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+    return found[0] if len(found) == 1 else None
+
+
+def _part(node: ast.expr) -> ast.expr:
+    return node.value if isinstance(node, ast.FormattedValue) else node
+
+
+def _of_field(node: ast.expr) -> ast.expr:
+    """The default of `field(default=1, metadata=...)`, else the value."""
+    if isinstance(node, ast.Call) and name_of(node).rpartition(".")[2].lower() in ("field", "arg"):
+        return next((word.value for word in node.keywords if word.arg == "default"), node)
+    return node
+
+
+def name_of(call: ast.Call) -> str:
+    """The dotted name of what is called; empty for anything else."""
+    return ast.unparse(call.func) if isinstance(call.func, ast.Name | ast.Attribute) else ""
