@@ -261,7 +261,7 @@ class Sharding(Observer):
     linear_is_function = False  # `F.linear` is an autograd.Function, which saves all operands
     weights_are_views = False  # several weights are views of one tensor, and so no leaves of the graph
     buffer_dtype: DType | None = None  # element type of the model's buffers, if weights are gathered in another type
-    thin: Callable[[Tensor, Parameter], Tensor] | None = None  # runs the two small layers of an adapter
+    around: Callable[[Parameter, Callable[[Tensor], Tensor]], Tensor] | None = None  # runs a module of an adapter
     rows_among = 1  # number of devices that share the rows of each matrix in the optimizer's step
     hooks_stay_outside = False  # hooks run outside of the checkpoints that Transformers makes
     inputs_dtype: DType | None = None  # what blocks are given beside the hidden state is cast to, if it is fp32

@@ -123,6 +123,17 @@ class FlatParameters(FullyShard):
         if self.policy.reshards_after_forward:
             unit.gathered = None
 
+    def _gather_next(self, unit: GatheredUnit) -> None:
+        """The unit that forward left before it left this one the first time.
+
+        What is asked is whether its number says something, which that of the first unit of all does not: where that
+        runs again, it has the number of the second time.
+        Source: _exec_order_utils.py, record_post_forward and get_handle_to_backward_prefetch.
+        """
+        index = next((one for one in unit.visits if one), 0) if self._weights(unit) else 0
+        if index and not self.visits[index - 1].is_reduced:
+            self._gather(self.visits[index - 1])
+
     def _accumulate(self, unit: GatheredUnit) -> None:
         """The whole gradient of earlier micro-steps, in the element type of the products, under no_sync.
 

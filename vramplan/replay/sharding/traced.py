@@ -23,6 +23,8 @@ BY_MATRIX = ("muon",)  # gathers each matrix of DTensors for its step (dion/muon
 OF_BITSANDBYTES = BITSANDBYTES_OPTIMIZERS  # which step no DTensors
 BY_TENSOR = ("adafactor",)  # to which a flat parameter is one vector, as it is one layer to LAMB and LARS
 
+WITH_OWN_MODULES = ("lora", "dora")  # adapters each of whose weights is that of a module
+
 SHARDED_BITS = ("nf4", "nf4-double")
 
 
@@ -113,7 +115,7 @@ def _of_frozen(job: ResolvedJob) -> str:
 
 
 def _of_leaves(job: ResolvedJob) -> str:
-    """LoRA is wrapped by PEFT's policy, where PEFT puts it on."""
+    """LoRA and DoRA are wrapped by PEFT's policy, where PEFT puts them on: each weight of theirs is a module's."""
     adapter = job.adapter
     if adapter is None:
         return ""
@@ -121,7 +123,7 @@ def _of_leaves(job: ResolvedJob) -> str:
         return f"{adapter.kind} with modules_to_save"
     if job.model.published_family is not None:
         return f"{adapter.kind} of {job.runtime.name}'s own code"
-    return "" if adapter.kind == "lora" else adapter.kind
+    return "" if adapter.kind in WITH_OWN_MODULES else adapter.kind
 
 
 def _saves_projection(job: ResolvedJob) -> bool:
