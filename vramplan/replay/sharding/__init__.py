@@ -65,7 +65,12 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
     if setup.sharding.way is not None:
         return way_of(setup.sharding.way).walk(setup, tape, recipe, precision)
     if setup.sharding.kind == DDP:
-        return Replicated(tape, bucket_views=setup.sharding.bucket_views, resident=tape.role(Accumulation).resident)
+        return Replicated(
+            tape,
+            bucket_views=setup.sharding.bucket_views,
+            resident=tape.role(Accumulation).resident,
+            outside=lambda: _outside(setup, tape, recipe, ShardPolicy(1)).root,
+        )
     if setup.sharding.kind not in (FSDP, FSDP_GRAD_OP):
         return way_of(setup.sharding.kind).walk(setup, tape, recipe, precision)
     engine: type[FullyShard] = FullyShard
