@@ -119,6 +119,8 @@ def traced(job: ResolvedJob) -> dict[str, int]:
     stack = contextlib.ExitStack()
 
     def shared(one: ResolvedJob, skeleton: Any) -> Any:
+        if one.teacher is not job.teacher:
+            return whole(one, skeleton)  # GKDTrainer leaves a teacher as it is
         freeze(one, skeleton)  # by names that the whole model has
         model = whole(one, skeleton)
         stack.enter_context(patch.multiple(torch.cuda, **CUDA))

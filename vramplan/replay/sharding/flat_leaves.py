@@ -62,7 +62,7 @@ class FlatLeaves(FlatParameters):
             self._accumulate(unit)
         return self.leaves[weight]
 
-    def around(self, weight: Parameter, run: Callable[[Tensor], Tensor]) -> Tensor:
+    def wrapped(self, weight: Parameter, run: Callable[[Tensor], Tensor]) -> Tensor:
         """A module with a trained weight of its own, with the hooks of its unit; the magnitudes of DoRA are one too.
 
         That of DoRA runs the thin layers inside, and each of them twice.

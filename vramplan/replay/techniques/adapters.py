@@ -79,8 +79,8 @@ def widths(module: Linear) -> tuple[int, int]:
 
 def project(x: Tensor, weight: Parameter) -> Tensor:
     """A small linear layer of an adapter; as a module it holds its input until it returns."""
-    around = x.tape.role(Sharding).around
-    return linear(x, weight) if around is None else around(weight, lambda given: linear(x, given))
+    wrapped = x.tape.role(Sharding).wrapped
+    return linear(x, weight) if wrapped is None else wrapped(weight, lambda given: linear(x, given))
 
 
 class LowRank:
@@ -187,10 +187,10 @@ class DoRA(LowRank):
     def scaled(self, module: Linear, x: Tensor, base: Tensor | None) -> Tensor:
         """The module of the magnitude, which asks the layer beside it for its weight, and for the bias it takes off."""
         asked = (module.weight,) if base is None or module.bias is None else (module.weight, module.bias)
-        around = x.tape.role(Sharding).around
+        wrapped = x.tape.role(Sharding).wrapped
         with Outer(x, own=(self.magnitude, *asked)):
-            if around is not None:
-                return around(self.magnitude, lambda magnitude: self.within(module, x, base, magnitude))
+            if wrapped is not None:
+                return wrapped(self.magnitude, lambda magnitude: self.within(module, x, base, magnitude))
             return self.within(module, x, base, self.magnitude)
 
     def within(self, module: Linear, x: Tensor, base: Tensor | None, magnitude: Tensor) -> Tensor:
