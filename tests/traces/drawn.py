@@ -68,6 +68,8 @@ OPTIMIZERS = (
     *("adamw-8bit-paged", "lion", "lamb", "lars", "lomo", "galore-adamw:4", "galore-adamw-8bit:4", "apollo-adamw:4"),
     "adam-mini",
 )
+OUTSIDE = ("tiled", "dpo", "orpo", "cpo", "simpo", "reward")
+"""Losses that are made outside of the model, which no rig of several devices has."""
 KINDS = ("lora", "lora", "lora", "dora", "dora", "ia3", "oft")
 FAKE = ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "fp8")
 """Formats of quantization-aware training that fit small layers."""
@@ -136,6 +138,8 @@ def shared(random: Random, keys: Keys, sharding: str) -> Keys:
     """
     devices = random.choice([2, 3, 4, 5])
     keys = {key: one for key, one in keys.items() if key != "eval_batch_size"}  # their rigs step alone
+    if keys.get("loss") in OUTSIDE:
+        del keys["loss"]
     if sharding == DDP:
         return {
             **keys,

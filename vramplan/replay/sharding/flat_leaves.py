@@ -65,8 +65,11 @@ class FlatLeaves(FlatParameters):
     def wrapped(self, weight: Parameter, run: Callable[[Tensor], Tensor]) -> Tensor:
         """A module with a trained weight of its own, with the hooks of its unit; the magnitudes of DoRA are one too.
 
-        That of DoRA runs the thin layers inside, and each of them twice.
+        That of DoRA runs the thin layers inside, and each of them twice. A thin layer that is frozen is in the unit of
+        its block.
         """
+        if weight.node is None and weight not in self.leaves:
+            return run(weight)
         unit = self._leaf(weight)
         if not self.enter(unit):
             result = run(weight)

@@ -108,8 +108,11 @@ def _of_flat_parameters(job: ResolvedJob) -> dict[str, str]:
 def _of_frozen(job: ResolvedJob) -> str:
     """Whole blocks are units that are not trained. Those that look at an encoder stay gathered until its gradient came.
 
+    A thin layer of LoRA that is not trained is in the unit of its block, which is not trained either.
     Source: torch/distributed/fsdp/_runtime_utils.py, _register_post_backward_reshard_only_hook, of all inputs.
     """
+    if job.adapter is not None:
+        return ""
     own = [word for word in job.frozen if job.model.decoder_layers is None or word.startswith(f"{ENCODER}.")]
     return "" if are_whole_blocks(job.frozen) and len(own) == len(job.frozen) else ", ".join(job.frozen)
 
