@@ -220,6 +220,10 @@ class Trained(Observer):
     adapter: Adapter | None = None
     places: Sequence[tuple[int, int]] = ()  # buffers of adapters: bytes, and how many of the same size
 
+    def again(self) -> Trained:
+        """The same for another build of the model, of which nothing is counted."""
+        return self
+
     def linear(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
         """The function that runs in place of a new linear layer, of the layer and its input; None: the layer runs."""
         return None

@@ -119,7 +119,7 @@ class OutsideBlocks(NamedTuple):
 def outside_weights(recipe: Recipe, trained: Trained, policy: ShardPolicy) -> OutsideBlocks:
     """The parameters that are in no block, some of which a forward pass makes when it uses them."""
     tape = Tape(1)
-    train(tape, trained)
+    train(tape, trained.again())
     noted = _UnitsNoted(tape)
     tape.enlist(Sharding, noted)
     shape = recipe.shape
