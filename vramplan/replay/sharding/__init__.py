@@ -23,7 +23,7 @@ from vramplan.replay.sharding.fully_shard import FullyShard
 from vramplan.replay.sharding.redistribution import Redistribution
 from vramplan.replay.sharding.replicated import Replicated
 from vramplan.replay.sharding.units import REDUCED, SHARDS, WHOLE, OutsideBlocks, ShardPolicy, outside_weights
-from vramplan.replay.techniques import Shards
+from vramplan.replay.techniques import Shards, frees_gradients
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import BLOCKS, DDP, ENDS_AS_BLOCKS, FSDP, FSDP_GRAD_OP, WITH_NORM
@@ -105,6 +105,7 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         clips=setup.max_gradient_norm is not None,
         hosted=setup.optimizer if setup.offload else None,
         replicated=setup.sharding.replicas > 1,
+        gradients_go=frees_gradients(setup),
     )
     redistribute = None
     if setup.split is not None and setup.split.tensor > 1:
