@@ -86,7 +86,8 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
     policy = ShardPolicy(
         shards=setup.sharding.shards,
         stored=precision.stored,
-        frozen=precision.frozen,
+        # which is frozen in turns was trained when it was loaded
+        frozen=None if frees_gradients(setup) else precision.frozen,
         storage=precision.weights if setup.quantization is not None else None,
         reduce=None if reduce is precision.weights else reduce,  # as _fsdp_param.py, init_dtype_attrs
         # version 1 casts what the root is given alone (_runtime_utils.py, _root_pre_forward)

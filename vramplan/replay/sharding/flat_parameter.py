@@ -230,9 +230,13 @@ class FlatParameters(FullyShard):
         del whole, sent, padded
 
     def after_backward(self) -> list[Parameter]:
-        """What is stepped is one flat shard of each unit; units that only frozen weights come before end here."""
+        """What is stepped is one flat shard of each unit; units that only frozen weights come before end here.
+
+        One that forward does not free and backward does not come to stays whole: its parameter is the shard already.
+        Source: _runtime_utils.py, _catch_all_reshard.
+        """
         for unit in (*self.order[:-1], self.root):
-            if not unit.is_reduced:
+            if not unit.is_reduced and (self.policy.reshards_after_forward or unit.is_awaited or unit is self.root):
                 self.reduce(unit)
         if self.policy.hosted is not None:  # _flat_param.py, FlatParamHandle.prepare_gradient_for_optim
             for unit in self.order:

@@ -213,9 +213,9 @@ class FullyShard(Collectives):
         return [StandingState("gradients", size, 0)]
 
     def after_step(self) -> None:
-        """The gradients go."""
+        """The gradients go, and what no backward has freed."""
         for unit in self.order:
-            unit.gradient = None
+            unit.gradient = unit.gathered = None
             unit.others.clear()
 
     def drop(self) -> None:
