@@ -260,6 +260,8 @@ def _model(random: Random, model_type: str, folder: Path) -> str:
     for key in ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"):
         if key in config:
             config[key] = layers
+    if "attention_types" in config:  # a number of blocks, and what they are
+        config["attention_types"] = [[["global"], layers]]
     for key in LISTS:
         if key in config:
             first = random.choice(range(len(config[key]) - layers + 1))
