@@ -23,7 +23,7 @@ from unittest.mock import patch
 from tests.traces import ao, ddp, fsdp1, fsdp2, programs, zero
 from tests.traces.drawn import PLAIN, TYPES, Keys, job, shared
 from vramplan.catalog.fields import Fields
-from vramplan.errors import InputError
+from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job, job_to_dict
 from vramplan.measure import refusals
 from vramplan.planner import setups
@@ -201,6 +201,8 @@ def check(one: ResolvedJob) -> None:
         left = [problem for problem in error.problems if problem.key not in known]
         if left or rig is None:
             raise InputError(left or error.problems) from None
+    if one.tiled_mlp is not None and "glu" in one.liger_kernels:
+        raise UsageError("the rig puts one library in the place of an MLP, and not both", key="tiled_mlp")
     if rig is not None:
         rig.check(one)
 

@@ -87,7 +87,7 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         shards=setup.sharding.shards,
         stored=precision.stored,
         # which is frozen in turns was trained when it was loaded
-        frozen=None if frees_gradients(setup) else precision.frozen,
+        frozen=precision.frozen if setup.trained_blocks == "all" else None,
         storage=precision.weights if setup.quantization is not None else None,
         reduce=None if reduce is precision.weights else reduce,  # as _fsdp_param.py, init_dtype_attrs
         # version 1 casts what the root is given alone (_runtime_utils.py, _root_pre_forward)
