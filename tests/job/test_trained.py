@@ -132,10 +132,6 @@ def test_round_trip(keys: dict[str, Any]) -> None:
             {"frozen": ["lora_A"], "adapter": LORA, "quantization": "nf4"},
             "frozen: lora_A over nf4 weights is not modelled",
         ),
-        (
-            {"frozen": ["lora_A"], "adapter": LORA, "parallel": {"data": 8, "sharding": "fsdp"}},
-            "frozen: lora_A is not modelled with parallel.sharding fsdp",
-        ),
         ({"frozen": ["lora_A"]}, "frozen: 'lora_A' names no part of gpt2"),
         ({"model": "bert-base", "frozen": ["mlp"]}, "frozen: 'mlp' names no part of bert-base"),
         ({"frozen": ["lm_head"]}, "frozen: the head of gpt2 is tied to its embeddings: neither can be frozen alone"),

@@ -28,8 +28,7 @@ def component(name: str, **keys: Any) -> int:
     [
         ({"adapter": {"kind": "lora"}}, "lisa:2 trains every weight of its blocks, and an adapter none of them"),
         ({"frozen": ["norms"]}, "lisa:2 trains every weight of its blocks, so that parts inside of them cannot stay"),
-        ({"parallel": {"data": 2}}, "lisa:2 is modelled on one device and under FSDP2"),
-        ({"parallel": {"data": 2, "sharding": "fsdp", "fsdp_version": 1}}, "on one device and under FSDP2"),
+        ({"parallel": {"data": 2}}, "lisa:2 is modelled on one device and under FSDP"),
         ({"precision": "mixed-bf16"}, "lisa:2 is not modelled with mixed-bf16"),
         ({"trained_blocks": "lisa:17"}, "lisa:17 trains more blocks than the 16"),
         ({"trained_blocks": "badam", "optimizer": "muon"}, "badam is not modelled with muon"),

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,10 +23,11 @@ from unittest.mock import patch
 from tests.traces import ao, ddp, fsdp1, fsdp2, programs, zero
 from tests.traces.drawn import PLAIN, TYPES, Keys, job, shared
 from vramplan.catalog.fields import Fields
-from vramplan.errors import InputError
+from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job, job_to_dict
 from vramplan.measure import refusals
 from vramplan.planner import setups
+from vramplan.replay.evaluation import evaluation
 from vramplan.replay.step import replay
 from vramplan.replay.techniques.vocabulary import techniques_of
 from vramplan.results.measure import TRACE
@@ -33,10 +35,15 @@ from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import DDP, ZERO_STAGES
 
 PACKAGES = ("torch", "transformers", "deepspeed", "peft", "bitsandbytes", "liger-kernel", "galore-torch", "lomo-optim")
+LIBRARIES = ("bitsandbytes.nn", "peft.utils", "liger_kernel.transformers", "trl", "torchao.quantization.qat")
+"""What would look for a GPU and its kernels, were it imported when there seems to be one."""
+
 NOT_KNOWN = (" not modelled", "never traced", "not traced")  # in a refusal of what somebody could model
 SETTLED = 8  # times that a draw is looked at again
-BETWEEN = ("evaluation", "generation")  # two steps
+EVALUATION = "evaluation"
+BETWEEN = (EVALUATION, "generation")  # two steps
 PLAINEST = {"attention": "eager", "activation_checkpointing": "none"}  # without which an answer would choose
+FILES = ("model", "teacher")  # keys that a draw gives the name of a `config.json`
 OPEN = (*NOT_KNOWN, " is modelled ", " are modelled ")
 
 
@@ -116,6 +123,9 @@ def begin() -> Any:
     from vramplan.measure.fake_cuda import autocast_believes, pretend
 
     pretend()
+    for name in LIBRARIES:
+        if find_spec(name.partition(".")[0]) is not None:
+            import_module(name)
     if find_spec("transformers") is not None:  # programs with models of their own do without it
         import transformers
 
@@ -131,14 +141,18 @@ def predicted(one: ResolvedJob) -> dict[str, int]:
     assert one.micro_batch_size is not None
     assert one.activation_checkpointing is not None
     accumulates = (one.gradient_accumulation_steps or 1) > 1
-    record = replay(setups.setup_of(one, one.activation_checkpointing, accumulates), batch=min(one.micro_batch_size, 2))
-    return dict(record.peaks(one.micro_batch_size))
+    setup = setups.setup_of(one, one.activation_checkpointing, accumulates)
+    record = replay(setup, batch=min(one.micro_batch_size, 2))
+    peaks = dict(record.peaks(one.micro_batch_size))
+    if one.eval_batch_size is not None:
+        beside = evaluation(setup, record, batch=min(one.eval_batch_size, 2))
+        peaks[EVALUATION] = beside.peak_bytes(one.eval_batch_size)
+    return peaks
 
 
 def without_folder(keys: Keys) -> Keys:
     """A job that was not answered, with the name of its `config.json` alone."""
-    model = keys["model"]
-    return {**keys, "model": Path(model).name} if isinstance(model, str) else keys
+    return keys | {key: Path(keys[key]).name for key in FILES if isinstance(keys.get(key), str)}
 
 
 def thin(keys: Keys) -> Keys:
@@ -157,8 +171,9 @@ def traced(one: ResolvedJob) -> dict[str, int]:
         return found
     from vramplan.measure import steps  # which a program with its own models does without
 
-    phases = steps.without_data(one)["phases"]
-    return {name.removesuffix("_bytes"): level for name, level in phases.items()}
+    figures = steps.without_data(one)
+    beside = {EVALUATION: figures[f"{EVALUATION}_bytes"]} if one.eval_batch_size is not None else {}
+    return {name.removesuffix("_bytes"): level for name, level in figures["phases"].items()} | beside
 
 
 def traced_row(one: ResolvedJob) -> dict[str, int]:
@@ -186,6 +201,8 @@ def check(one: ResolvedJob) -> None:
         left = [problem for problem in error.problems if problem.key not in known]
         if left or rig is None:
             raise InputError(left or error.problems) from None
+    if one.tiled_mlp is not None and "glu" in one.liger_kernels:
+        raise UsageError("the rig puts one library in the place of an MLP, and not both", key="tiled_mlp")
     if rig is not None:
         rig.check(one)
 
@@ -213,7 +230,7 @@ def compared(number: int, keys: Keys) -> Result:
                 one = build_job(keys)
         except Exception as inner:
             return Result(number, keys, (), "no-run", f"{refused[0]} ({type(inner).__name__})")
-    names = techniques_of(one)
+    names, keys = techniques_of(one), thin(job_to_dict(one))
     try:
         check(one)
     except InputError as error:
@@ -229,7 +246,7 @@ def compared(number: int, keys: Keys) -> Result:
         return Result(number, keys, names, "refused", f"{(refused or [''])[0]} ({type(error).__name__})", None, found)
     if refused:
         return Result(number, keys, names, "refused", refused[0], answer, found)
-    return Result(number, thin(job_to_dict(one)), names, "exact" if answer == found else "off", "", answer, found)
+    return Result(number, keys, names, "exact" if answer == found else "off", "", answer, found)
 
 
 def answer_anew(path: str) -> int:

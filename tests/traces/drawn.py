@@ -15,6 +15,8 @@ from typing import Any
 from tests.fuzz.draws import BESIDE, value
 from tests.traces.models import CONFIGS, VARIANTS
 from vramplan.options import table
+from vramplan.options.words import DISTILLATIONS, QAT_ACTIVATIONS, TORCH_OPTIMIZERS
+from vramplan.replay.techniques.adapters import LORA_PARTS
 from vramplan.values.parallel import DDP, ZERO3, ZERO_STAGES
 
 Keys = dict[str, Any]
@@ -36,8 +38,8 @@ OF_A_MACHINE = (
 OF_OTHERS = (
     *("master_dtype", "compute_dtype", "gradient_dtype", "trainable_parameters", "activation_model"),
     *("activation_bytes", "checkpoint_factor", "expert_imbalance", "expert_capacity_factor", "expert_pad_to_capacity"),
-    *("eval_batch_size", "generation_batch_size", "generation_length", "from_scratch", "compile", "bitsandbytes"),
-    *("dpo_reference", "image_size", "target_length", "optimizer_state_dtype", "qat"),
+    *("generation_batch_size", "generation_length", "from_scratch", "compile", "bitsandbytes"),
+    *("dpo_reference", "image_size", "target_length", "optimizer_state_dtype"),
 )
 """Of the textbook and other programs, of what runs beside training, and what no trace here can run."""
 
@@ -48,17 +50,29 @@ OPTIONS = tuple(one for one in table.TABLE if one.key not in NOT_DRAWN and one.g
 """The options that are drawn, each on its own."""
 
 PROBABILITY = 0.16  # of each, which lets two to five meet
+RARE = {"qat": 0.5, "teacher": 0.5, "distillation": 0.0, "eval_batch_size": 0.5, "tiled_mlp": 0.75}
+"""A share of that for what leaves little room for others; how predictions are compared is drawn with the teacher."""
+
 IMAGES_AND_TEXT = (
     *("clip", "llava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"),
     *("gemma3", "qwen3_5", "qwen3_5_moe"),
 )
 IMAGES = ("vit", "resnet")
 TYPES = tuple(name for name in CONFIGS if name not in IMAGES_AND_TEXT)
-LOSSES = ("standard", "chunked:1", "chunked:3", "fused", "classification")
+LOSSES = (
+    *("standard", "chunked:1", "chunked:3", "fused", "classification", "fp32-logits", "half-logits", "tiled"),
+    *("dpo", "orpo", "cpo", "simpo", "reward"),
+)
 OPTIMIZERS = (
     *("adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "muon", "adamw-8bit", "adamw-paged"),
-    *("adamw-8bit-paged", "lion", "lamb", "lars", "lomo", "galore-adamw:4"),
+    *("adamw-8bit-paged", "lion", "lamb", "lars", "lomo", "galore-adamw:4", "galore-adamw-8bit:4", "apollo-adamw:4"),
+    "adam-mini",
 )
+OUTSIDE = ("tiled", "dpo", "orpo", "cpo", "simpo", "reward")
+"""Losses that are made outside of the model, which no rig of several devices has."""
+KINDS = ("lora", "lora", "lora", "dora", "dora", "ia3", "oft")
+FAKE = ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "fp8")
+"""Formats of quantization-aware training that fit small layers."""
 LISTS = ("layer_types", "layers_block_type")
 """Keys of a `config.json` that have an entry for each block."""
 QUANTIZED = ("nf4", "nf4-double", "int8")
@@ -86,11 +100,13 @@ def job(random: Random, folder: Path, types: Sequence[str] = TYPES) -> Keys:
     if model_type not in IMAGES:
         keys["sequence_length"] = random.choice([8, 17, 32, 64, 100, 128])
     for option in OPTIONS:
-        if random.random() < PROBABILITY:
+        if random.random() < PROBABILITY * RARE.get(option.key, 1):
             keys |= _with(random, option)
+    if "teacher" in keys:
+        keys["teacher"] = _taught_alike(random, model_type, keys["model"], folder)
     if random.random() < PROBABILITY:
         keys["optimizer"] = random.choice(OPTIMIZERS)
-        if keys["optimizer"] not in OPTIMIZERS[:6]:
+        if keys["optimizer"] not in TORCH_OPTIMIZERS:
             keys.pop("optimizer_implementation", None)
     half = keys["precision"].rpartition("-")[2]
     if keys.pop("weight_dtype", None) and keys["precision"].startswith("amp-"):
@@ -111,6 +127,9 @@ NO_KEYS_OF_ZERO = (
 )
 """What DeepSpeed does by itself, or does not let a program do."""
 
+NO_KEYS_OF_FSDP1 = ("ema", "optimizer_in_backward")
+"""A module of FSDP1 cannot be copied, and it wants its gradients back after backward."""
+
 
 def shared(random: Random, keys: Keys, sharding: str) -> Keys:
     """The same job on two to five devices, with switches of what they share states by.
@@ -118,6 +137,9 @@ def shared(random: Random, keys: Keys, sharding: str) -> Keys:
     FSDP's own mixed precision is in half of the jobs that it is for.
     """
     devices = random.choice([2, 3, 4, 5])
+    keys = {key: one for key, one in keys.items() if key != "eval_batch_size"}  # their rigs step alone
+    if keys.get("loss") in OUTSIDE:
+        del keys["loss"]
     if sharding == DDP:
         return {
             **keys,
@@ -128,6 +150,7 @@ def shared(random: Random, keys: Keys, sharding: str) -> Keys:
     parallel: Keys = {"data": devices, "sharding": random.choice(["fsdp", "fsdp", "fsdp-grad-op"])}
     if sharding == "fsdp1":
         parallel["fsdp_version"] = 1
+        keys = {key: one for key, one in keys.items() if key not in NO_KEYS_OF_FSDP1}
     if keys["gradient_accumulation_steps"] > 1:
         parallel["no_sync"] = random.random() < 0.5
     precision = keys["precision"]
@@ -177,23 +200,57 @@ def _with(random: Random, option: Any) -> Keys:
         "max_gradient_norm": (1.0,),
         "label_smoothing": (0.1,),
         "offload": (["activations"],),
+        "eval_batch_size": (1, 2, 4),
+        "tiled_mlp": (1, 2, 3, 4),
         "frozen": (["embeddings"], ["layers.0-1"], ["norms"], ["head"], ["embeddings", "layers.0"]),
     }
     if option.key == "adapter":
-        kind = random.choice(["lora", "lora", "dora", "ia3"])
-        adapter: Keys = {"kind": kind}
-        if kind != "ia3":
-            adapter |= {"rank": random.choice([1, 4, 8]), "dropout": random.choice([0.0, 0.1])}
-            if random.random() < 0.4:
-                adapter["targets"] = ["all-linear"]
-                if kind == "lora" and random.random() < 0.3:
-                    adapter["kernels"] = ["mlp", "qkv", "o"]
-        return {"adapter": adapter}
+        return _adapter(random)
+    if option.key == "teacher":
+        return {"teacher": True, "distillation": random.choice(DISTILLATIONS)}
+    if option.key == "qat":
+        return {"qat": _fake_quantization(random)}
     if option.key == "quantization":
         return {"quantization": random.choice(QUANTIZED), **_with(random, table.find("adapter"))}
     if option.key in own:
         return {option.key: random.choice(own[option.key])}
     return {**BESIDE.get(option.key, {}), option.key: value(random, option)}
+
+
+def _adapter(random: Random) -> Keys:
+    """An adapter with what its kind has; of LoRA one of the two matrices may be frozen, or Axolotl's functions run."""
+    kind = random.choice(KINDS)
+    adapter: Keys = {"kind": kind}
+    if kind == "oft":
+        adapter["rank"] = random.choice([4, 8, 16])
+    elif kind != "ia3":
+        adapter |= {"rank": random.choice([1, 4, 8]), "dropout": random.choice([0.0, 0.1])}
+    if kind != "ia3" and random.random() < 0.4:
+        adapter["targets"] = ["all-linear"]
+        if kind == "lora" and random.random() < 0.3:
+            return {"adapter": {**adapter, "dropout": 0.0, "kernels": ["mlp", "qkv", "o"]}}
+    if kind == "lora" and random.random() < PROBABILITY:
+        return {"adapter": adapter, "frozen": [random.choice(LORA_PARTS)]}
+    return {"adapter": adapter}
+
+
+def _fake_quantization(random: Random) -> Keys:
+    """Weights that are rounded in forward, and what else is."""
+    qat: Keys = {"weights": random.choice(FAKE), "embedding": random.random() < 0.3}
+    if qat["weights"] != "fp8":
+        qat["group_size"] = random.choice([8, 16, 32])
+    if random.random() < 0.5:
+        qat["activations"] = random.choice(QAT_ACTIVATIONS)
+    return qat
+
+
+def _taught_alike(random: Random, model_type: str, student: str, folder: Path) -> str:
+    """A teacher of the same type and vocabulary, and of other sizes."""
+    own = json.loads(Path(student).read_text("utf-8"))
+    path = Path(_model(random, model_type, folder))
+    config = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({**config, "vocab_size": own["vocab_size"]}), "utf-8")
+    return str(path)
 
 
 def _model(random: Random, model_type: str, folder: Path) -> str:
@@ -203,6 +260,8 @@ def _model(random: Random, model_type: str, folder: Path) -> str:
     for key in ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"):
         if key in config:
             config[key] = layers
+    if "attention_types" in config:  # a number of blocks, and what they are
+        config["attention_types"] = [[["global"], layers]]
     for key in LISTS:
         if key in config:
             first = random.choice(range(len(config[key]) - layers + 1))

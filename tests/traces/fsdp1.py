@@ -116,11 +116,21 @@ def traced(job: ResolvedJob) -> dict[str, int]:
     from vramplan.measure import steps
 
     whole, freeze = steps._on_device, steps.freeze
-    stack = contextlib.ExitStack()
+    stack, inside = contextlib.ExitStack(), list[Any]()
+
+    def turn(one: ResolvedJob, _: Any) -> None:
+        """LISA's callback goes through the parameters of blocks, which are flat ones now."""
+        if one.trained_blocks.startswith("lisa:"):
+            for block in inside[: len(inside) - int(one.trained_blocks.partition(":")[2])]:
+                for weight in block.parameters():
+                    weight.requires_grad_(False)
 
     def shared(one: ResolvedJob, skeleton: Any) -> Any:
+        if one.teacher is not job.teacher:
+            return whole(one, skeleton)  # GKDTrainer leaves a teacher as it is
         freeze(one, skeleton)  # by names that the whole model has
         model = whole(one, skeleton)
+        inside.extend(blocks(model))
         stack.enter_context(patch.multiple(torch.cuda, **CUDA))
         return _sharded(one, model, stack)
 
@@ -129,6 +139,7 @@ def traced(job: ResolvedJob) -> dict[str, int]:
             (steps, "Storages", joined(job, stack)),
             (steps, "_on_device", shared),
             (steps, "freeze", lambda *_: None),
+            (steps, "turn", turn),
         ):
             stack.enter_context(patch.object(module, name, own))
         if job.quantization is not None:

@@ -129,6 +129,8 @@ def traced(job: ResolvedJob) -> dict[str, int]:
 
         def shared(one: ResolvedJob, skeleton: Any) -> Any:
             """On the device, with CUDA from here on: libraries imported with it would look for their kernels."""
+            if one.teacher is not job.teacher:
+                return whole(one, skeleton)  # GKDTrainer leaves a teacher as it is
             freeze(one, skeleton)  # by names that the whole model has; what is sharded keeps it
             if one.quantization is not None:  # before weights are in units, as they are loaded so
                 skeleton = whole(one, skeleton)

@@ -42,6 +42,8 @@ def check(job: ResolvedJob) -> None:
     zero = job.sharding.zero
     if zero is None or zero.drive_buffers is not None or zero.parameter_drive is not None:
         raise UsageError("the rig has no drive", key="parallel")
+    if job.teacher is not None and job.sharding.kind == ZERO3:
+        raise UsageError("the rig does not share a teacher among devices", key="teacher")
     if job.ema or job.grad_scaler:
         raise UsageError("DeepSpeed scales by itself, and averages no weights", key="ema" if job.ema else "grad_scaler")
 

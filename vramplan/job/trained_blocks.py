@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 KEY, ALONE = "trained_blocks", "leave one of the two out"
 BADAM = "badam"
-FULLY_SHARD = 2  # the version of FSDP whose units may have weights of both kinds
+FLAT, FULLY_SHARD = 1, 2  # versions of FSDP: the units of the first are one parameter each, trained as a whole
 STEPPED = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "lion", "adamw-8bit")
 BESIDE = {"frozen": "parts that are frozen", "adapter": "an adapter", "quantization": "quantized weights"}
 AGAINST_LISA = {
@@ -48,10 +48,11 @@ def frozen_by_blocks(resolver: Resolver, model: ModelShape, optimizer: str, prec
         else:
             fields.refuse(KEY, f"{given} is not modelled with {what}", hint=ALONE)
     version = version_of(resolver)[0] if is_fsdp(raw.sharding) else None
-    of_shards = word != BADAM and is_fsdp(raw.sharding) and version == FULLY_SHARD and raw.split is None
+    followed = (FLAT,) if word == BADAM else (FLAT, FULLY_SHARD)
+    of_shards = is_fsdp(raw.sharding) and version in followed and raw.split is None
     alone = raw.sharding in {None, "none"} and raw.data_parallel_size == 1 and raw.split is None
     if not (alone or of_shards):
-        where = "on one device" if word == BADAM else "on one device and under FSDP2"
+        where = "on one device and under FSDP1" if word == BADAM else "on one device and under FSDP"
         fields.refuse(KEY, f"{given} is modelled {where}", hint="leave parallel out")
     known = ("amp-", "pure-", "fsdp-bf16", "fsdp-fp16") if of_shards else ("amp-", "pure-")
     if precision not in ("fp32",) and not precision.startswith(known):

@@ -185,13 +185,19 @@ class Teacher:
 
 
 class KeyValues:
-    """The role of who keeps the keys and values of each block, which the model returns; nobody does."""
+    """The role of who keeps the keys and values of each block, or its states, which the model returns; nobody does."""
 
     keeps = False
 
     def kept(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """What a block goes on with."""
         return key, value
+
+    def convolves(self, x: Tensor, kernel: int) -> None:
+        """A convolution over tokens is about to run on `x`, of whose last tokens a state is kept."""
+
+    def recurs(self, state: Tensor) -> None:
+        """A block has come to this state."""
 
 
 class TiledWeights:
@@ -213,6 +219,10 @@ class Trained(Observer):
     walks_others = False
     adapter: Adapter | None = None
     places: Sequence[tuple[int, int]] = ()  # buffers of adapters: bytes, and how many of the same size
+
+    def again(self) -> Trained:
+        """The same for another build of the model, of which nothing is counted."""
+        return self
 
     def linear(self, tape: Tape, module: Any, name: str) -> Callable[[Any, Tensor], Tensor] | None:
         """The function that runs in place of a new linear layer, of the layer and its input; None: the layer runs."""
@@ -261,7 +271,7 @@ class Sharding(Observer):
     linear_is_function = False  # `F.linear` is an autograd.Function, which saves all operands
     weights_are_views = False  # several weights are views of one tensor, and so no leaves of the graph
     buffer_dtype: DType | None = None  # element type of the model's buffers, if weights are gathered in another type
-    thin: Callable[[Tensor, Parameter], Tensor] | None = None  # runs the two small layers of an adapter
+    wrapped: Callable[[Parameter, Callable[[Tensor], Tensor]], Tensor] | None = None  # runs a module of an adapter
     rows_among = 1  # number of devices that share the rows of each matrix in the optimizer's step
     hooks_stay_outside = False  # hooks run outside of the checkpoints that Transformers makes
     inputs_dtype: DType | None = None  # what blocks are given beside the hidden state is cast to, if it is fp32
@@ -299,8 +309,11 @@ class Sharding(Observer):
         """Which one a block is of several after which the same comes again."""
         return 0
 
-    def begin_other(self) -> None:
-        """A second model is about to run, which shares its blocks for itself and has no backward."""
+    def begin_other(self, recipe: Any) -> None:
+        """A second model is about to run, which shares its blocks for itself and has no backward.
+
+        `recipe` says what it is; None: it is the model that trains.
+        """
 
     def end_other(self) -> None:
         """The second model has run."""

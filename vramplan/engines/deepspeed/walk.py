@@ -86,7 +86,7 @@ class _Key:
 @lru_cache(maxsize=16)
 def _order(recipe: Recipe, key: _Key) -> Order:
     tape = Tape(1, direct=True)
-    train(tape, key.trained)
+    train(tape, key.trained.again())
     asks_inputs, with_uses, reentrant = (bool(one) for one in key.key[-3:])
     if asks_inputs:
         tape.observe(AsksInputs(tape))

@@ -22,6 +22,7 @@ from vramplan.replay.models.modules import (
     output_embedding,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
+from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.elementwise import add, bloom_gelu, dropout
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.normalised import softmax
@@ -54,6 +55,7 @@ class Attention:
         heads, size = recipe.shape.attention_heads, recipe.shape.head_size
         _fused = self.query_key_value(hidden)
         query, key, value = self.reshape(_fused)
+        key, value = key.tape.role(KeyValues).kept(key, value)
         query = view(query, (batch * heads, length, size))
         key = transpose(view(key, (batch * heads, length, size)), -1, -2)
         value = view(value, (batch * heads, length, size))

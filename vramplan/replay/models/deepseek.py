@@ -17,7 +17,7 @@ from vramplan.replay.models.llama import Llama, apply_rotary, eager_attention
 from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Linear, Recipe, RMSNorm
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.recomputed import recomputable
-from vramplan.replay.observers import Trained
+from vramplan.replay.observers import KeyValues, Trained
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, add_scalar, masked_fill, mul, mul_scalar
 from vramplan.replay.operators.ends import embedding
@@ -134,9 +134,14 @@ class Attention:
         kv_nope = view(self.kv_a_layernorm(kv_nope), (batch, 1, length, latent.key_value_rank))
         k_rot = view(k_rot, (batch, 1, length, latent.rotary_size))
         q_rot, k_rot = self.rotated(q_rot, k_rot, positions)
+        cache = hidden.tape.role(KeyValues)
+        if cache.keeps:  # what keys and values are made of
+            kv_nope, k_rot = cache.kept(kv_nope, k_rot)
         states = cat([q_pass, q_rot], -1)
         key, value = self.expand_kv(kv_nope, k_rot)
-        output, weights = recomputable(recipe, self.core, states, key, value, mask, holds=position_ids)
+        attended = states, key, value, mask
+        output, weights = recomputable(recipe, self.core, *attended, holds=position_ids, are_cached=False)
+        del attended
         output = contiguous(view(output, (batch, length, shape.attention_heads * latent.value_size)))
         output = self.o_proj(output)
         return output, weights

@@ -13,7 +13,7 @@ from typing import Any
 
 from vramplan.replay.autograd import dropped
 from vramplan.replay.models.modules import ACTIVATIONS, Linear, Recipe, RMSNorm
-from vramplan.replay.observers import Outer
+from vramplan.replay.observers import KeyValues, Outer
 from vramplan.replay.operators.contrastive import exp
 from vramplan.replay.operators.delta_rule import (
     conv_of_channels,
@@ -102,6 +102,8 @@ class GatedDeltaNet:
             hidden = times_mask(hidden, mask.alias((*mask.shape, 1), None, None))
         batch, length, _ = hidden.shape
         (mixed, z, b, a), _projected, before = self.projected(hidden)
+        cache = hidden.tape.role(KeyValues)
+        cache.convolves(mixed, linear.kernel)
         mixed = self.convolved(mixed)
         mixed = transpose(mixed, 1, 2)
         query, key, value = split_with_sizes(mixed, (linear.keys, linear.keys, linear.values))
@@ -111,7 +113,9 @@ class GatedDeltaNet:
         value = view(value, (batch, length, linear.value_heads, linear.value_size))
         beta = sigmoid(b)
         g = mul(neg(exp(to(self.decay_log, FP32))), softplus(add(to(a, FP32), self.dt_bias)))
-        core = chunk_gated_delta_rule(query, key, value, g, beta, linear)
+        core, _last_state = chunk_gated_delta_rule(query, key, value, g, beta, linear, keeps=cache.keeps)
+        if _last_state is not None:
+            cache.recurs(_last_state)
         core = view(core, (batch * length * linear.value_heads, linear.value_size))
         z = view(z, (batch * length * linear.value_heads, linear.value_size))
         core = self.norm(core, z)
@@ -199,9 +203,12 @@ def unread(tape: Tape, nobody: bool) -> AbstractContextManager[list[Any]]:
 
 
 def chunk_gated_delta_rule(
-    query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor, linear: LinearAttention
-) -> Tensor:
-    """torch_chunk_gated_delta_rule: what is within the chunks for all of them at once, then one after the other."""
+    query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor, linear: LinearAttention, *, keeps: bool
+) -> tuple[Tensor, Tensor | None]:
+    """torch_chunk_gated_delta_rule: what is within the chunks for all of them at once, then one after the other.
+
+    `keeps` says that the last state is asked for.
+    """
     tape, dtype = query.tape, query.dtype
     batch, length, heads, width = value.shape
     if linear.key_heads != linear.value_heads:
@@ -246,7 +253,8 @@ def chunk_gated_delta_rule(
         core = into_place(core, add(inter, matmul(select(intra, 2), v_new)))
         with unread(tape, i + 1 == chunks) as written:  # nor what the last one does
             state = add(mul(state, select(chunk_decay, 2)), matmul(transpose(select(key, 2), -1, -2), v_new))
+    last = state if keeps else None
     del state, written
     core = view(core, (batch, heads, chunks * CHUNK, width))
     core = narrow(core, 2, length)
-    return to_row_major(transpose(core, 1, 2), dtype)
+    return to_row_major(transpose(core, 1, 2), dtype), last

@@ -34,6 +34,7 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
+from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, add_in_place, dropout
 from vramplan.replay.operators.ends import embedding
@@ -93,6 +94,7 @@ class Attention:
         value = view(transpose(value, 1, 2), (batch, kv_heads, length, size))
         if alibi is None:
             query, key = apply_rotary(query, key, *rotary)
+        key, value = key.tape.role(KeyValues).kept(key, value)
         weights = None
         p = 0.0 if alibi is None else recipe.attention_dropout
         if recipe.attention != "eager":

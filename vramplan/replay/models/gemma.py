@@ -58,11 +58,14 @@ def scaled_rows(input_ids: Tensor, weight: Parameter) -> Tensor:
     return mul(embedding(input_ids, weight, returned=False), scale)
 
 
-def scales(tape: Tape) -> list[int]:
-    """Bytes of the scale of each table of token embeddings: a copy that is trained beside the original has its own."""
+def scales(tape: Tape, *others: str) -> list[int]:
+    """Bytes of the scale of each table of token embeddings: a copy that is trained beside the original has its own.
+
+    `others`: names of further tables whose rows are scaled.
+    """
     if tape.role(Rounding).table is not None:
         return []
-    return [4 for parameter in tape.parameters if parameter.name == TABLE]
+    return [4 for parameter in tape.parameters if parameter.name in (TABLE, *others)]
 
 
 class Block:

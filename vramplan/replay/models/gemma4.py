@@ -14,6 +14,7 @@ from vramplan.replay.models.experts import GatedMLP, GroupedExperts
 from vramplan.replay.models.gemma import scaled_embedding, scales
 from vramplan.replay.models.gemma3 import Gemma3
 from vramplan.replay.models.gemma4_router import Router
+from vramplan.replay.models.layer_inputs import TABLE as OF_LAYERS
 from vramplan.replay.models.layer_inputs import LayerInput, LayerInputs
 from vramplan.replay.models.llama import Rotary, rotate_half
 from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Linear, Recipe
@@ -261,8 +262,7 @@ class Gemma4(Gemma3):
         shape = self.recipe.shape
         sizes = [recipe_of_kind(self.recipe, full=full).shape.head_size for full in self.kinds()]
         frequencies = [4 * (size // 2) for size in sizes for _ in range(2)]
-        inputs = [] if shape.layer_input_size is None else [4]
-        return [*scales(self.tape), *inputs, *frequencies, *[4] * shape.layers]
+        return [*scales(self.tape, OF_LAYERS), *frequencies, *[4] * shape.layers]
 
     def model(self, input_ids: Tensor) -> Tensor:
         """Gemma4TextModel.forward."""

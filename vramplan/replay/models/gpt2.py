@@ -20,6 +20,7 @@ from vramplan.replay.models.modules import (
     output_embedding,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
+from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, dropout, mul_scalar
 from vramplan.replay.operators.ends import embedding
@@ -57,6 +58,7 @@ class Attention:
 
             output, weights = recomputable(recipe, self.core, query, key, value, mask, holds=position_ids)
         else:
+            key, value = key.tape.role(KeyValues).kept(key, value)
             output, weights = self.core(query, key, value, mask)
         output = contiguous(view(output, (batch, length, width)))
         output = self.c_proj(output)

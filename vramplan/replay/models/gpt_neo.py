@@ -23,6 +23,7 @@ from vramplan.replay.models.modules import (
     output_embedding,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
+from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.biased import where
 from vramplan.replay.operators.elementwise import add, dropout
 from vramplan.replay.operators.ends import embedding
@@ -49,6 +50,7 @@ class Attention:
         key = self.k_proj(hidden)
         value = self.v_proj(hidden)
         query, key, value = self.heads(query), self.heads(key), self.heads(value)
+        key, value = key.tape.role(KeyValues).kept(key, value)
         output, weights = self.attend(query, key, value, mask)
         output = view(contiguous(transpose(output, 1, 2)), hidden.shape)
         output = self.out_proj(output)

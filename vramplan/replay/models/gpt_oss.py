@@ -25,19 +25,20 @@ from vramplan.replay.operators.products import linear, matmul
 from vramplan.replay.operators.sinks import beside_sinks, clamp, max_last, rows_of_table, sub
 from vramplan.replay.operators.views import cat, contiguous, expand, narrow, split, to, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import FP32, INT64, DType, Tensor
+from vramplan.replay.tensors import FP32, DType, Tensor
 from vramplan.values.model import ModelShape
 
 
-def rotary_embedding(hidden: Tensor, head_size: int) -> Rotary:
-    """GptOssRotaryEmbedding.forward: cosines and sines [1, S, d/2], made without gradients."""
-    tape, length, dtype = hidden.tape, hidden.shape[1], hidden.dtype
-    half = (1, length, head_size // 2)
-    positions = tape.new("to", (1, length, 1), FP32, False)
-    frequencies = tape.new("mul", half, FP32, False)
+def rotary_embedding(hidden: Tensor, position_ids: Tensor, head_size: int) -> Rotary:
+    """GptOssRotaryEmbedding.forward: cosines and sines [1, S, d/2], or one for each sequence, without gradients."""
+    tape, dtype, batched = hidden.tape, hidden.dtype, position_ids.batched
+    batch, length = position_ids.shape
+    half = (batch, length, head_size // 2)
+    positions = tape.new("to", (batch, length, 1), FP32, batched)
+    frequencies = tape.new("mul", half, FP32, batched)
     del positions
-    cos = mul_scalar(tape.new("cos", half, FP32, False))
-    sin = mul_scalar(tape.new("sin", half, FP32, False))
+    cos = mul_scalar(tape.new("cos", half, FP32, batched))
+    sin = mul_scalar(tape.new("sin", half, FP32, batched))
     del frequencies
     return to(cos, dtype), to(sin, dtype)
 
@@ -178,7 +179,7 @@ class GptOss(Llama):
         "kernels of the flash-attn package take the sinks and windows as arguments, as those of FlashAttention 3 do "
         "(kernels-community/vllm-flash-attn3); composed, and never traced"
     )
-    takes_padding = True
+    takes_padding = takes_packing = True
     head_losses = HEAD_LOSSES_WITHOUT_HALF
 
     @staticmethod
@@ -187,14 +188,18 @@ class GptOss(Llama):
         return has_window(shape, block)
 
     def model(self, input_ids: Tensor) -> Tensor:
-        """GptOssModel.forward, which makes both masks whichever blocks there are."""
+        """GptOssModel.forward, which makes both masks whichever blocks there are.
+
+        Positions are not handed to what makes masks, so that sequences of one row see each other.
+        """
         tape, recipe = self.tape, self.recipe
         shape = recipe.shape
         _embeds = embedding(input_ids, self.embed_tokens)
-        position_ids = tape.new("arange", (1, input_ids.shape[1]), INT64, False)
-        masks = mask_of(_embeds, recipe), mask_of(_embeds, recipe)
+        position_ids = self.position_ids(input_ids)
+        one_sequence = recipe._replace(packed=False)
+        masks = mask_of(_embeds, one_sequence), mask_of(_embeds, one_sequence)
         hidden = _embeds
-        rotary = rotary_embedding(hidden, shape.head_size)
+        rotary = rotary_embedding(hidden, position_ids, shape.head_size)
 
         def kind(i: int) -> bool:
             return self.block_kind(shape, i)

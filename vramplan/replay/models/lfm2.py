@@ -16,7 +16,7 @@ from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, RMSNorm
 from vramplan.replay.models.recurrent import Recurrent, recurrent_mask
-from vramplan.replay.observers import Outer
+from vramplan.replay.observers import KeyValues, Outer
 from vramplan.replay.operators.delta_rule import conv_of_channels, times_mask
 from vramplan.replay.operators.elementwise import add, mul, silu
 from vramplan.replay.operators.indexing import split_with_sizes
@@ -73,6 +73,7 @@ class ShortConv:
         parts = split_with_sizes(_projected, (self.width,) * 3)
         before, after, x = (transpose(one, 1, 2) for one in parts)
         hidden = mul(before, x)
+        hidden.tape.role(KeyValues).convolves(hidden, self.kernel)
         hidden = self.convolved(hidden)
         y = mul(after, hidden)
         y = contiguous(transpose(y, 1, 2))

@@ -23,6 +23,7 @@ from vramplan.replay.models.modules import (
     output_embedding,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
+from vramplan.replay.observers import KeyValues
 from vramplan.replay.operators.elementwise import add, dropout, masked_fill, mul_scalar
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.normalised import softmax
@@ -65,6 +66,7 @@ class Attention:
         query = transpose(view(query, heads), 1, 2)
         key = transpose(view(key, heads), 1, 2)
         value = transpose(view(value, heads), 1, 2)
+        key, value = key.tape.role(KeyValues).kept(key, value)
         scores = mul_scalar(matmul(query, transpose(key, -1, -2)))
         strides = contiguous_strides(position_bias.shape)
         shape = (recipe.shape.attention_heads, 1, length)

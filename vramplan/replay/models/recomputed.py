@@ -13,18 +13,23 @@ Context = tuple[Tensor, Tensor | None]  # the result of attention, and of eager 
 
 
 def recomputable(
-    recipe: Recipe, core: Callable[..., Context], *inputs: Tensor | None, holds: Tensor | None = None
+    recipe: Recipe,
+    core: Callable[..., Context],
+    *inputs: Tensor | None,
+    holds: Tensor | None = None,
+    are_cached: bool = True,
 ) -> Context:
     """Run an attention core, as a checkpoint that returns no weights if the job recomputes it.
 
     The function that the checkpoint runs again `holds` a tensor besides: positions among the keyword arguments, which
-    the core does not use. It is no input, so it stays on the device where inputs go to the host.
+    the core does not use. It is no input, so it stays on the device where inputs go to the host. `are_cached` says that
+    a cache has these keys and values, and not what they were made of.
     Source: torch/utils/checkpoint.py, checkpoint(use_reentrant=False); arXiv:2205.05198, section 5.
     """
     query, key, value, *rest = inputs
     assert query is not None
     cache = query.tape.role(KeyValues)
-    if cache.keeps and key is not None and value is not None:
+    if are_cached and cache.keeps and key is not None and value is not None:
         inputs = (query, *cache.kept(key, value), *rest)
         del key, value
     if not recipe.recomputes_core:

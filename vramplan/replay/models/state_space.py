@@ -11,7 +11,7 @@ from __future__ import annotations
 from vramplan.replay.models.delta_net import repeated
 from vramplan.replay.models.modules import ACTIVATIONS, Linear, Recipe
 from vramplan.replay.models.part_names import NORMS
-from vramplan.replay.observers import Outer
+from vramplan.replay.observers import KeyValues, Outer
 from vramplan.replay.operators.contrastive import exp
 from vramplan.replay.operators.delta_rule import conv_of_channels, cumsum, pad, softplus, times_mask
 from vramplan.replay.operators.elementwise import (
@@ -101,13 +101,16 @@ class Mixer:
         if self.fused:
             return split_conv1d_scan(projected, self.weights(decay), space)
         gate, both, step = split_with_sizes(projected, (space.values, space.channels, space.heads))
-        both = self.convolved(transpose(both, 1, 2))
+        both = transpose(both, 1, 2)
+        cache = hidden.tape.role(KeyValues)
+        cache.convolves(both, space.kernel)
+        both = self.convolved(both)
         both = transpose(both, 1, 2)
         if mask is not None:
             both = times_mask(both, mask.alias((*mask.shape, 1), None, None))
         state = space.groups * space.state_size
         hidden, write, read = split_with_sizes(both, (space.values, state, state))
-        scan = chunk_scan(
+        scan, _final_state = chunk_scan(
             view(hidden, (batch, length, space.heads, space.head_size)),
             step,
             decay,
@@ -115,6 +118,9 @@ class Mixer:
             view(read, (batch, length, space.groups, space.state_size)),
             (self.skip, self.dt_bias, space),
         )
+        cache.recurs(_final_state)
+        if not cache.keeps:
+            del _final_state
         _scan_result = scan
         scan = view(scan, (batch, length, space.values))
         scan = self.normed(scan, gate)
@@ -177,8 +183,8 @@ def chunk_scan(
     write: Tensor,
     read: Tensor,
     rest: tuple[Parameter, Parameter, StateSpace],
-) -> Tensor:
-    """mamba2_chunk_scan: within the chunks, then what the states hand on between them.
+) -> tuple[Tensor, Tensor]:
+    """mamba2_chunk_scan: within the chunks, then what the states hand on between them; and the last of these.
 
     The names of the original: `dt` is the step, `A` the decay, `B` what writes into the states, `C` what reads, `D` the
     skip.
@@ -211,10 +217,11 @@ def chunk_scan(
     _decay_chunk = transpose(exp(segment_sum(pad(select(sums, 3), -1, 1))), 1, 3)
     new_states = einsum("bzch,bzhpn->bchpn", _decay_chunk, states)
     states = narrow(new_states, 1, new_states.shape[1] - 1)
+    final_state = new_states.alias((batch, *new_states.shape[2:]), None, None)
     _decay_out = exp(sums)
     _read_states = einsum("bclhn,bchpn->bclhp", read, states)
     outside = mul(_read_states, unsqueeze(permute(_decay_out, (0, 2, 3, 1)), 4))
     output = contiguous(add(diagonal, outside))
     output = view(output, (batch, length + missing, heads, width))
     output = add(output, residual)
-    return narrow(output, 1, length)
+    return narrow(output, 1, length), final_state

@@ -22,7 +22,8 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
     An input that is no rows one after another is copied, unless the weight needs no gradient: then each sample is
     multiplied by itself, with the weight expanded to as many (bmm).
     ZeRO-3 of DeepSpeed puts a function of its own in the place of `F.linear`, which saves both and the bias whatever
-    needs a gradient, when the result is there (deepspeed/runtime/zero/linear.py, LinearFunctionForZeroStage3).
+    needs a gradient, when the result is there (deepspeed/runtime/zero/linear.py, LinearFunctionForZeroStage3). It saves
+    an input that is no rows one after another as it is, multiplies it sample by sample, and copies it in backward.
     Source: tools/autograd/derivatives.yaml, mm and addmm; aten/src/ATen/native/Linear.cpp;
     LinearAlgebra.cpp, should_fold; transformers pytorch_utils.py, Conv1D.forward.
     """
@@ -33,6 +34,7 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
     rows = prod(lead)
     b: Tensor | None = bias
     is_function = not transposed and tape.role(Sharding).linear_is_function
+    is_apart = False
     if transposed:
         x = view(x, (rows, in_features))  # Conv1D flattens before it multiplies, and so before autocast casts
         w = autocast_half(weight)
@@ -48,9 +50,11 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
                 if is_function:
                     tape.save(product.node, b)
                 return add_in_place(product, b)
-            if w.node is None and not is_function and not view_strides(x.shape, x.strides, (rows, in_features))[0]:
+            is_apart = not view_strides(x.shape, x.strides, (rows, in_features))[0]
+            if w.node is None and not is_function and is_apart:
                 return matmul(x, _for_each(w, lead[:-1]))
-            x = view(x, (rows, in_features))
+            is_apart = is_apart and is_function
+            x = x if is_apart else view(x, (rows, in_features))
     need_x, need_w = x.node is not None, w.node is not None
     x_shape, w_shape, g_shape, batched = x.shape, weight.shape, (rows, out_features), x.batched
     work = 2 * rows * in_features * out_features
@@ -65,7 +69,10 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
             return tape.new("mm", x_shape, flat.dtype, batched) if need_x else None
 
         def gw() -> Tensor | None:
-            return tape.new("mm", w_shape, flat.dtype, False) if need_w else None
+            if not need_w:
+                return None
+            _rows = tape.new("clone", (rows, in_features), flat.dtype, batched) if is_apart else None
+            return tape.new("mm", w_shape, flat.dtype, False)
 
         tape.work(work * (need_x + need_w))
         if bias_first:

@@ -38,30 +38,36 @@ def managed_bytes(parameter: Parameter, optimizer: str, wide_embeddings: bool) -
 
 
 def step(tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementation: str) -> None:
-    """Parameter by parameter; the update of one lives until the next has its own.
+    """Parameter by parameter; the variables of the loop hold what they have of one until the next has its own.
 
-    The squared gradient comes first; the update is negated in a tensor of its own.
+    The squared gradient comes first, and is there until its mean is; the update is negated in a tensor of its own.
     Source: adam_mini/adam_mini.py, Adam_mini.step.
     """
+    tmp_lr: Tensor | None = None
+    h: Tensor | None = None
+    stepsize: Tensor | None = None
     update: Tensor | None = None
     for parameter in one_by_one(tape, parameters):
         shape, dtype = parameter.shape, parameter.dtype
         if "bias" in parameter.name:
             root = tape.new("sqrt", shape, dtype, False)
-            denominator = tape.new("div", shape, dtype, False)
-            del root, denominator
+            h = tape.new("div", shape, dtype, False)
+            del root
             continue
         squared = tape.new("mul", shape, dtype, False)
-        del squared
         rows = (shape[0], 1) if len(shape) > 1 else ()
-        _mean, _root = tape.new("mean", rows, dtype, False), tape.new("div", rows, dtype, False)
-        _size = tape.new("div", rows, dtype, False)
-        made = tape.new("mul", shape, dtype, False)
-        update = made
-        del made
+        tmp_lr = tape.new("mean", rows, dtype, False)
+        del squared
+        root = tape.new("sqrt", rows, dtype, False)
+        h = tape.new("div", rows, dtype, False)
+        del root
+        inverse = tape.new("reciprocal", rows, dtype, False)
+        stepsize = tape.new("mul", rows, dtype, False)
+        del inverse
+        update = tape.new("mul", shape, dtype, False)
         negated = tape.new("neg", shape, dtype, False)
         del negated
-    del update
+    del tmp_lr, h, stepsize, update
 
 
 def describe(optimizer: str, itemsize: int) -> str:

@@ -23,7 +23,7 @@ from vramplan.replay.sharding.fully_shard import FullyShard
 from vramplan.replay.sharding.redistribution import Redistribution
 from vramplan.replay.sharding.replicated import Replicated
 from vramplan.replay.sharding.units import REDUCED, SHARDS, WHOLE, OutsideBlocks, ShardPolicy, outside_weights
-from vramplan.replay.techniques import Shards
+from vramplan.replay.techniques import Shards, frees_gradients
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
 from vramplan.values.parallel import BLOCKS, DDP, ENDS_AS_BLOCKS, FSDP, FSDP_GRAD_OP, WITH_NORM
@@ -65,7 +65,12 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
     if setup.sharding.way is not None:
         return way_of(setup.sharding.way).walk(setup, tape, recipe, precision)
     if setup.sharding.kind == DDP:
-        return Replicated(tape, bucket_views=setup.sharding.bucket_views, resident=tape.role(Accumulation).resident)
+        return Replicated(
+            tape,
+            bucket_views=setup.sharding.bucket_views,
+            resident=tape.role(Accumulation).resident,
+            outside=lambda: _outside(setup, tape, recipe, ShardPolicy(1)).root,
+        )
     if setup.sharding.kind not in (FSDP, FSDP_GRAD_OP):
         return way_of(setup.sharding.kind).walk(setup, tape, recipe, precision)
     engine: type[FullyShard] = FullyShard
@@ -81,7 +86,8 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
     policy = ShardPolicy(
         shards=setup.sharding.shards,
         stored=precision.stored,
-        frozen=precision.frozen,
+        # which is frozen in turns was trained when it was loaded
+        frozen=precision.frozen if setup.trained_blocks == "all" else None,
         storage=precision.weights if setup.quantization is not None else None,
         reduce=None if reduce is precision.weights else reduce,  # as _fsdp_param.py, init_dtype_attrs
         # version 1 casts what the root is given alone (_runtime_utils.py, _root_pre_forward)
@@ -100,6 +106,7 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         clips=setup.max_gradient_norm is not None,
         hosted=setup.optimizer if setup.offload else None,
         replicated=setup.sharding.replicas > 1,
+        gradients_go=frees_gradients(setup),
     )
     redistribute = None
     if setup.split is not None and setup.split.tensor > 1:

@@ -47,19 +47,19 @@ class Collectives(Shards):
         self.tape, self.policy = tape, policy
         self.rows_among = policy.shards
         self.outside = outside
-        self.root, self.own = self._units_outside()
+        self.root, self.own = self._units_outside(outside)
         self.kept: Tensor | None = None  # what the last collective of forward wrote, until the next has copied out
         self.reducing: Tensor | None = None  # what the last reduction read
         self.on_host: list[Shard] = []
         self.is_over = False  # backward
         self.redistribute = redistribute
 
-    def _units_outside(self) -> tuple[GatheredUnit, dict[str, GatheredUnit]]:
+    def _units_outside(self, outside: OutsideBlocks) -> tuple[GatheredUnit, dict[str, GatheredUnit]]:
         """The root, and the parts of the model that are units of their own."""
-        own = {part: GatheredUnit((), weights) for part, weights in self.outside.own}
+        own = {part: GatheredUnit((), weights) for part, weights in outside.own}
         if HEAD in own:
             own[HEAD].is_kept = self.policy.keeps_head
-        return GatheredUnit((), self.outside.root), own
+        return GatheredUnit((), outside.root), own
 
     # --------------------------------------------------------------------------------------------------- shards
     def _shard(self, whole: Parameter) -> Parameter:

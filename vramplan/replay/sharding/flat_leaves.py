@@ -1,9 +1,9 @@
 """FSDP1 around a frozen model with LoRA, by PEFT's policy: a unit of each block, and one of each thin layer in it.
 
 A flat parameter needs a gradient or not as a whole, so that what is trained is wrapped apart from what is not: each
-module without children whose weight is trained is a unit inside the unit of its block. Source: peft 0.21.2,
-utils/other.py, fsdp_auto_wrap_policy (as the policy of accelerate's FullyShardedDataParallelPlugin); torch 2.13,
-torch/distributed/fsdp/wrap.py (_or_policy, _recursive_wrap).
+module without children whose weight is trained is a unit inside the unit of its block, as are the magnitudes of DoRA.
+Source: peft 0.21.2, utils/other.py, fsdp_auto_wrap_policy (as the policy of accelerate's
+FullyShardedDataParallelPlugin); torch 2.13, torch/distributed/fsdp/wrap.py (_or_policy, _recursive_wrap).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from vramplan.replay.operators.products import linear
 from vramplan.replay.recorder import Tape
 from vramplan.replay.sharding.flat_parameter import FlatParameters
 from vramplan.replay.sharding.fully_shard import UnitBlock
@@ -63,15 +62,21 @@ class FlatLeaves(FlatParameters):
             self._accumulate(unit)
         return self.leaves[weight]
 
-    def thin(self, x: Tensor, weight: Parameter) -> Tensor:
-        """A thin layer with the hooks of its unit."""
+    def wrapped(self, weight: Parameter, run: Callable[[Tensor], Tensor]) -> Tensor:
+        """A module with a trained weight of its own, with the hooks of its unit; the magnitudes of DoRA are one too.
+
+        That of DoRA runs the thin layers inside, and each of them twice. A thin layer that is frozen is in the unit of
+        its block.
+        """
+        if weight.node is None and weight not in self.leaves:
+            return run(weight)
         unit = self._leaf(weight)
         if not self.enter(unit):
-            result = linear(x, weight)
+            result = run(weight)
             self.leave_again(unit)
             return result
         view = self.tape.record("split_with_sizes", (weight,), self._gather_gradient)
-        result = linear(x, weight.alias(weight.shape, weight.strides, view))
+        result = run(weight.alias(weight.shape, weight.strides, view))
         left: Tensor = self.leave(unit, result)
         return left
 

@@ -20,7 +20,6 @@ from vramplan.replay.sharding.units import (
     COMMUNICATION,
     GATHERED,
     SHARDS,
-    WHOLE,
     GatheredUnit,
     OutsideBlocks,
     ShardedWeight,
@@ -123,16 +122,42 @@ class FlatParameters(FullyShard):
         if self.policy.reshards_after_forward:
             unit.gathered = None
 
+    def _before_backward(self, unit: GatheredUnit, tensor: Tensor) -> Tensor:
+        """Whether the parameter is expected again is known then (_runtime_utils.py, _register_pre_backward_hooks)."""
+        unit.is_awaited = unit.is_awaited or tensor.node is not None
+        return super()._before_backward(unit, tensor)
+
+    def _gather_next(self, unit: GatheredUnit) -> None:
+        """The unit that forward left before it left this one the first time, if backward comes to it.
+
+        What is asked is whether its number says something, which that of the first unit of all does not: where that
+        runs again, it has the number of the second time.
+        Source: _exec_order_utils.py, record_post_forward and get_handle_to_backward_prefetch.
+        """
+        index = next((one for one in unit.visits if one), 0) if self._weights(unit) else 0
+        if not index:
+            return
+        before = self.visits[index - 1]
+        if before.is_awaited and not before.is_reduced:
+            self._gather(before)
+
     def _accumulate(self, unit: GatheredUnit) -> None:
         """The whole gradient of earlier micro-steps, in the element type of the products, under no_sync.
+
+        Shards of gradients are states, unless the optimizer lets go of them.
 
         What forward does not free, no micro-step under no_sync frees: it is there when the last one begins.
         Source: _runtime_utils.py, _should_free_in_backward.
         """
-        if self.policy.accumulated != WHOLE:
+        if self.policy.accumulated is None:
             return
         weights = self._weights(unit)
         (total, own), dtype = self._elements_of(weights), self._dtype_of(weights)
+        if self.policy.accumulated == SHARDS:
+            if self.policy.gradients_go and self.is_trained(unit):
+                stored = self.policy.stored or dtype
+                unit.gradient = self.tape.new("add_", (own,), stored, False, category="gradients")
+            return
         if self.is_trained(unit):
             unit.accumulated = [self.tape.new("add_", (total,), dtype, False, category="gradients")]
         if not self.policy.reshards_after_forward:
@@ -205,9 +230,13 @@ class FlatParameters(FullyShard):
         del whole, sent, padded
 
     def after_backward(self) -> list[Parameter]:
-        """What is stepped is one flat shard of each unit; units that only frozen weights come before end here."""
+        """What is stepped is one flat shard of each unit; units that only frozen weights come before end here.
+
+        One that forward does not free and backward does not come to stays whole: its parameter is the shard already.
+        Source: _runtime_utils.py, _catch_all_reshard.
+        """
         for unit in (*self.order[:-1], self.root):
-            if not unit.is_reduced:
+            if not unit.is_reduced and (self.policy.reshards_after_forward or unit.is_awaited or unit is self.root):
                 self.reduce(unit)
         if self.policy.hosted is not None:  # _flat_param.py, FlatParamHandle.prepare_gradient_for_optim
             for unit in self.order:
@@ -264,12 +293,14 @@ class FlatParameters(FullyShard):
             self.on_host.append(Shard(own, dtype, first.copies, is_trained, unit.moves, has_gradient=True))
             shard.quantized = (0,)  # nothing of it is on the device
         shard.path, shard.part = first.path, first.part[:-1]
+        if self.policy.gradients_go:  # which the optimizer has then
+            shard.grad, unit.gradient = unit.gradient, None
         return [shard]
 
     def states(self) -> list[StandingState]:
         """The shards of the gradients of earlier micro-steps, and what clipping keeps."""
         kept = [StandingState("buffers", ALLOCATOR_BLOCK_BYTES, 0)] if self.policy.clips else []  # clip_flat_parameters
-        if self.policy.accumulated != SHARDS or self.policy.hosted is not None:
+        if self.policy.accumulated != SHARDS or self.policy.hosted is not None or self.policy.gradients_go:
             return kept
         size = 0
         for unit in filter(self.is_trained, self.order):

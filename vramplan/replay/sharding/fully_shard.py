@@ -13,12 +13,22 @@ from math import prod
 from typing import Any
 
 from vramplan.replay.models.checkpointed import checkpointed_blocks
+from vramplan.replay.observers import Trained
 from vramplan.replay.operators.views import to
 from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import Node, Tape, rounded
 from vramplan.replay.sharding.collectives import Collectives
 from vramplan.replay.sharding.hosted import HostStates, host_states
-from vramplan.replay.sharding.units import SHARDS, WHOLE, GatheredUnit, OutsideBlocks, ShardPolicy, is_packed, own_part
+from vramplan.replay.sharding.units import (
+    SHARDS,
+    WHOLE,
+    GatheredUnit,
+    OutsideBlocks,
+    ShardPolicy,
+    is_packed,
+    outside_weights,
+    own_part,
+)
 from vramplan.replay.tensors import FP32, Parameter, Tensor
 
 
@@ -89,15 +99,22 @@ class FullyShard(Collectives):
         dtype = self.policy.inputs
         return to(tensor, dtype) if dtype is not None and tensor.dtype is FP32 else tensor
 
-    def begin_other(self) -> None:
-        """A model that is wrapped by itself has a root and an order of its own (_fsdp_state.py, FSDPStateContext)."""
+    def begin_other(self, recipe: Any) -> None:
+        """A model that is wrapped by itself has a root and an order of its own (_fsdp_state.py, FSDPStateContext).
+
+        Its root is gathered first. Of the model that trains itself the root is there.
+        """
         self.outer = self.root, self.own, self.order, self.visits
-        (self.root, self.own), self.order, self.visits = self._units_outside(), [], []
+        outside = self.outside if recipe is None else outside_weights(recipe, Trained(), self.policy)
+        (self.root, self.own), self.order, self.visits = self._units_outside(outside), [], []
+        if recipe is not None:
+            self._gather(self.root)
+            self._copy_out(self.root, in_forward=True)
 
     def end_other(self) -> None:
         """What it has gathered goes with the iteration."""
         assert self.outer is not None
-        for unit in self.order:
+        for unit in (*self.order, self.root):
             unit.gathered = None
         (self.root, self.own, self.order, self.visits), self.outer = self.outer, None
 
@@ -196,9 +213,9 @@ class FullyShard(Collectives):
         return [StandingState("gradients", size, 0)]
 
     def after_step(self) -> None:
-        """The gradients go."""
+        """The gradients go, and what no backward has freed."""
         for unit in self.order:
-            unit.gradient = None
+            unit.gradient = unit.gathered = None
             unit.others.clear()
 
     def drop(self) -> None:

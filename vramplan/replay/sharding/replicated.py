@@ -5,13 +5,16 @@ Source: torch 2.13, torch/nn/parallel/distributed.py; torch/csrc/distributed/c10
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any
 
 from vramplan.replay.gradients import gradient_states
 from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
+from vramplan.replay.sharding.units import ShardedWeight
 from vramplan.replay.techniques import Shards
-from vramplan.replay.tensors import Parameter, Tensor
+from vramplan.replay.tensors import BYTE, Parameter, Tensor
 
 COMMUNICATION = "communication"  # component of the answer
 
@@ -22,12 +25,30 @@ FIRST_BUCKET_BYTES = 2**20  # torch/csrc/distributed/c10d/reducer.hpp, kDefaultF
 class Replicated(Shards):
     """Buckets as large as all gradients, for the whole run; gradients beside them, or views of them."""
 
-    def __init__(self, tape: Tape, *, bucket_views: bool, resident: bool) -> None:
+    def __init__(
+        self, tape: Tape, *, bucket_views: bool, resident: bool, outside: Callable[[], Sequence[ShardedWeight]]
+    ) -> None:
         self.tape = tape
         self.resident = resident and not bucket_views
         self.accumulated: dict[Parameter, Tensor] | None = {} if resident and bucket_views else None
         self.bucket_views = bucket_views
         self.arrived: list[Parameter] = []  # in the order in which their gradients were complete
+        self.outside = outside  # what is in no block
+        self.later: list[int] = []  # bytes of gradients whose weights are made behind the blocks
+        self.of_later: Tensor | None = None  # what stands for them
+        self.in_block = False
+
+    def units(self, make: Callable[[int], Any]) -> Callable[[int], Any]:
+        """Blocks stay what they are."""
+
+        def build(number: int) -> Any:
+            self.in_block = True
+            try:
+                return make(number)
+            finally:
+                self.in_block = False
+
+        return build
 
     def made(self, parameter: Parameter) -> None:
         """Earlier micro-steps left a gradient of it, which is no view yet.
@@ -35,6 +56,8 @@ class Replicated(Shards):
         Source: reducer.cpp, Reducer::autograd_hook, which does nothing under no_sync.
         """
         if self.accumulated is not None and parameter.node is not None:
+            if self.later and not self.in_block:
+                self._stand_for(self.later[1:])
             made = self.tape.new("add_", parameter.shape, parameter.dtype, False, category="gradients")
             self.accumulated[parameter] = made
 
@@ -51,9 +74,23 @@ class Replicated(Shards):
             self.accumulated.pop(parameter, None)
 
     def before_forward(self) -> None:
-        """Some parameters are there already."""
+        """Some parameters are there already; the gradients of those that are made behind the blocks are there too."""
         for one in self.tape.parameters:
             self.made(one)
+        if self.accumulated is not None:
+            trained = [one for one in self.outside() if one.trained]
+            sizes = [rounded(prod(one.shape) * one.dtype.itemsize) for one in trained]
+            self._stand_for(sizes[len(self.accumulated) :])
+
+    def _stand_for(self, later: list[int]) -> None:
+        self.later, self.of_later = later, None
+        if later:
+            self.of_later = self.tape.new("add_", (sum(later),), BYTE, False, category="gradients")
+
+    def before_backward(self, loss: Tensor) -> Tensor:
+        """Every weight is there."""
+        self._stand_for([])
+        return loss
 
     def after_backward(self) -> list[Parameter]:
         """Every device steps every parameter; a gradient that never came is none."""

@@ -23,6 +23,8 @@ BY_MATRIX = ("muon",)  # gathers each matrix of DTensors for its step (dion/muon
 OF_BITSANDBYTES = BITSANDBYTES_OPTIMIZERS  # which step no DTensors
 BY_TENSOR = ("adafactor",)  # to which a flat parameter is one vector, as it is one layer to LAMB and LARS
 
+WITH_OWN_MODULES = ("lora", "dora")  # adapters each of whose weights is that of a module
+
 SHARDED_BITS = ("nf4", "nf4-double")
 
 
@@ -106,14 +108,17 @@ def _of_flat_parameters(job: ResolvedJob) -> dict[str, str]:
 def _of_frozen(job: ResolvedJob) -> str:
     """Whole blocks are units that are not trained. Those that look at an encoder stay gathered until its gradient came.
 
+    A thin layer of LoRA that is not trained is in the unit of its block, which is not trained either.
     Source: torch/distributed/fsdp/_runtime_utils.py, _register_post_backward_reshard_only_hook, of all inputs.
     """
+    if job.adapter is not None:
+        return ""
     own = [word for word in job.frozen if job.model.decoder_layers is None or word.startswith(f"{ENCODER}.")]
     return "" if are_whole_blocks(job.frozen) and len(own) == len(job.frozen) else ", ".join(job.frozen)
 
 
 def _of_leaves(job: ResolvedJob) -> str:
-    """LoRA is wrapped by PEFT's policy, where PEFT puts it on."""
+    """LoRA and DoRA are wrapped by PEFT's policy, where PEFT puts them on: each weight of theirs is a module's."""
     adapter = job.adapter
     if adapter is None:
         return ""
@@ -121,7 +126,7 @@ def _of_leaves(job: ResolvedJob) -> str:
         return f"{adapter.kind} with modules_to_save"
     if job.model.published_family is not None:
         return f"{adapter.kind} of {job.runtime.name}'s own code"
-    return "" if adapter.kind == "lora" else adapter.kind
+    return "" if adapter.kind in WITH_OWN_MODULES else adapter.kind
 
 
 def _saves_projection(job: ResolvedJob) -> bool:

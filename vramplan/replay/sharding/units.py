@@ -42,6 +42,7 @@ class ShardPolicy(NamedTuple):
     own: tuple[str, ...] = ()  # parts of the model that are units of their own: EMBEDDINGS, HEAD
     norm_with_head: bool = False  # the last norm is in the head's unit
     keeps_head: bool = False  # the head's unit stays whole from forward to backward all the same
+    gradients_go: bool = False  # the optimizer lets go of each gradient before its step is over
 
 
 def shard_shape(shape: Shape, shards: int) -> Shape:
@@ -85,6 +86,7 @@ class GatheredUnit:
         self.arriving: Tensor | None = None  # what the collective writes
         self.gathered: list[Tensor] | None = None  # the parameters whole
         self.is_kept = False  # they stay so until backward is done with them
+        self.is_awaited = False  # what it gave needs a gradient
         self.used_by_backward = False  # its gradients are being made
         self.is_reduced = False  # its backward is over
         self.gradient: Tensor | None = None  # its shards, one after the other
@@ -119,7 +121,7 @@ class OutsideBlocks(NamedTuple):
 def outside_weights(recipe: Recipe, trained: Trained, policy: ShardPolicy) -> OutsideBlocks:
     """The parameters that are in no block, some of which a forward pass makes when it uses them."""
     tape = Tape(1)
-    train(tape, trained)
+    train(tape, trained.again())
     noted = _UnitsNoted(tape)
     tape.enlist(Sharding, noted)
     shape = recipe.shape

@@ -134,6 +134,11 @@ def frees_gradients(setup: Setup) -> bool:
     return setup.trained_blocks == "badam"
 
 
+def going(setup: Setup) -> bool:
+    """Whether it does so on one device: who shares the states has the gradients."""
+    return frees_gradients(setup) and setup.sharding is None
+
+
 def clips_on_device(setup: Setup) -> bool:
     """Whether gradients are clipped on the device, in the element type of the weights."""
     return setup.max_gradient_norm is not None and not setup.fp32_gradients and not setup.offload
@@ -166,11 +171,8 @@ TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
     (lambda setup: setup.teacher is not None, "vramplan.replay.techniques.distillation:Teaches"),
     (lambda setup: setup.tiled_mlp is not None, "vramplan.replay.techniques.tiled_mlp:TilesMLP"),
     (recomputes_reentrantly, "vramplan.replay.reentrant:ReentrantCheckpoints"),
-    (
-        lambda setup: keeps_gradients(setup) and not frees_gradients(setup),
-        "vramplan.replay.gradients:ResidentGradients",
-    ),
-    (lambda setup: keeps_gradients(setup) and frees_gradients(setup), "vramplan.replay.gradients:GoingGradients"),
+    (lambda setup: keeps_gradients(setup) and not going(setup), "vramplan.replay.gradients:ResidentGradients"),
+    (lambda setup: keeps_gradients(setup) and going(setup), "vramplan.replay.gradients:GoingGradients"),
     (lambda setup: bool(setup.liger_kernels), "vramplan.replay.techniques.liger:RunsLigerKernels"),
     (lambda setup: setup.qat is not None, "vramplan.replay.techniques.fake_quantization:RoundsInForward"),
     (multiplies_in_float8, "vramplan.replay.techniques.float8:MultipliesInFloat8"),

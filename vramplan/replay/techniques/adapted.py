@@ -7,6 +7,7 @@ is a copy of the original, trained in full, while the original stays where it is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 from vramplan.replay.models.lora_kernels import MLP, OUTPUT, OUTPUT_LAYER, QKV
@@ -79,6 +80,12 @@ class Adapted(Trained):
         self.bits = self._four_bits()
         self.targets = tuple(word for word in adapter.targets if leaf(word) not in self.former)
 
+    def again(self) -> Trained:
+        """The same, with places of its own."""
+        other = copy(self)
+        other.places = []
+        return other
+
     def making(self, tape: Tape, name: str, shape: Shape, dtype: DType, trainable: bool) -> bool:
         """Whether a weight is trained: the adapter's own, and the copies of modules to save."""
         if self.makes_original:
@@ -101,9 +108,9 @@ class Adapted(Trained):
         """
         if self.is_saved(tape, TIED_HEAD):
             self.makes_copy = True
-            copy = tape.parameter(TIED_HEAD, table.shape, table.dtype)
+            copied = tape.parameter(TIED_HEAD, table.shape, table.dtype)
             self.makes_copy = False
-            return copy
+            return copied
         path = path_of(table.part, table.name)
         alike = (one for one in tape.parameters if one.node is None and path_of(one.part, one.name) == path)
         return next(alike, table)

@@ -79,8 +79,8 @@ def widths(module: Linear) -> tuple[int, int]:
 
 def project(x: Tensor, weight: Parameter) -> Tensor:
     """A small linear layer of an adapter; as a module it holds its input until it returns."""
-    run = x.tape.role(Sharding).thin
-    return linear(x, weight) if run is None else run(x, weight)
+    wrapped = x.tape.role(Sharding).wrapped
+    return linear(x, weight) if wrapped is None else wrapped(weight, lambda given: linear(x, given))
 
 
 class LowRank:
@@ -187,17 +187,20 @@ class DoRA(LowRank):
     def scaled(self, module: Linear, x: Tensor, base: Tensor | None) -> Tensor:
         """The module of the magnitude, which asks the layer beside it for its weight, and for the bias it takes off."""
         asked = (module.weight,) if base is None or module.bias is None else (module.weight, module.bias)
+        wrapped = x.tape.role(Sharding).wrapped
         with Outer(x, own=(self.magnitude, *asked)):
-            return self.within(module, x, base)
+            if wrapped is not None:
+                return wrapped(self.magnitude, lambda magnitude: self.within(module, x, base, magnitude))
+            return self.within(module, x, base, self.magnitude)
 
-    def within(self, module: Linear, x: Tensor, base: Tensor | None) -> Tensor:
+    def within(self, module: Linear, x: Tensor, base: Tensor | None, magnitude: Tensor) -> Tensor:
         """DoraLinearLayer.forward."""
         with dropped(x.tape) as _graph:
             _lora_weight = self.lora_weight(x)
             _lora_weight = to(_lora_weight, x.dtype)
         _weight = self.weight(module, x.dtype)
         norm = self.norm(_weight, _lora_weight, transposed=module.transposed)
-        scale = view(div(self.magnitude, norm), (1, self.magnitude.shape[0]))
+        scale = view(div(magnitude, norm), (1, magnitude.shape[0]))
         lora_result = project(project(x, self.lora_A), self.lora_B)
         if base is None:
             base = linear(x, _weight, transposed=module.transposed)

@@ -14,6 +14,7 @@ from vramplan.replay.operators.views import split
 from vramplan.replay.recipe import recipe_of
 from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
+from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
 from vramplan.replay.techniques.divergence import chunked_divergence, jensen_shannon, whole_divergence
 from vramplan.replay.techniques.losses import CHUNKED
@@ -21,6 +22,7 @@ from vramplan.replay.techniques.objectives import leave_autocast
 from vramplan.replay.techniques.second_model import bytes_beside, run_beside
 from vramplan.replay.tensors import INT64, Tensor
 from vramplan.values.model import ModelShape
+from vramplan.values.parallel import is_fsdp
 
 
 class Distils(Objective):
@@ -46,10 +48,19 @@ class Distils(Objective):
         return Output(None, None)
 
 
+def is_whole(setup: Setup) -> bool:
+    """Whether each device has a teacher whole though FSDP shares the student: GKDTrainer does not wrap it.
+
+    Source: trl 1.16.0, experimental/gkd/gkd_trainer.py, GKDTrainer.__init__; accelerate 1.15, accelerator.py,
+    Accelerator.prepare_model with `evaluation_mode`.
+    """
+    return setup.loss == DISTILLED and setup.sharding is not None and is_fsdp(setup.sharding.kind)
+
+
 class Teaches(Technique, Teacher):
     """torchtune's recipes of distillation: the teacher runs when the student has, without gradients.
 
-    Its weights have the element type of the student's, and are shared as the student's are.
+    Its weights have the element type of the student's, and torchtune shares them as the student's are.
     Source: torchtune 0.6.1, recipes/knowledge_distillation_single_device.py and _distributed.py, _loss_step.
     """
 
@@ -67,8 +78,9 @@ class Teaches(Technique, Teacher):
         setup, recipe = self.setup, self._recipe()
         word = setup.distillation
         assert word is not None
-        taught, buffers, weights = run_beside(setup, self.tape, recipe, self._logits)
-        self.at.append(StandingState("reference", bytes_beside(buffers, weights, setup), 0))
+        whole = is_whole(setup)
+        taught, buffers, weights = run_beside(setup, self.tape, recipe, self._logits, whole=whole)
+        self.at.append(StandingState("reference", bytes_beside(buffers, weights, setup, whole=whole), 0))
 
         def compare(logits: Sequence[Tensor], labels: Tensor) -> Tensor:
             if setup.loss == DISTILLED:
@@ -115,7 +127,7 @@ def _window(tape: Tape) -> Tensor:
 
 
 class ReturnsCache(KeyValues):
-    """Keys and values of every block, which a model returns with its logits.
+    """Keys and values of every block, or its states, which a model returns with its logits.
 
     The Trainer turns that off for the model that it trains (`use_cache`), and not for another.
     Source: transformers 5.23, cache_utils.py, DynamicLayer.update and DynamicSlidingWindowLayer.
@@ -138,3 +150,11 @@ class ReturnsCache(KeyValues):
         values = tape.new("cat", value.shape, dtype, value.batched)
         self.tensors += (keys, values)
         return keys, values
+
+    def convolves(self, x: Tensor, kernel: int) -> None:
+        """Of each channel as many tokens as the kernel is long (LinearAttentionLayer.update_conv_state)."""
+        self.tensors.append(x.tape.new("zeros", (*x.shape[:2], kernel), x.dtype, x.batched))
+
+    def recurs(self, state: Tensor) -> None:
+        """A copy (LinearAttentionLayer.update_recurrent_state)."""
+        self.tensors.append(state.tape.new("zeros_like", state.shape, state.dtype, state.batched))

@@ -20,20 +20,26 @@ T = TypeVar("T")
 
 
 def run_beside(
-    setup: Setup, tape: Tape, recipe: Recipe, run: Callable[[Any], T], trained: Callable[[], Trained] | None = None
+    setup: Setup,
+    tape: Tape,
+    recipe: Recipe,
+    run: Callable[[Any], T],
+    trained: Callable[[], Trained] | None = None,
+    *,
+    whole: bool = False,
 ) -> tuple[T, list[int], list[Parameter]]:
     """What `run` makes of a model of this recipe, the bytes of its buffers, and its weights, which backward never sees.
 
     It has an autocast context of its own, and nothing that replaces layers of the model that trains, unless `trained`
-    gives it. Who shares the states is told.
+    gives it: then it is that model itself. Who shares the states is told, unless each device has the model `whole`.
     """
     before = len(tape.parameters)
     roles, observers = dict(tape.roles), tape.told.observers
-    if not tape.role(Sharding).walks_others:
+    if whole or not tape.role(Sharding).walks_others:
         # an engine of its own shares the model, block by block; and where it is the model that trains itself, what is
         # gathered for it is what the end of the pass before has had
         tape.dismiss(Sharding)
-    tape.role(Sharding).begin_other()
+    tape.role(Sharding).begin_other(recipe if trained is None else None)
     tape.tell([one for one in observers if one.walks_others])
     other_trained = None if trained is None else trained()
     tape.dismiss(Trained)
@@ -56,13 +62,13 @@ def run_beside(
     return found, buffers, weights
 
 
-def bytes_beside(buffers: list[int], weights: list[Parameter], setup: Setup) -> int:
+def bytes_beside(buffers: list[int], weights: list[Parameter], setup: Setup, *, whole: bool = False) -> int:
     """Bytes of its weights, shared among the devices that share those of the model that trains, and of its buffers.
 
     FSDP2 cuts each weight along its first dimension; what others share lies behind each other.
     """
-    sharding, shards = setup.sharding, shards_beside(setup)
-    if sharding is not None and is_fsdp(sharding.kind) and sharding.version != 1:
+    sharding, shards = setup.sharding, 1 if whole else shards_beside(setup)
+    if not whole and sharding is not None and is_fsdp(sharding.kind) and sharding.version != 1:
         cut = [(prod(shard_shape(one.shape, shards)), one) for one in weights]
         share = sum(rounded(elements * one.dtype.itemsize) * one.copies for elements, one in cut)
     else:
