@@ -155,6 +155,7 @@ class Traced(NamedTuple):
 
     phases: dict[str, int]  # the peak of each
     saved: int  # at the end of the first forward pass, beside what was there before it
+    static: int  # what was there before it
 
 
 def traced(program: Program) -> Traced:
@@ -199,4 +200,4 @@ def traced(program: Program) -> Traced:
         program.iterate(enter)
         counted.settle()
     del kept
-    return Traced(dict(counted.phases), levels[1] - levels[0])
+    return Traced(dict(counted.phases), levels[1] - levels[0], levels[0])

@@ -99,7 +99,9 @@ LITGPT = Rig(
     "litgpt", ("litgpt", "litgpt_flat"), "LitGPT's models and LoRA, its losses and Fabric around them, and its shards"
 )
 TORCHTITAN = Rig(
-    "torchtitan", ("titan", "titan_replicas", "titan_units"), "torchtitan's Llama, and its parallelize_llama"
+    "torchtitan",
+    ("titan", "titan_replicas", "titan_units", "titan_context_rows"),
+    "torchtitan's Llama, and its parallelize_llama",
 )
 NANOGPT = Rig(
     "nanogpt",
@@ -134,7 +136,7 @@ RIGS = {
 WITHOUT = {
     "weights of GPTQ": "parts of quantized.json",
     "torch.compile": "compile.json, compile_more.json",
-    "torchtitan with stages and with parts of sequences": "titan_pipeline_rows.json, titan_context_rows.json",
+    "torchtitan with stages": "titan_pipeline_rows.json",
     "LitGPT with weights in 4 bits of bitsandbytes 0.41.1": "parts of litgpt.json",
     "modded-nanogpt": "modded.json",
     "Megatron-core with parts of sequences": "context_rows.json",
