@@ -11,6 +11,7 @@ PARTS = {
     "expert_rows": "mcore_experts",
     "capacity_rows": "mcore_experts",
     "titan_context_rows": "titan_parts",
+    "titan_pipeline_rows": "titan_stages",
 }
 """Which module of this folder traces the rows of each file; its `traced` gives the figures of a row in bytes."""
 

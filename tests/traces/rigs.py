@@ -100,8 +100,8 @@ LITGPT = Rig(
 )
 TORCHTITAN = Rig(
     "torchtitan",
-    ("titan", "titan_replicas", "titan_units", "titan_context_rows"),
-    "torchtitan's Llama, and its parallelize_llama",
+    ("titan", "titan_replicas", "titan_units", "titan_context_rows", "titan_pipeline_rows"),
+    "torchtitan's Llama, its parallelize_llama and pipeline_llama",
 )
 NANOGPT = Rig(
     "nanogpt",
@@ -136,7 +136,6 @@ RIGS = {
 WITHOUT = {
     "weights of GPTQ": "parts of quantized.json",
     "torch.compile": "compile.json, compile_more.json",
-    "torchtitan with stages": "titan_pipeline_rows.json",
     "LitGPT with weights in 4 bits of bitsandbytes 0.41.1": "parts of litgpt.json",
     "modded-nanogpt": "modded.json",
     "Megatron-core with parts of sequences": "context_rows.json",

@@ -33,6 +33,22 @@ def model_of(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def keys_of(row: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a job that every row says."""
+    return {
+        "model": model_of(row),
+        "gpu": TRACE,
+        "runtime": "torchtitan",
+        "sequence_length": row["seq"],
+        "micro_batch_size": row["batch"],
+        "precision": "fsdp-bf16",
+        "optimizer": "adamw",
+        "optimizer_implementation": "foreach",
+        "activation_checkpointing": row["ac"],
+        "attention": "flash",
+    }
+
+
 def job_of(row: dict[str, Any]) -> ResolvedJob:
     """The job of a row whose sequences are in parts."""
     shards, replicas, tensor = row["dp"], row.get("rep", 1), row.get("tp", 1)
@@ -48,24 +64,8 @@ def job_of(row: dict[str, Any]) -> ResolvedJob:
         parallel["shards"] = shards
     if "reduce" in row:
         parallel["reduce_dtype"] = row["reduce"]
-    found = build_job(
-        {
-            "model": model_of(row),
-            "gpu": TRACE,
-            "runtime": "torchtitan",
-            "sequence_length": row["seq"],
-            "micro_batch_size": row["batch"],
-            "gradient_accumulation_steps": 1,
-            "precision": "fsdp-bf16",
-            "optimizer": "adamw",
-            "optimizer_implementation": "foreach",
-            "activation_checkpointing": row["ac"],
-            "attention": "flash",
-            "hold_outputs": False,
-            "max_gradient_norm": 1.0,
-            "parallel": parallel,
-        }
-    )
+    keys = {"gradient_accumulation_steps": 1, "hold_outputs": False, "max_gradient_norm": 1.0, "parallel": parallel}
+    found = build_job(keys_of(row) | keys)
     assert isinstance(found, ResolvedJob)
     return found
 

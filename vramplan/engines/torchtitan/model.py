@@ -275,7 +275,7 @@ class Titan:
 
     @property
     def shares_a_step(self) -> bool:
-        """Whether it is a stage of a pipeline whose devices share sequences: one context is around all micro-batches."""
+        """Whether it is a stage whose devices share sequences: one context is around all its micro-batches."""
         part = self.recipe.slice
         return part.context > 1 and not (part.first and part.last)
 
