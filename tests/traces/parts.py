@@ -10,6 +10,7 @@ PARTS = {
     "megatron_rows": "mcore",
     "expert_rows": "mcore_experts",
     "capacity_rows": "mcore_experts",
+    "context_rows": "mcore_context",
     "titan_context_rows": "titan_parts",
     "titan_pipeline_rows": "titan_stages",
 }

@@ -18,7 +18,14 @@ from tests.traces.fsdp2 import group as fsdp2_group
 from vramplan.errors import UsageError
 from vramplan.values.job import ResolvedJob
 
-MODULES = {"torchtune": "tune", "litgpt": "lit", "torchtitan": "titan", "nanogpt": "nano", "llm-foundry": "foundry"}
+MODULES = {
+    "torchtune": "tune",
+    "litgpt": "lit",
+    "torchtitan": "titan",
+    "nanogpt": "nano",
+    "modded-nanogpt": "modded",
+    "llm-foundry": "foundry",
+}
 """Which module of this folder runs each engine."""
 
 
