@@ -1,4 +1,4 @@
-"""modded-nanogpt on tensors without data: the classes in the logs of two of its records, in DDP as their scripts have it.
+"""modded-nanogpt on tensors without data: the classes in the logs of two of its records, in DDP as their scripts do it.
 
 A log begins with its script, which trains when it is run: its classes alone are run here. What a script says of its own
 model, 12 blocks and sequences of 512 blocks of a mask, is of the job instead. FlexAttention's kernel gives its result
