@@ -22,7 +22,7 @@ from typing import Any
 from unittest.mock import MagicMock, patch
 
 from tests.traces import mcore
-from vramplan.measure.kernels import FLASH_ROWS, FLASH_WIDTH
+from vramplan.replay.operators.attention import FLASH_ROWS, FLASH_WIDTH
 from vramplan.replay.tensors import round_up
 from vramplan.values.parallel import RING
 

@@ -13,6 +13,12 @@ from tests.traces.programs import traced as traced_program
 from vramplan.job import build_job
 from vramplan.values.job import ResolvedJob
 
+KEYS = (
+    *("layers", "dim", "heads", "kv", "ffn", "vocab", "seq", "batch", "ac"),
+    *("dp", "cp", "tp", "rep", "comm", "reduce"),
+)
+"""What a row may say."""
+
 TRACE = {"name": "trace", "memory": "8192 GiB", "bf16": True, "flash_attention": True}
 
 

@@ -33,6 +33,10 @@ FORM: dict[str, Any] = {
 """What a row has that says nothing else."""
 
 
+KEYS = ("layers", "dp", "tp", "rep", "first", "last", "stages", "micro", "flight", "ac")
+"""What a row may say beside: `flight` follows from the schedule."""
+
+
 def number_of(row: dict[str, Any]) -> int:
     """Of the stage: the first, the last, or the second."""
     return 0 if row["first"] else int(row["stages"]) - 1 if row["last"] else 1
