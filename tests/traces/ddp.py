@@ -46,7 +46,7 @@ def traced(job: ResolvedJob) -> dict[str, int]:
         loop = plain_loop(*given)
         order = _order(loop)
         stack.enter_context(patch.multiple(torch.cuda, **CUDA))
-        return loop._replace(model=_replicated(job, loop.model, order))
+        return loop._replace(model=replicated(job, loop.model, order))
 
     with stack:
         distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=job.data_parallel_size)
@@ -69,7 +69,7 @@ def _order(loop: Any) -> list[Any]:
     return found + [one for one in trained if all(one is not other for other in found)]
 
 
-def _replicated(job: ResolvedJob, model: Any, order: list[Any]) -> Any:
+def replicated(job: ResolvedJob, model: Any, order: list[Any]) -> Any:
     """The model in DDP, where the last micro-step alone reduces, as accelerate has it."""
     from torch import distributed as c10d
     from torch.nn.parallel import DistributedDataParallel, distributed

@@ -126,7 +126,8 @@ def batches_of_a_block(_: int, keys: int, *__: int) -> int:
 COUNTERS: list[Any] = []
 """What counts now, if anything does: what was compiled when the library was imported asks for it each time."""
 
-EXTENSIONS = {
+EXTENSIONS: dict[str, Any] = {
+    "transformer_engine": None,  # it is not there for Megatron-core, whose local modules are traced
     "scaled_upper_triang_masked_softmax_cuda": CausalSoftmax,
     "scaled_masked_softmax_cuda": SimpleNamespace(get_batch_per_block=batches_of_a_block),
 }
@@ -153,6 +154,18 @@ class Stage:
     def rank(self) -> int:
         """Of the device that is traced, the first of its stage."""
         return 0 if self.row["pre"] else self.spread
+
+    @property
+    def length(self) -> int:
+        """Of a sequence."""
+        return int(self.row["seq"])
+
+    def mask(self) -> Any:
+        """The causal one that a micro-batch brings."""
+        import torch
+
+        shape = (self.row["micro"], 1, self.length, self.length)
+        return torch.empty(shape, dtype=torch.bool, device="cuda")
 
     def groups(self) -> dict[str, Any]:
         """Of devices, beside those of tensors and stages."""
@@ -248,7 +261,7 @@ class Stage:
                 model = Float16Module(self.settings, model)
         wide = DistributedDataParallelConfig(grad_reduce_in_fp32=True, overlap_grad_reduce=False)
         self.model = DistributedDataParallel(self.settings, wide, model)
-        self.hidden = (r["seq"] // (r["tp"] if r["sp"] else 1), r["micro"], r["hidden"])
+        self.hidden = (self.length // (r["tp"] if r["sp"] else 1), r["micro"], r["hidden"])
         self.dtype = getattr(torch, DTYPES[r["dtype"]])
 
     def forward_step(self, _: Any, model: Any) -> Any:
@@ -256,10 +269,10 @@ class Stage:
         import torch
 
         r = self.row
-        shape = (r["micro"], r["seq"])
+        shape = (r["micro"], self.length)
         tokens, labels = (torch.empty(shape, dtype=torch.int64, device="cuda") for _ in range(2))
         counted = torch.empty(shape, dtype=torch.float32, device="cuda")
-        mask = torch.empty(r["micro"], 1, r["seq"], r["seq"], dtype=torch.bool, device="cuda")
+        mask = self.mask()
         places = torch.empty(shape, dtype=torch.int64, device="cuda")
         out = model(tokens, places, mask, labels=labels)
 

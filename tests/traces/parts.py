@@ -6,7 +6,14 @@ import json
 from importlib import import_module
 from typing import Any
 
-PARTS = {"megatron_rows": "mcore", "expert_rows": "mcore_experts", "capacity_rows": "mcore_experts"}
+PARTS = {
+    "megatron_rows": "mcore",
+    "expert_rows": "mcore_experts",
+    "capacity_rows": "mcore_experts",
+    "context_rows": "mcore_context",
+    "titan_context_rows": "titan_parts",
+    "titan_pipeline_rows": "titan_stages",
+}
 """Which module of this folder traces the rows of each file; its `traced` gives the figures of a row in bytes."""
 
 Part = dict[str, Any]

@@ -18,7 +18,14 @@ from tests.traces.fsdp2 import group as fsdp2_group
 from vramplan.errors import UsageError
 from vramplan.values.job import ResolvedJob
 
-MODULES = {"torchtune": "tune", "litgpt": "lit", "torchtitan": "titan", "nanogpt": "nano", "llm-foundry": "foundry"}
+MODULES = {
+    "torchtune": "tune",
+    "litgpt": "lit",
+    "torchtitan": "titan",
+    "nanogpt": "nano",
+    "modded-nanogpt": "modded",
+    "llm-foundry": "foundry",
+}
 """Which module of this folder runs each engine."""
 
 
@@ -155,6 +162,7 @@ class Traced(NamedTuple):
 
     phases: dict[str, int]  # the peak of each
     saved: int  # at the end of the first forward pass, beside what was there before it
+    static: int  # what was there before it
 
 
 def traced(program: Program) -> Traced:
@@ -199,4 +207,4 @@ def traced(program: Program) -> Traced:
         program.iterate(enter)
         counted.settle()
     del kept
-    return Traced(dict(counted.phases), levels[1] - levels[0])
+    return Traced(dict(counted.phases), levels[1] - levels[0], levels[0])

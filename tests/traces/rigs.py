@@ -99,13 +99,21 @@ LITGPT = Rig(
     "litgpt", ("litgpt", "litgpt_flat"), "LitGPT's models and LoRA, its losses and Fabric around them, and its shards"
 )
 TORCHTITAN = Rig(
-    "torchtitan", ("titan", "titan_replicas", "titan_units"), "torchtitan's Llama, and its parallelize_llama"
+    "torchtitan",
+    ("titan", "titan_replicas", "titan_units", "titan_context_rows", "titan_pipeline_rows"),
+    "torchtitan's Llama, its parallelize_llama and pipeline_llama",
 )
 NANOGPT = Rig(
     "nanogpt",
     ("nanogpt",),
     "nanoGPT's model.py and its loop",
     ("https://github.com/karpathy/nanoGPT", "3adf61e154c3fe3fca428ad6bc3818b27a3b8291"),
+)
+MODDED = Rig(
+    "modded-nanogpt",
+    ("modded",),
+    "the classes of two records of modded-nanogpt, in DDP",
+    ("https://github.com/KellerJordan/modded-nanogpt", "f411b3d346aa52d3504324ca93c230fd84c6c07f"),
 )
 FOUNDRY = Rig(
     "llm-foundry",
@@ -120,24 +128,22 @@ FOUNDRY = Rig(
 )
 MEGATRON = Rig(
     "megatron",
-    ("megatron_rows", "expert_rows", "capacity_rows"),
-    "Megatron-core's GPTModel, one micro-batch of a stage, with tensor, sequence and expert parallelism",
+    ("megatron_rows", "expert_rows", "capacity_rows", "context_rows"),
+    "Megatron-core's GPTModel, one micro-batch of a stage, with tensor, sequence, context and expert parallelism",
+    alone=("transformer-engine==2.10.0",),
 )
 RIGS = {
     one.name: one
     for one in (
         *(TRANSFORMERS, AXOLOTL, FSDP2, REPLICATED, FSDP1, ZERO, TORCHAO, TORCHTUNE, LITGPT, TORCHTITAN, NANOGPT),
-        *(FOUNDRY, MEGATRON),
+        *(MODDED, FOUNDRY, MEGATRON),
     )
 }
 
 WITHOUT = {
     "weights of GPTQ": "parts of quantized.json",
     "torch.compile": "compile.json, compile_more.json",
-    "torchtitan with stages and with parts of sequences": "titan_pipeline_rows.json, titan_context_rows.json",
     "LitGPT with weights in 4 bits of bitsandbytes 0.41.1": "parts of litgpt.json",
-    "modded-nanogpt": "modded.json",
-    "Megatron-core with parts of sequences": "context_rows.json",
 }
 """What no rig makes again yet, and where its rows are."""
 

@@ -1,4 +1,4 @@
-"""Rows that no job says: their files, and what the rig of Megatron-core makes of one, without the library."""
+"""Rows that no job says: their files, and what the rigs make of one, without the libraries."""
 
 from __future__ import annotations
 
@@ -8,21 +8,28 @@ from typing import Any
 import pytest
 
 from tests.oracle.compare import path_of
-from tests.traces import composed, parts, rigs
+from tests.traces import composed, parts, rigs, titan_parts, titan_stages
 from tests.traces.mcore import FORM, Stage, batches_of_a_block
+from tests.traces.mcore_context import Shared
 from tests.traces.mcore_experts import OF_EXPERTS, Mixture
 from tests.traces.parts import PARTS, parts_of
 from tests.traces.rigs import RIGS
 from vramplan.engines.megatron.tensor_parallel import has_fused_softmax
 
-SAID = {*FORM, *OF_EXPERTS, "act", "sent", "received", "load", "expert_ffn"}
+SAID: dict[str, set[str]] = {
+    "mcore": {*FORM, "act"},
+    "mcore_experts": {*FORM, *OF_EXPERTS, "act", "sent", "received", "load", "expert_ffn"},
+    "mcore_context": {*FORM, "context", "communication"},
+    "titan_parts": {*titan_parts.KEYS},
+    "titan_stages": {*titan_stages.FORM, *titan_stages.KEYS},
+}
 """What a row may say: `act` follows from `gated`, and `load` is of the job, which has `received` in its place."""
 
 
 @pytest.mark.contract
 @pytest.mark.parametrize("file", PARTS)
 def test_a_row_says_nothing_that_the_rig_does_not_know(file: str) -> None:
-    assert {key for one in parts_of(file) for key in one["row"]} <= SAID
+    assert {key for one in parts_of(file) for key in one["row"]} <= SAID[PARTS[file]]
     assert all(isinstance(size, int) for one in parts_of(file) for key, size in one.items() if key != "row")
 
 
@@ -66,6 +73,14 @@ def test_as_many_tokens_come_as_go_where_nothing_else_is_said() -> None:
     given = Mixture({"sent": 3, "received": 7, "tp": 2})
     assert (given.sent, given.received) == (3, 14)
     assert Stage({}).spread == 1
+
+
+@pytest.mark.closed_form
+@pytest.mark.parametrize(("pre", "rank"), [(True, 6), (False, 14)])
+def test_what_is_traced_is_the_last_device_of_a_sequence(pre: bool, rank: int) -> None:
+    one = Shared({"pre": pre, "post": True, "tp": 2, "context": 4, "seq": 512, "communication": "ring"})
+    assert (one.spread, one.rank, one.length) == (8, rank, 128)
+    assert one.mask() is None
 
 
 @pytest.mark.closed_form

@@ -15,9 +15,10 @@ from unittest.mock import patch
 from tests.traces.fsdp2 import CUDA, joined
 from tests.traces.programs import Program
 from vramplan.errors import UsageError
-from vramplan.values.parallel import BLOCKS, FSDP, WITH_NORM
+from vramplan.values.parallel import ALL_GATHER, BLOCKS, FSDP, FSDP_GRAD_OP, RING, WITH_NORM
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+ROTATION = {ALL_GATHER: "allgather", RING: "alltoall"}
 WHOLE, OF_PARTS = ("standard", "fp32-logits"), "vocab-parallel"
 
 
@@ -25,7 +26,7 @@ class Torchtitan(Program):
     """Training of Llama on several devices, with or without tensor parallelism."""
 
     PACKAGE = "torchtitan.models.llama3.infra.parallelize"
-    KINDS = (FSDP,)
+    KINDS = (FSDP, FSDP_GRAD_OP)
     PRECISIONS = ("fsdp-bf16",)
     TYPES = ("llama",)
 
@@ -36,8 +37,10 @@ class Torchtitan(Program):
         split = job.split
         if job.sharding is None:
             raise UsageError("the rig is of several devices", key="parallel")
-        if split is not None and (split.pipeline > 1 or split.context > 1 or split.expert > 1):
-            raise UsageError("the rig splits by tensors alone", key="parallel")
+        if (job.sharding.kind == FSDP_GRAD_OP) != (self.stages > 1):
+            raise UsageError("torchtitan keeps parameters whole in stages alone", key="parallel")
+        if split is not None and split.pipeline != self.stages:
+            raise UsageError("a stage is not a whole job", key="parallel")
         word = (job.activation_checkpointing or "none").partition(":")[0]
         if word not in ("none", "full", "selective-op", "selective-layer"):
             raise UsageError(f"the rig has no {word}", key="activation_checkpointing")
@@ -51,21 +54,36 @@ class Torchtitan(Program):
         """Devices that share each product."""
         return 1 if self.job.split is None else self.job.split.tensor
 
+    @property
+    def context(self) -> int:
+        """Devices that share a sequence."""
+        return 1 if self.job.split is None else self.job.split.context
+
+    @property
+    def stages(self) -> int:
+        """Of a pipeline."""
+        return 1
+
+    @property
+    def rank(self) -> int:
+        """Of the last device of a sequence, which sees more of it before its own part than any other."""
+        return (self.context - 1) * self.tensor
+
     def group(self, stack: contextlib.ExitStack) -> tuple[Any, Any]:
-        """The mesh that torchtitan builds, of replicas, shards and tensors."""
+        """The mesh that torchtitan builds, of stages, replicas, shards, sequences and tensors."""
         import torch
         from torchtitan.distributed import ParallelDims
 
         job = self.job
         assert job.sharding is not None
-        world = job.data_parallel_size * self.tensor
-        counter = joined(world, stack)
+        world = self.stages * job.sharding.replicas * job.sharding.shards * self.tensor
+        counter = joined(world, stack, self.rank)
         self.dims = ParallelDims(
             dp_replicate=job.sharding.replicas,
-            dp_shard=job.sharding.shards,
-            cp=1,
+            dp_shard=job.sharding.shards // self.context,
+            cp=self.context,
             tp=self.tensor,
-            pp=1,
+            pp=self.stages,
             world_size=world,
             enable_loss_parallel=job.loss == OF_PARTS,
         )
@@ -92,11 +110,9 @@ class Torchtitan(Program):
         with torch.device("meta"):
             return Transformer(sizes)
 
-    def shard(self, skeleton: Any) -> Any:
-        """`parallelize_llama`."""
-        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+    def config(self) -> Any:
+        """JobConfig, as far as the job says something."""
         from torchtitan.config_manager import JobConfig
-        from torchtitan.models.llama3.infra import parallelize
 
         job = self.job
         assert job.sharding is not None
@@ -105,55 +121,96 @@ class Torchtitan(Program):
         word, _, every = (job.activation_checkpointing or "none").partition(":")
         config.activation_checkpoint.mode = "selective" if word.startswith("selective") else word
         config.activation_checkpoint.selective_ac_option = every or "op"
+        return config
+
+    def shard(self, skeleton: Any) -> Any:
+        """`parallelize_llama`."""
+        return self.parallelized(skeleton, self.config())
+
+    def parallelized(self, skeleton: Any, config: Any) -> Any:
+        """The same of a model or a stage of one."""
+        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+        from torchtitan.models.llama3.infra import parallelize
+
+        assert self.job.sharding is not None
         checkpoint_wrapper._count = 0  # of blocks, which it keeps for itself
         model = skeleton.to_empty(device="cuda")
         alone = partial(parallelize.parallelize_module, src_data_rank=None)  # no device sends what it has not
         with contextlib.ExitStack() as stack:
             stack.enter_context(patch.object(parallelize, "parallelize_module", alone))
-            if job.sharding.units != BLOCKS:
+            if self.job.sharding.units != BLOCKS:
                 stack.enter_context(patch.object(parallelize, "apply_fsdp", wrap_the_ends_too))
             return parallelize.parallelize_llama(model, self.mesh, self.dims, config)
 
-    def believing(self) -> contextlib.AbstractContextManager[Any]:
-        """With a policy that keeps every product, where the job says so."""
+    @contextlib.contextmanager
+    def believing(self) -> Any:
+        """With a policy that keeps every product, where the job says so; attention by the name that is looked for."""
+        from torch.nn import functional
         from torchtitan.models.llama3.infra import parallelize
 
-        all_kept = not self.job.every_second_matmul
-        return patch.object(parallelize, "defaultdict", Uneven) if all_kept else contextlib.nullcontext()
+        functional.scaled_dot_product_attention.__name__ = "scaled_dot_product_attention"
+        with contextlib.ExitStack() as stack:
+            if not self.job.every_second_matmul:
+                stack.enter_context(patch.object(parallelize, "defaultdict", Uneven))
+            yield
 
     def place(self, skeleton: Any) -> Any:
         """It is there."""
         return skeleton
 
-    @contextlib.contextmanager
-    def around(self) -> Any:
-        """Of forward and backward."""
-        from torchtitan.distributed.utils import get_train_context
+    def draw(self) -> None:
+        """Whole sequences, anew in each step where devices share them: they are cut in place.
 
-        with get_train_context(self.dims.loss_parallel_enabled, False)():
-            yield
+        Source: train.py, batch_generator.
+        """
+        import torch
+
+        if self.context > 1:
+            shape, words = (self.job.micro_batch_size or 1, self.job.sequence_length), self.job.model.vocabulary_size
+            self.tokens = self.labels = None
+            self.tokens, self.labels = (torch.randint(0, words, shape, device="cuda") for _ in range(2))
+
+    def around(self) -> Any:
+        """Of forward and backward: a loss of parts, and parts of sequences.
+
+        Source: train.py, forward_backward_step.
+        """
+        from torchtitan.distributed import utils
+
+        parts = None
+        if self.context > 1:
+            assert self.job.split is not None
+            parts = utils.create_context_parallel_ctx(
+                cp_mesh=self.mesh["cp"],
+                cp_buffers=[self.tokens, self.labels, self.model.freqs_cis],
+                cp_seq_dims=[1, 1, 0],
+                cp_no_restore_buffers={self.tokens, self.labels},
+                cp_rotate_method=ROTATION[str(self.job.split.context_communication)],
+            )
+        return utils.get_train_context(self.dims.loss_parallel_enabled, False)(parts)
 
     def forward(self) -> tuple[Any, Any]:
         """Of `Trainer.train_step`."""
         from torchtitan.components.loss import cross_entropy_loss
 
-        with self.around():
-            logits = self.model(self.tokens)
-            return logits, cross_entropy_loss(logits, self.labels)
+        self.draw()
+        self.open = contextlib.ExitStack()
+        self.open.enter_context(self.around())
+        logits = self.model(self.tokens)
+        return logits, cross_entropy_loss(logits, self.labels)
 
     def backward(self, loss: Any) -> None:
-        """With the loss of parts, if there is one."""
-        with self.around():
+        """Around which there is what is around the forward pass."""
+        with self.open:
             loss.backward()
 
     def step(self) -> None:
         """Clipping by torchtitan's own function, then the optimizer."""
         from torchtitan.distributed.utils import clip_grad_norm_
 
-        if self.job.max_gradient_norm is not None:
-            _norm = clip_grad_norm_(
-                self.model.parameters(), self.job.max_gradient_norm, foreach=True
-            )  # kept, to be logged
+        most, stages = self.job.max_gradient_norm, self.mesh["pp"] if self.stages > 1 else None
+        if most is not None:  # kept, to be logged
+            _norm = clip_grad_norm_(self.model.parameters(), most, foreach=True, pp_mesh=stages)
         super().step()
 
 

@@ -223,8 +223,9 @@ def attention_by(kernel: str) -> Callable[..., Any]:
     `sdpa` is PyTorch's choice where flash cannot run: the efficient kernel, or plain operators for grouped queries.
 
     Source: aten/src/ATen/native/transformers/attention.cpp, scaled_dot_product_attention: heads that are no multiple of
-    eight are padded for flash, and the efficient kernel knows no grouped queries and wants a whole bias. Heads that are
-    too large for flash are those of another kernel.
+    eight are padded for flash, and the efficient kernel knows no grouped queries and wants a whole bias. It gives the
+    logarithms of sums where a gradient will ask for them (should_compute_logsumexp). Heads that are too large for flash
+    are those of another kernel.
     """
     aten = torch.ops.aten
 
@@ -269,7 +270,8 @@ def attention_by(kernel: str) -> Callable[..., Any]:
                 key, value = (one.repeat_interleave(groups, 1) for one in (key, value))
             if attn_mask is not None:
                 attn_mask = _aligned(_numbers(attn_mask, query.dtype)).expand(*query.shape[:3], key.shape[2])
+            sums = torch.is_grad_enabled() and any(one.requires_grad for one in (query, key, value))
             efficient = aten._scaled_dot_product_efficient_attention
-            return efficient(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
+            return efficient(query, key, value, attn_mask, sums, dropout_p, is_causal, scale=scale)[0]
 
     return attend

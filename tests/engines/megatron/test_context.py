@@ -23,7 +23,7 @@ from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.values.parallel import ALL_GATHER, DISTRIBUTED_OPTIMIZER, RING
 
-ROWS = json.loads((Path(__file__).parent / "context_rows.json").read_text())
+ROWS = json.loads((Path(__file__).parent / "context_rows.json").read_text())["rows"]
 COUNT = 42
 WAYS = (RING, ALL_GATHER)
 

@@ -1,9 +1,8 @@
 """Stages of a pipeline under torchtitan: rows of FSDP2 as `torch.distributed.pipelining` drives it.
 
 The rows of `titan_pipeline_rows.json` are of one stage each: torchtitan's model under FSDP2 (torch 2.13), over groups
-of replicas and over tensor parallelism, on tensors without data. Forward and backward passes come as 1F1B or GPipe has
-them (`forward_one_chunk`, `backward_maybe_with_nosync`), the gradients are reduced at the end as `perform_reduce_grad`
-does it, and what is received has a buffer for each micro-batch.
+of replicas and over tensor parallelism, on tensors without data. torchtitan's `pipeline_llama` makes the stage,
+and PyTorch's Schedule1F1B or ScheduleGPipe runs it.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from vramplan.replay.step import replay
 from vramplan.values.parallel import Sharded, Split
 
 TITAN = "vramplan.engines.torchtitan.model"
-ROWS = json.loads((Path(__file__).parent / "titan_pipeline_rows.json").read_text())
-COUNT = 10
+ROWS = json.loads((Path(__file__).parent / "titan_pipeline_rows.json").read_text())["rows"]
+COUNT = 11
 DEFAULTS = {"batch": 2, "seq": 128, "vocab": 1024, "reduce": "fp32", "gpipe": False}
 
 
@@ -45,7 +44,13 @@ def setup_of(row: dict[str, Any]) -> Setup:
     shape = shape_from_fields(fields, name="row")._replace(family=TITAN, published_family="llama", engine="torchtitan")
     number = 0 if row["first"] else row["stages"] - 1 if row["last"] else 1
     stage = Stage(
-        number, (row["layers"],), row["first"], row["last"], in_flight=row["flight"], micro_batches=row["micro"]
+        number,
+        (row["layers"],),
+        row["first"],
+        row["last"],
+        in_flight=row["flight"],
+        steady=not row["gpipe"],
+        micro_batches=row["micro"],
     )
     return Setup(
         model=shape,

@@ -10,10 +10,25 @@ from __future__ import annotations
 
 from math import prod
 
+from vramplan.replay.models.modules import Slice
 from vramplan.replay.operators.attention import FLASH_ROWS, FLASH_WIDTH
 from vramplan.replay.operators.views import Grads
 from vramplan.replay.recorder import Saved, Tape, rounded
-from vramplan.replay.tensors import FP32, INT64, Tensor, round_up
+from vramplan.replay.tensors import FP32, INT32, INT64, Tensor, round_up
+
+
+def starts_of_parts(batch: int, part: Slice) -> list[int]:
+    """Bytes of what is kept for all layers and steps: where sequences begin, and the order of gathered parts.
+
+    For a ring that is of whole sequences, of parts and of their halves; else of whole sequences, and of what each half
+    of the queries may see. The order is there for keys and values, and for their gradients.
+    Source: pytorch/attention/dot_product_attention/utils.py, get_full_cu_seqlens; context_parallel.py,
+    _get_cu_seqlens_info_with_cp, get_seq_chunk_ids_for_reordering_before_attn and the one after it.
+    """
+    if part.context == 1:
+        return []
+    starts = [INT32.itemsize * (batch + 1)] * 3
+    return starts if part.ring else [*starts, *[INT32.itemsize * 2 * part.context] * 2]
 
 
 def ring_attention(q: Tensor, k: Tensor, v: Tensor, devices: int) -> Tensor:
@@ -85,6 +100,7 @@ def gathered_attention(q: Tensor, k: Tensor, v: Tensor, devices: int) -> Tensor:
     Saves `outs`: what each half gave, beside the result that is made of both.
     Saves `lses`: they turn the scores back into probabilities.
     Saves `seeds`: the dropout mask of each half is drawn again.
+    Saves `starts`: where the parts of the queries begin, for the kernel.
     Backward: that of the queries; keys and values and their gradients of all devices; the gradients of both halves.
     Source: pytorch/attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndKVAllGather; arXiv:2407.21783,
     section 3.3.2.
@@ -119,6 +135,7 @@ def gathered_attention(q: Tensor, k: Tensor, v: Tensor, devices: int) -> Tensor:
 
     node = tape.record("gathered_attention", (q, k, v), backward, (q, k, v))
     tape.work(work, 0, width)
+    starts = tape.new("floor_divide", (2,), INT32, False)  # one more than samples, and no more than one block of memory
     parts = [tape.new("all_gather", whole, dtype, batched) for _ in "kv"]
     for i in range(2):
         parts[i] = tape.new("index_select", whole, dtype, batched)
@@ -128,7 +145,7 @@ def gathered_attention(q: Tensor, k: Tensor, v: Tensor, devices: int) -> Tensor:
         results.append(tape.new("fused_attn_fwd", half, dtype, batched))
         sums.append(tape.new("fused_attn_fwd", (batch, heads, length // 2, 1), FP32, batched))
         seeds.append(tape.new("fused_attn_fwd", (2,), INT64, False))
-    tape.save(node, *results, *sums, *seeds)
+    tape.save(node, *results, *sums, *seeds, starts)
     return out
 
 

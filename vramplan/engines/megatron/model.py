@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.engines.megatron.adapters import asked_for_gradient
 from vramplan.engines.megatron.attention import Attention
+from vramplan.engines.megatron.context_parallel import starts_of_parts
 from vramplan.engines.megatron.layers import (
     ColumnParallelLinear,
     Norm,
@@ -170,9 +171,10 @@ class Megatron:
         if shape.positions == "alibi":  # one for each block, of every head and sample
             size = shape.attention_heads // self.recipe.slice.tensor * self.recipe.sequence_length
             return [size * self.tape.batch * self.recipe.weight_dtype.itemsize] * shape.layers
+        shared = starts_of_parts(self.tape.batch, self.recipe.slice)
         if shape.positions != "rope":
-            return []
-        return [4 * (self.rotary_size // 2), 4 * self.recipe.sequence_length * self.rotary_size]
+            return shared
+        return [4 * (self.rotary_size // 2), 4 * self.recipe.sequence_length * self.rotary_size, *shared]
 
     def kept_by_samples(self) -> list[int]:
         """Bytes of one sample that the dispatchers of experts keep, each once for every block."""

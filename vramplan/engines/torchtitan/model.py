@@ -262,10 +262,36 @@ class Titan:
 
         That of Qwen3 has a cosine and a sine in fp32 for each number of a head: twice as many bytes.
         """
-        part, shape = self.recipe.slice, self.recipe.shape
+        part = self.recipe.slice
+        own, whole = self.frequency_bytes, self.frequency_bytes * part.context
+        return [whole, whole, own, own] if self.shares_a_step else [whole]
+
+    @property
+    def frequency_bytes(self) -> int:
+        """Of the buffer for the positions that a device has."""
+        shape = self.recipe.shape
         numbers = shape.head_size if shape.qk_norm else shape.head_size // 2
-        whole = self.recipe.sequence_length * part.context * numbers * FREQUENCY_BYTES
-        return [whole] * (1 if part.context == 1 else 2)  # context_parallel keeps a copy, to put it back
+        return self.recipe.sequence_length * numbers * FREQUENCY_BYTES
+
+    @property
+    def shares_a_step(self) -> bool:
+        """Whether it is a stage whose devices share sequences: one context is around all its micro-batches."""
+        part = self.recipe.slice
+        return part.context > 1 and not (part.first and part.last)
+
+    def cut(self) -> None:
+        """`context_parallel` keeps a whole copy of the frequencies, to put it back, and what it has cut of each tensor.
+
+        That of the last one is there twice, as a loop's variable is a copy. All of it goes when the context is left,
+        after backward.
+        Source: torch/distributed/tensor/experimental/_context_parallel/_attention.py, context_parallel.
+        """
+        tape, context = self.tape, self.recipe.slice.context
+        tokens = (tape.batch, self.recipe.sequence_length)
+        pairs = (self.frequency_bytes // FP32.itemsize,)
+        tape.held.append(tape.new("clone", (context * pairs[0],), FP32, False))
+        tape.held += [tape.new("shard", tokens, INT64, True) for _ in ("input_ids", "labels")]
+        tape.held += [tape.new("shard", pairs, FP32, False), tape.new("clone", pairs, FP32, False)]
 
     def kept(self) -> list[int]:
         """Scaled rotary positions are in the same buffer."""
@@ -281,6 +307,8 @@ class Titan:
     def __call__(self, *given: Tensor) -> Output:
         tape, recipe, devices = self.tape, self.recipe, self.devices
         part = recipe.slice
+        if part.context > 1 and not self.shares_a_step:
+            self.cut()
         local = (tape.batch, recipe.sequence_length)
         pred = self.logits(given[0].alias(local, None, None) if part.first else None)
         pred = tape.role(Sharding).after_model(pred)  # the loss is no part of the model

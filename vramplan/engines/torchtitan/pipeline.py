@@ -3,9 +3,13 @@
 Parameters stay whole from the first micro-batch to the last, and gradients whole and in the type of the reduction until
 the last one, whose backward reduces them. A stage keeps of each micro-batch in flight what its forward has saved, its
 input and its output; what it receives, it receives into buffers of its own for every micro-batch of the step, and the
-last stage keeps the logits of all of them.
+last stage keeps the logits of all of them, which it concatenates at the end. Every stage has the tokens and the labels
+of all micro-batches. Variables of the schedule hold the hidden states that it has given last, and the gradient that it
+has sent last: until the next one, and while gradients are reduced.
 Source: torch/distributed/pipelining/stage.py, _PipelineStageBase (fwd_cache, args_recv_info, grad_recv_info,
-output_chunks) and backward_maybe_with_nosync; torchtitan/parallelisms/parallelize_llama.py, apply_fsdp with pp_enabled.
+output_chunks) and backward_maybe_with_nosync; schedules.py, Schedule1F1B and ScheduleGPipe (output, bwd_sends, ops) and
+PipelineScheduleSingle.step (return_outputs); torchtitan/parallelisms/parallelize_llama.py, apply_fsdp with pp_enabled;
+torchtitan 0.1.0, train.py, forward_backward_step.
 """
 
 from __future__ import annotations
@@ -17,8 +21,8 @@ from vramplan.replay.pipeline.stages import Stage, StagePass
 from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.sharding.units import COMMUNICATION, GATHERED
-from vramplan.replay.step import replay_one
-from vramplan.replay.tensors import BF16, FP32
+from vramplan.replay.step import Iteration
+from vramplan.replay.tensors import BF16, BYTE, FP32, INT64
 
 if TYPE_CHECKING:
     from vramplan.replay.setup import Setup
@@ -33,18 +37,20 @@ def replay_pipelined(setup: Setup, tape: Tape) -> Record:
     assert stage is not None
     parts = [_part_of(setup, stage, i) for i in range(len(stage.parts))]
     within = [_replayed(part, tape, reduces=False) for part in parts]
-    states = [[*record.states, *_received(part, tape)] for record, part in zip(within, parts, strict=True)]
+    states = [[*_own(record), *_received(part, tape)] for record, part in zip(within, parts, strict=True)]
+    states.append(_tokens(setup, tape))
     whole = [_whole(setup, record) for record in within]
     moments = stage.moments or (StagePass(0, (stage.in_flight - 1,)),)
-    candidates = []
+    candidates: list[tuple[Record, StagePass, list[StandingState]]] = []
+    sent = _each(tape, COMMUNICATION, _hidden(setup), 1) if stage.steady and _sends_back(stage) else []
     if not stage.moments and stage.in_flight == stage.micro_batches:
         # all wait for the first one's backward, which alone finds no gradients
         moments = (StagePass(0, (max(stage.in_flight - 2, 0),)),)
         first = _replayed(parts[0], tape, reduces=False, accumulating=False)
-        candidates.append((first, StagePass(0, (stage.in_flight - 1,))))
+        candidates.append((first, StagePass(0, (stage.in_flight - 1,)), []))
 
-    def beside(record: Record, own: int, waiting: tuple[int, ...]) -> Record:
-        found = [state for one in states for state in one]
+    def beside(record: Record, own: int, waiting: tuple[int, ...], held: list[StandingState]) -> Record:
+        found = [*held, *(state for one in states for state in one)]
         found += [state for i, one in enumerate(whole) if i != own for state in one]
         for other, count in zip(within, waiting, strict=True):
             found += _in_flight(other, count)
@@ -52,9 +58,9 @@ def replay_pipelined(setup: Setup, tape: Tape) -> Record:
         return record.with_states(found)
 
     idle = (0,) * len(parts)
-    candidates += [(within[moment.part], moment) for moment in moments]
-    candidates += [(_replayed(part, tape, reduces=True), StagePass(i, idle)) for i, part in enumerate(parts)]
-    records = [beside(record, moment.part, moment.waiting) for record, moment in candidates]
+    candidates += [(within[moment.part], moment, sent) for moment in moments]
+    candidates += [(_replayed(part, tape, reduces=True), StagePass(i, idle), []) for i, part in enumerate(parts)]
+    records = [beside(record, moment.part, moment.waiting, held) for record, moment, held in candidates]
     number = max(range(len(records)), key=lambda number: records[number].peak_bytes(tape.batch))
     worst, own = records[number], candidates[number][1].part
     worst.beside = tuple(record for part, record in enumerate(within) if part != own)
@@ -68,9 +74,8 @@ def replay_pipelined(setup: Setup, tape: Tape) -> Record:
 def _part_of(setup: Setup, stage: Stage, i: int) -> Setup:
     """One part of the model that a device has, as if it were all."""
     first, last = stage.first and i == 0, stage.last and i == len(stage.parts) - 1
-    part = stage._replace(
-        parts=stage.parts[i : i + 1], starts=stage.starts[i : i + 1], first=first, last=last, moments=()
-    )
+    part = stage._replace(parts=stage.parts[i : i + 1], starts=stage.starts[i : i + 1], whole=stage.device_parts)
+    part = part._replace(first=first, last=last, moments=())
     blocks = stage.parts[i]
     segments: list[Segment] = []
     left = blocks
@@ -87,8 +92,60 @@ def _part_of(setup: Setup, stage: Stage, i: int) -> Setup:
 
 
 def _replayed(setup: Setup, tape: Tape, *, reduces: bool, accumulating: bool = True) -> Record:
-    of_one = setup._replace(reduces=reduces, accumulating=accumulating)
-    return replay_one(of_one, Tape(tape.batch, direct=tape.direct))
+    """One micro-batch; with `reduces` the last one, after whose backward all logits are concatenated for nobody.
+
+    Until then the gradient that was sent last is there.
+    """
+    of_one, own = setup._replace(reduces=reduces, accumulating=accumulating), Tape(tape.batch, direct=tape.direct)
+    iteration = Iteration(of_one, own)
+    loss = [iteration.forward()]
+    saved_at = len(own.events)
+    stage = setup.stage
+    assert stage is not None
+    sends = reduces and _sends_back(stage)
+    sent = own.new("isend", (own.batch, _hidden(setup)), BYTE, True, category=COMMUNICATION) if sends else None
+    iteration.backward(loss)
+    del sent
+    if reduces and stage.last:
+        _merged = own.new("cat", (own.batch, _steps(stage) * _logits(setup)), BF16, True)
+        del _merged
+    iteration.step()
+    return iteration.record(saved_at)
+
+
+def _own(record: Record) -> list[StandingState]:
+    """The states of a part, but for its tokens, which the stage has whole."""
+    return [state for state in record.states if state.category != "inputs"]
+
+
+def _tokens(setup: Setup, tape: Tape) -> list[StandingState]:
+    """The tokens and the labels of all micro-batches; with what a device has of them, where devices share sequences."""
+    stage, split = setup.stage, setup.split
+    assert stage is not None
+    assert split is not None
+    part = _steps(stage) * (setup.sequence_length // split.context) * INT64.itemsize
+    cut = _each(tape, "inputs", part, 2) if split.context > 1 else []
+    return [*_each(tape, "inputs", part * split.context, 2), *cut]
+
+
+def _sends_back(stage: Stage) -> bool:
+    """Whether a variable of the schedule holds a gradient that was sent; those of interleaved ones are others."""
+    return not stage.first and len(stage.device_parts) == 1
+
+
+def _hidden(setup: Setup) -> int:
+    """Bytes of the hidden states of a sequence between two stages."""
+    split = setup.split
+    assert split is not None
+    length = setup.sequence_length // split.context
+    return length // split.tensor * setup.model.hidden_size * BF16.itemsize
+
+
+def _logits(setup: Setup) -> int:
+    """Logits of a sequence that a device has."""
+    split = setup.split
+    assert split is not None
+    return setup.sequence_length // split.context * (setup.model.vocabulary_size // split.tensor)
 
 
 def _in_flight(record: Record, others: int) -> list[StandingState]:
@@ -102,24 +159,22 @@ def _in_flight(record: Record, others: int) -> list[StandingState]:
 
 def _received(setup: Setup, tape: Tape) -> list[StandingState]:
     """The buffers for what is received, each for one micro-batch."""
-    stage, split = setup.stage, setup.split
+    stage = setup.stage
     assert stage is not None
-    assert split is not None
-    length = setup.sequence_length // split.context
-    hidden = length // split.tensor * setup.model.hidden_size * BF16.itemsize
-    return _each(tape, COMMUNICATION, hidden, _steps(stage) * (2 - stage.first - stage.last))
+    return _each(tape, COMMUNICATION, _hidden(setup), _steps(stage) * (2 - stage.first - stage.last))
 
 
 def _given(setup: Setup, tape: Tape, waiting: int) -> list[StandingState]:
     """The logits and losses that the last stage keeps, but those of micro-batches that are counted with what waits."""
-    stage, split = setup.stage, setup.split
+    stage = setup.stage
     assert stage is not None
-    assert split is not None
     others = _steps(stage) - 1 - waiting
     if not stage.last or others < 1:
         return []
-    logits = setup.sequence_length // split.context * (setup.model.vocabulary_size // split.tensor) * BF16.itemsize
-    return [*_each(tape, IN_FLIGHT, logits, others), StandingState(IN_FLIGHT, rounded(FP32.itemsize), 0, others)]
+    return [
+        *_each(tape, IN_FLIGHT, _logits(setup) * BF16.itemsize, others),
+        StandingState(IN_FLIGHT, rounded(FP32.itemsize), 0, others),
+    ]
 
 
 def _steps(stage: Stage) -> int:
