@@ -37,6 +37,9 @@ ALL_FILES = "--emit-to FOLDER writes all of them"
 LABELS = ("name", "recipe_global_batch_size", "parameters", "dtype")
 """Keys of a model that change nothing about a run whose other keys are all given."""
 
+DROPOUTS = ("embedding_dropout", "attention_dropout", "hidden_dropout", "activation_dropout")
+"""Of a model's shape, what the key `dropout` sets."""
+
 
 class Unsaid(InputError):
     """Keys that a program has no setting for. `nearest`: what the files that come closest say of each."""
@@ -123,6 +126,7 @@ def _beside(asked: Asked, files: ProgramFiles, folders: Sequence[Path]) -> tuple
     Given are those of the machine, and what the files leave open.
     """
     told: dict[str, Any] = {}
+    left: set[str] = set()
     keys = {key: asked[key] for key in asked.job if _is_beside(key) and asked[key] is not None}
     texts = _texts(files)
     for _ in range(3):  # what is given may open or settle another key
@@ -131,6 +135,7 @@ def _beside(asked: Asked, files: ProgramFiles, folders: Sequence[Path]) -> tuple
         except InputError:
             break
         told = flat(read.job)
+        left |= read.open.keys()  # which a reader says of the launcher once it is given
         more = {key: asked[key] for key in read.open if asked[key] is not None and key not in told}
         if more.get("parallel.data") == 1 and not asked.shards:
             del more["parallel.data"]  # what a launcher starts that says nothing
@@ -145,7 +150,7 @@ def _beside(asked: Asked, files: ProgramFiles, folders: Sequence[Path]) -> tuple
         if more.keys() <= keys.keys():
             break
         keys |= more
-    return keys, told
+    return keys, {key: value for key, value in told.items() if key not in left}
 
 
 def _is_beside(key: str) -> bool:
@@ -252,6 +257,8 @@ def _same(asked: Asked, key: str, other: Any) -> bool:
         return sorted(map(str, one)) == sorted(map(str, other))
     if one == other:
         return True
+    if key == "dropout":  # left open, it is the model's own
+        return not one and not other and not any(map(asked.shape.get, DROPOUTS))
     return not one and not other and key.startswith("adapter.")
 
 

@@ -35,7 +35,7 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
         page.yours("lr", 0.0001)
         page.yours("tokenizer_type", "NullTokenizer")
         page.yours("mock_data", True)
-        yield ProgramFiles((page,), (f"bash {page.name}",))
+        yield ProgramFiles((page,), (f"{asked.environment()}bash {page.name}",))
 
 
 def _model(page: Page, asked: Asked, kind: Kind) -> None:
