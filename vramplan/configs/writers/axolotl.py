@@ -63,7 +63,8 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
     page.yours("learning_rate", 0.00002)
     page.yours("num_epochs", 1)
     page.yours("output_dir", "out")
-    yield ProgramFiles((page, *further), (f"{asked.environment(hides=True)}axolotl train {page.name} {_launcher(asked)}",))
+    launch = f"{asked.environment(hides=True)}axolotl train {page.name} {_launcher(asked)}"
+    yield ProgramFiles((page, *further), (launch,))
 
 
 def _launcher(asked: Asked) -> str:

@@ -45,8 +45,8 @@ TOKENIZERS = {
 """Of modules whose tokenizer is not called after them."""
 
 TOKENIZER_FILES = {
-    **dict.fromkeys(("llama3", "llama3_1", "llama3_2", "llama3_3"), {"path": "original/tokenizer.model"}),
-    **dict.fromkeys(("qwen2", "qwen2_5", "qwen3"), {"path": "vocab.json", "merges_file": "merges.txt"}),
+    **{module: {"path": "original/tokenizer.model"} for module in ("llama3", "llama3_1", "llama3_2", "llama3_3")},
+    **{module: {"path": "vocab.json", "merges_file": "merges.txt"} for module in ("qwen2", "qwen2_5", "qwen3")},
     "phi4": {"vocab_path": "vocab.json", "merges_path": "merges.txt"},
 }
 """What the tokenizers of some modules read, by their arguments."""
