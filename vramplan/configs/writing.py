@@ -89,6 +89,7 @@ def made(
     for files in _ways(asked, writer, option):
         beside, told = _beside(asked, files, folders)
         given = options({**beside, "gpu": beside["gpu"] if judged else "GPU"}, told, asked)
+        given = _counting_all(given, asked)
         again = " ".join(["vramplan fit", *(page.name for page in files.pages), *given])
         shown = [*files.launch, *header, f"read back: {again}"]
         if len(files.pages) > 1:
@@ -102,6 +103,21 @@ def made(
     least = least or InputError([Problem(f"{writer.name} has no file for this job")])
     problems = [one._replace(key=option) for one in least.problems]
     raise Unsaid(problems, least.nearest) if isinstance(least, Unsaid) else InputError(problems)
+
+
+def _counting_all(given: Sequence[str], asked: Asked) -> list[str]:
+    """Options for files that split the model among GPUs: `--gpu 8xh100` counts all of them.
+
+    `--gpus` counts replicas, which some readers take for the GPUs that a launcher starts.
+    """
+    words = list(given)
+    if asked.devices == (asked["parallel.data"] or 1) or "--gpus" not in words:
+        return words
+    at = words.index("--gpus")
+    del words[at : at + 2]
+    name = words.index("--gpu") + 1
+    words[name] = f"{asked.devices}x{words[name]}"
+    return words
 
 
 def _ways(asked: Asked, writer: Writer, option: str) -> Iterator[ProgramFiles]:
