@@ -111,11 +111,32 @@ class Asked:
         several = f"--nnodes {self.nodes} {meeting} " if self.nodes > 1 else ""
         return f"torchrun {several}--nproc_per_node {self.per_node}"
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether one process without a group of processes trains: states are shared in a group, be it one of one."""
+        return self.devices == 1 and not self.shards
+
     def accelerate(self) -> str:
-        """The launcher with the number of GPUs."""
+        """The launcher with the number of GPUs; torchrun for a group of one, which `accelerate launch` does not make.
+
+        Without a group FSDP shards nothing, and ZeRO cannot start. Source: huggingface/accelerate 1.15.0,
+        commands/launch.py, simple_launcher; deepspeedai/DeepSpeed 0.19.8, deepspeed/comm/comm.py, mpi_discovery.
+        """
+        if self.devices == 1 and self.shards:
+            return self.torchrun()
         meeting = "--machine_rank RANK --main_process_ip HOST --main_process_port 29500"
         several = f" --num_machines {self.nodes} {meeting}" if self.nodes > 1 else ""
         return f"accelerate launch --num_processes {self.devices}{several}"
+
+    def environment(self, *, hides: bool = False) -> str:
+        """Variables before a command: the settings of the allocator, and the one GPU of a run without a group.
+
+        `hides`: the program is one of the Trainer's, which takes every GPU that it sees by nn.DataParallel. Source:
+        huggingface/transformers 5.23.0, src/transformers/training_args.py, _setup_devices.
+        """
+        settings = str(self["allocator"])
+        told = f"PYTORCH_ALLOC_CONF={settings} " if ":" in settings else ""
+        return f"{told}{'CUDA_VISIBLE_DEVICES=0 ' if hides and self.is_alone else ''}"
 
 
 class Writer(NamedTuple):

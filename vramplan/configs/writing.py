@@ -37,6 +37,9 @@ ALL_FILES = "--emit-to FOLDER writes all of them"
 LABELS = ("name", "recipe_global_batch_size", "parameters", "dtype")
 """Keys of a model that change nothing about a run whose other keys are all given."""
 
+DROPOUTS = ("embedding_dropout", "attention_dropout", "hidden_dropout", "activation_dropout")
+"""Of a model's shape, what the key `dropout` sets."""
+
 
 class Unsaid(InputError):
     """Keys that a program has no setting for. `nearest`: what the files that come closest say of each."""
@@ -86,6 +89,7 @@ def made(
     for files in _ways(asked, writer, option):
         beside, told = _beside(asked, files, folders)
         given = options({**beside, "gpu": beside["gpu"] if judged else "GPU"}, told, asked)
+        given = _counting_all(given, asked)
         again = " ".join(["vramplan fit", *(page.name for page in files.pages), *given])
         shown = [*files.launch, *header, f"read back: {again}"]
         if len(files.pages) > 1:
@@ -99,6 +103,21 @@ def made(
     least = least or InputError([Problem(f"{writer.name} has no file for this job")])
     problems = [one._replace(key=option) for one in least.problems]
     raise Unsaid(problems, least.nearest) if isinstance(least, Unsaid) else InputError(problems)
+
+
+def _counting_all(given: Sequence[str], asked: Asked) -> list[str]:
+    """Options for files that split the model among GPUs: `--gpu 8xh100` counts all of them.
+
+    `--gpus` counts replicas, which some readers take for the GPUs that a launcher starts.
+    """
+    words = list(given)
+    if asked.devices == (asked["parallel.data"] or 1) or "--gpus" not in words:
+        return words
+    at = words.index("--gpus")
+    del words[at : at + 2]
+    name = words.index("--gpu") + 1
+    words[name] = f"{asked.devices}x{words[name]}"
+    return words
 
 
 def _ways(asked: Asked, writer: Writer, option: str) -> Iterator[ProgramFiles]:
@@ -123,6 +142,7 @@ def _beside(asked: Asked, files: ProgramFiles, folders: Sequence[Path]) -> tuple
     Given are those of the machine, and what the files leave open.
     """
     told: dict[str, Any] = {}
+    left: set[str] = set()
     keys = {key: asked[key] for key in asked.job if _is_beside(key) and asked[key] is not None}
     texts = _texts(files)
     for _ in range(3):  # what is given may open or settle another key
@@ -131,6 +151,7 @@ def _beside(asked: Asked, files: ProgramFiles, folders: Sequence[Path]) -> tuple
         except InputError:
             break
         told = flat(read.job)
+        left |= read.open.keys()  # which a reader says of the launcher once it is given
         more = {key: asked[key] for key in read.open if asked[key] is not None and key not in told}
         if more.get("parallel.data") == 1 and not asked.shards:
             del more["parallel.data"]  # what a launcher starts that says nothing
@@ -145,7 +166,7 @@ def _beside(asked: Asked, files: ProgramFiles, folders: Sequence[Path]) -> tuple
         if more.keys() <= keys.keys():
             break
         keys |= more
-    return keys, told
+    return keys, {key: value for key, value in told.items() if key not in left}
 
 
 def _is_beside(key: str) -> bool:
@@ -252,6 +273,8 @@ def _same(asked: Asked, key: str, other: Any) -> bool:
         return sorted(map(str, one)) == sorted(map(str, other))
     if one == other:
         return True
+    if key == "dropout":  # left open, it is the model's own
+        return not one and not other and not any(map(asked.shape.get, DROPOUTS))
     return not one and not other and key.startswith("adapter.")
 
 

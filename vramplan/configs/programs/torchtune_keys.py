@@ -76,6 +76,34 @@ DIVERGENCES = {
 }
 """Losses of torchtune/modules/loss/kd_losses.py, by the words of `distillation`."""
 
+_FULL = ("full_finetune_distributed", "qat_distributed")
+_MESHES = (*_FULL, "lora_finetune_distributed")
+_PREFERENCES = ("lora_dpo_distributed", "lora_dpo_single_device")
+ONLY_READ_BY: dict[str, tuple[str, ...]] = {
+    "ac_mode": _FULL,
+    "ac_option": _FULL,
+    "optimizer_in_bwd": (*_FULL, "full_finetune_single_device", "full_dpo_distributed"),
+    "enable_fp8_training": _FULL[:1],
+    **dict.fromkeys(
+        ("data_parallel_shard_dim", "data_parallel_replicate_dim", "tensor_parallel_dim", "context_parallel_dim"),
+        _MESHES,
+    ),
+}
+"""Keys that some recipes read and the others do not: they say nothing there. Source: recipes/ of main (bd2a0fc7)."""
+
+NOT_READ_BY: dict[str, tuple[str, ...]] = {
+    "clip_grad_norm": (*_PREFERENCES, "knowledge_distillation_distributed"),
+    "compile": _PREFERENCES[:1],
+    "enable_activation_offloading": ("knowledge_distillation_distributed", "knowledge_distillation_single_device"),
+}
+"""Keys that all other recipes read."""
+
+
+def is_read(key: str, recipe: str) -> bool:
+    """Whether a recipe reads a key of its file."""
+    return recipe in ONLY_READ_BY.get(key, (recipe,)) and recipe not in NOT_READ_BY.get(key, ())
+
+
 _BUILDERS = "torchtune/models/*/_model_builders.py"
 DEFAULTS: dict[str, Any] = {
     "enable_activation_checkpointing": False,

@@ -31,6 +31,9 @@ OPTIMIZERS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
 }
 """Names of the Trainer's optimizers that a job has a word for, and what else each sets."""
 
+OF_OLD_RELEASES = ("adamw_apex_fused", "adamw_hf", "paged_adamw", "lion")
+"""Names that Transformers 5 does not take: it has none of the first two, and another name for the others."""
+
 NEAREST_OPTIMIZERS = {
     "adamw_torch_8bit": ("adamw-8bit", "torchao's states of 8 bits are counted as those of bitsandbytes"),
     "adamw_torch_4bit": ("adamw-8bit", "torchao's states of 4 bits are counted as 8 bits, twice what they take"),
@@ -111,6 +114,9 @@ def optimizer(sheet: Sheet, meaning: Meaning, key: str, **more: tuple[str, tuple
     name = (sheet.text(key) or "").removeprefix("OptimizerNames.").lower()
     if name in more or name in OPTIMIZERS:
         word, also = more.get(name) or OPTIMIZERS[name]
+        if name == "sgd" and _is_above_zero(arguments_of(sheet.get("optim_args")).get("momentum")):
+            meaning.say("optimizer", "sgd-momentum", key, "optim_args")
+            return
         meaning.say("optimizer", word, key)
         for other, value in also:
             meaning.say(other, value, key)
@@ -130,6 +136,13 @@ def optimizer(sheet: Sheet, meaning: Meaning, key: str, **more: tuple[str, tuple
     else:
         known = (*OPTIMIZERS, *NEAREST_OPTIMIZERS, *WORDLESS_OPTIMIZERS, *LOW_RANK_OPTIMIZERS, *more)
         sheet.problem(key, f"{name!r} is not a known optimizer", near_matches(name, known))
+
+
+def _is_above_zero(text: str | None) -> bool:
+    try:
+        return text is not None and float(text) > 0
+    except ValueError:
+        return False
 
 
 def arguments_of(value: Any) -> dict[str, str]:

@@ -32,7 +32,7 @@ def _files(asked: Asked, *, in_file: bool) -> ProgramFiles:
     page = Page("accelerate.yaml")
     pages = [page]
     row = accelerate.strategy_of(str(asked["parallel.sharding"]))
-    shares = asked.devices > 1 or row == "zero"
+    shares = asked.devices > 1 or asked.shards
     page.put("compute_environment", "LOCAL_MACHINE")
     page.put("distributed_type", KINDS[row] if shares else "NO", "parallel.sharding")
     word = _mixed(asked, row)
@@ -59,9 +59,8 @@ def _files(asked: Asked, *, in_file: bool) -> ProgramFiles:
         del arguments.lines["bf16"]
     pages.append(arguments)
     rank = "--machine_rank RANK " * (asked.nodes > 1)
-    launch = (
-        f"accelerate launch {rank}--config_file {page.name} -m trl.scripts.{task_of(asked)} --config {arguments.name}"
-    )
+    launcher = f"{asked.environment(hides=True)}accelerate launch {rank}--config_file {page.name}"
+    launch = f"{launcher} -m trl.scripts.{task_of(asked)} --config {arguments.name}"
     return ProgramFiles(tuple(pages), (launch,))
 
 

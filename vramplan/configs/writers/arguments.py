@@ -22,15 +22,21 @@ def trl(asked: Asked) -> Iterator[ProgramFiles]:
     """One file for `trl sft --config`."""
     page = page_of(asked, "trl.yaml", is_trl=True)
     put_strategy(page, asked)
-    yield ProgramFiles((page,), (f"{asked.accelerate()} -m trl.scripts.{task_of(asked)} --config {page.name}",))
+    yield ProgramFiles((page,), (f"{command_of(asked)} --config {page.name}",))
 
 
 def arguments(asked: Asked) -> Iterator[ProgramFiles]:
     """One file for a script that parses TrainingArguments beside its own arguments of model and data."""
     page = page_of(asked, "training-arguments.yaml", is_trl=False)
     put_strategy(page, asked)
-    launch = f"{asked.torchrun()} train.py {page.name}"
+    launcher = "python" if asked.is_alone else asked.torchrun()  # which would make a group, and DDP's buckets
+    launch = f"{asked.environment(hides=True)}{launcher} train.py {page.name}"
     yield ProgramFiles((page,), (launch, "train.py parses it with HfArgumentParser(...).parse_yaml_file"))
+
+
+def command_of(asked: Asked) -> str:
+    """What starts TRL's script, without its file."""
+    return f"{asked.environment(hides=True)}{asked.accelerate()} -m trl.scripts.{task_of(asked)}"
 
 
 def task_of(asked: Asked) -> str:
@@ -54,7 +60,7 @@ def page_of(asked: Asked, name: str, *, is_trl: bool) -> Page:
         page.put("packing", bool(asked["packing"]), "packing")
     page.put("per_device_train_batch_size", asked["micro_batch_size"], "micro_batch_size")
     page.put("gradient_accumulation_steps", asked["gradient_accumulation_steps"], "gradient_accumulation_steps")
-    _checkpoints(page, asked)
+    _checkpoints(page, asked, is_trl)
     words.put_optimizer(page, "optim", asked)
     page.put("max_grad_norm", asked["max_gradient_norm"] or 0.0, "max_gradient_norm")
     _loss(page, asked, is_trl)
@@ -92,7 +98,7 @@ def _precision(page: Page, asked: Asked) -> None:
         page.put("tf32", True, "precision")
 
 
-def _checkpoints(page: Page, asked: Asked) -> None:
+def _checkpoints(page: Page, asked: Asked, is_trl: bool) -> None:
     word = str(asked["activation_checkpointing"])
     key = "gradient_checkpointing"
     page.put(key, word != "none", "activation_checkpointing")
@@ -102,7 +108,7 @@ def _checkpoints(page: Page, asked: Asked) -> None:
         head, _, apart = word.partition(":")
         if head == "selective-layer" and apart != "1":
             page.put(f"{kwargs}.every_n_layers", int(apart), "activation_checkpointing")
-    if asked.offloads("activations"):
+    if is_trl and asked.offloads("activations"):
         page.put("activation_offloading", True, "offload")
 
 
@@ -157,9 +163,9 @@ def put_strategy(page: Page, asked: Asked) -> None:
             page.put("deepspeed.zero_force_ds_cpu_optimizer", False, note="the optimizer is the Trainer's")
     elif asked.fsdp:
         version, offload = asked["parallel.fsdp_version"], asked.offloads("parameters")
-        if version == 2 and asked.kind != "hsdp":  # of FSDP 2 everything is in fsdp_config
+        if version == 2:  # of FSDP 2 everything is in fsdp_config, which has no groups of replicas
             page.put("fsdp", True, *words.STATES)
-            page.put("fsdp_config.reshard_after_forward", asked.kind == "fsdp", *words.STATES)
+            page.put("fsdp_config.reshard_after_forward", asked.kind != "fsdp-grad-op", *words.STATES)
             if offload:
                 page.put("fsdp_config.cpu_offload", True, "offload")
         else:

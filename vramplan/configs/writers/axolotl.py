@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from vramplan.configs.asked import Asked, ProgramFiles, Writer
-from vramplan.configs.page import Page
+from vramplan.configs.page import JSON, Page
 from vramplan.configs.programs.axolotl import OPTIMIZERS, computing, rounding
 from vramplan.configs.writers import words
 from vramplan.configs.writers.arguments import FSDP_WORDS
@@ -25,6 +25,8 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
     page.put("base_model", asked.checkpoint, "model")
     _precision(page, asked)
     kernel = words.attention(asked)
+    if (asked["parallel.context"] or 1) > 1:
+        kernel = "flash_attention_2"  # schemas/validation.py takes no other around the ring
     if kernel is not None:
         page.put("attn_implementation", kernel, "attention")
     page.put("sequence_len", asked["sequence_length"], "sequence_length")
@@ -32,7 +34,7 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
     page.put("micro_batch_size", asked["micro_batch_size"], "micro_batch_size")
     page.put("gradient_accumulation_steps", asked["gradient_accumulation_steps"], "gradient_accumulation_steps")
     _checkpoints(page, asked)
-    words.put_optimizer(page, "optimizer", asked, OPTIMIZERS)
+    words.put_optimizer(page, "optimizer", asked, {"muon": OPTIMIZERS["muon"]})
     page.put("max_grad_norm", asked["max_gradient_norm"] or 0.0, "max_gradient_norm")
     _loss(page, asked)
     _tiles(page, asked)
@@ -48,7 +50,7 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
         _rounding(page, asked)
     if asked["eval_batch_size"]:
         page.put("eval_batch_size", asked["eval_batch_size"], "eval_batch_size")
-    _strategy(page, asked)
+    further = _strategy(page, asked)
     if asked["loss"] == "dpo":
         page.yours("datasets", [{"path": "fozziethebeat/alpaca_messages_2k_dpo_test", "type": "chat_template.default"}])
         page.yours("chat_template", "tokenizer_default_fallback_chatml")
@@ -61,8 +63,18 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
     page.yours("learning_rate", 0.00002)
     page.yours("num_epochs", 1)
     page.yours("output_dir", "out")
-    several = f" --num-machines {asked.nodes}" if asked.nodes > 1 else ""
-    yield ProgramFiles((page,), (f"axolotl train {page.name} --num-processes {asked.devices}{several}",))
+    launch = f"{asked.environment(hides=True)}axolotl train {page.name} {_launcher(asked)}"
+    yield ProgramFiles((page, *further), (launch,))
+
+
+def _launcher(asked: Asked) -> str:
+    """Options of `axolotl train`, which starts Accelerate's launcher: of several machines it asks for an address, and
+    for one GPU it makes no process group, which sharding needs.
+    """
+    launcher = asked.accelerate()
+    if asked.nodes > 1 or launcher.startswith("torchrun"):
+        return f"--launcher torchrun -- {asked.torchrun().removeprefix('torchrun ')}"
+    return f"--num-processes {asked.devices}"
 
 
 def patterns_of(names: Sequence[str], count: int) -> list[str]:
@@ -185,11 +197,18 @@ def _rounding(page: Page, asked: Asked) -> None:
         page.put("qat.quantize_embedding", True, "qat.embedding")
 
 
-def _strategy(page: Page, asked: Asked) -> None:
-    if asked.zero is not None:
-        words.put_zero(page, asked, "deepspeed.", filled=True)
-        if asked.offloads("optimizer"):
-            page.put("deepspeed.zero_force_ds_cpu_optimizer", False, note="the optimizer is the Trainer's")
+def _strategy(page: Page, asked: Asked) -> tuple[Page, ...]:
+    """How the devices share the model, and a file of DeepSpeed's own where the schema opens one: it puts the degree of
+    tensor parallelism there.
+    """
+    further: tuple[Page, ...] = ()
+    if asked.zero is not None and (asked["parallel.tensor"] or 1) > 1:
+        zero = Page("ds_config.json", JSON)
+        _zero(zero, asked, "")
+        page.put("deepspeed", zero.name, *words.STATES)
+        further = (zero,)
+    elif asked.zero is not None:
+        _zero(page, asked, "deepspeed.")
     elif asked.fsdp:
         version = asked["parallel.fsdp_version"]
         page.put("fsdp_version", version, "parallel.fsdp_version")
@@ -207,6 +226,13 @@ def _strategy(page: Page, asked: Asked) -> None:
     for key, ours in (("tensor_parallel_size", "parallel.tensor"), ("context_parallel_size", "parallel.context")):
         if (asked[ours] or 1) > 1:
             page.put(key, asked[ours], ours)
+    return further
+
+
+def _zero(page: Page, asked: Asked, prefix: str) -> None:
+    words.put_zero(page, asked, prefix, filled=True)
+    if asked.offloads("optimizer"):
+        page.put(f"{prefix}zero_force_ds_cpu_optimizer", False, note="the optimizer is the Trainer's")
 
 
 WRITER = Writer("axolotl", ("transformers",), write)

@@ -13,7 +13,7 @@ from vramplan.configs.asked import Asked, ProgramFiles, Writer
 from vramplan.configs.page import JSON, Page
 from vramplan.configs.programs.deepspeed_keys import OPTIMIZERS
 from vramplan.configs.writers import words
-from vramplan.configs.writers.arguments import page_of, task_of
+from vramplan.configs.writers.arguments import command_of, page_of
 
 NAMES = {
     "adam": "Adam",
@@ -35,7 +35,9 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
         word = words.turned(OPTIMIZERS).get(str(asked["optimizer"]), "adamw")
         page.put("optimizer.type", NAMES[word], "optimizer")
         page.put("optimizer.params.lr", 1e-5)
-        launch = f"deepspeed --num_gpus {asked.per_node} train.py --deepspeed --deepspeed_config {page.name}"
+        several = f"--hostfile HOSTFILE --num_nodes {asked.nodes} " if asked.nodes > 1 else ""
+        launcher = f"{asked.environment()}deepspeed {several}--num_gpus {asked.per_node}"
+        launch = f"{launcher} train.py --deepspeed --deepspeed_config {page.name}"
         yield ProgramFiles((page,), (launch,), is_script=True)
         return
     if asked.offloads("optimizer"):
@@ -43,7 +45,7 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
     page.put("zero_allow_untested_optimizer", True)
     arguments = page_of(asked, "trl.yaml", is_trl=True)
     arguments.put("deepspeed", page.name, *words.STATES)
-    launch = f"{asked.accelerate()} -m trl.scripts.{task_of(asked)} --config {arguments.name}"
+    launch = f"{command_of(asked)} --config {arguments.name}"
     yield ProgramFiles((page, arguments), (launch,))
 
 

@@ -53,10 +53,12 @@ def _files(asked: Asked, command: str) -> ProgramFiles:
     page.put("train.global_batch_size", micro * steps * asked.devices, "gradient_accumulation_steps")
     page.put("train.micro_batch_size", micro, "micro_batch_size")
     page.put("train.max_seq_length", asked["sequence_length"], "sequence_length")
-    page.put("train.max_norm", asked["max_gradient_norm"] or None, "max_gradient_norm")
+    if command == "pretrain":  # which asks for one, where fine-tuning takes none (validate_args)
+        page.put("train.max_norm", asked["max_gradient_norm"] or 1.0, "max_gradient_norm")
     page.yours("train.epochs" if command != "pretrain" else "train.max_tokens", 1 if command != "pretrain" else 10**9)
     _optimizer(page, asked, command)
-    return ProgramFiles((page,), (f"litgpt {command} --config {page.name}",))
+    meeting = "MASTER_ADDR=HOST MASTER_PORT=29500 NODE_RANK=RANK " if asked.nodes > 1 else ""  # what Lightning reads
+    return ProgramFiles((page,), (f"{asked.environment()}{meeting}litgpt {command} --config {page.name}",))
 
 
 def _adapter(page: Page, asked: Asked) -> None:

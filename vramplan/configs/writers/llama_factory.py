@@ -34,8 +34,7 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
     _trained(page, asked)
     _precision(page, asked)
     if asked["attention"] is not None:
-        name = "sdpa" if asked.is_sdpa else words.turned(ATTENTIONS).get(asked["attention"], "sdpa")
-        page.put("flash_attn", name, "attention")
+        page.put("flash_attn", words.attention(asked, ATTENTIONS), "attention")
     page.put("cutoff_len", asked["sequence_length"], "sequence_length")
     if asked["packing"]:
         page.put("packing", True, "packing")
@@ -67,9 +66,16 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
     page.yours("dataset", "dpo_en_demo" if dpo else "alpaca_en_demo")
     page.yours("template", "default")
     page.yours("output_dir", "out")
-    several = f"NNODES={asked.nodes} NPROC_PER_NODE={asked.per_node} " if asked.nodes > 1 else ""
-    forced = "FORCE_TORCHRUN=1 " if asked.devices > 1 or asked.zero is not None else ""
-    yield ProgramFiles((page,), (f"{forced}{several}llamafactory-cli train {page.name}",))
+    launch = f"{asked.environment(hides=True)}{_variables(asked)}llamafactory-cli train {page.name}"
+    yield ProgramFiles((page,), (launch,))
+
+
+def _variables(asked: Asked) -> str:
+    """What its launcher reads: without a number it starts a process for each GPU that it sees."""
+    if asked.is_alone:
+        return ""
+    meeting = f"NNODES={asked.nodes} NODE_RANK=RANK MASTER_ADDR=HOST MASTER_PORT=29500 " if asked.nodes > 1 else ""
+    return f"FORCE_TORCHRUN=1 {meeting}NPROC_PER_NODE={asked.per_node} "
 
 
 def _trained(page: Page, asked: Asked) -> None:
@@ -133,7 +139,7 @@ def _optimizer(page: Page, asked: Asked) -> None:
     elif word == "muon":
         page.put("use_muon", True, "optimizer")
     else:
-        page.put("optim", words.optimizer(asked), "optimizer", "optimizer_implementation")
+        words.put_optimizer(page, "optim", asked)
 
 
 def _strategy(page: Page, asked: Asked) -> None:
@@ -142,10 +148,12 @@ def _strategy(page: Page, asked: Asked) -> None:
         if asked.offloads("optimizer"):
             page.put("deepspeed.zero_force_ds_cpu_optimizer", False, note="the optimizer is the Trainer's")
     elif asked.fsdp:
+        version = asked["parallel.fsdp_version"]
+        word = FSDP_WORDS["fsdp" if version == 2 and asked.kind == "hsdp" else asked.kind]  # groups are of FSDP 1
         offload = " offload" * asked.offloads("parameters")
-        page.put("fsdp", f"{FSDP_WORDS[asked.kind]} auto_wrap{offload}", *words.STATES, "offload")
-        page.put("fsdp_config.version", asked["parallel.fsdp_version"], "parallel.fsdp_version")
-        if asked["parallel.fsdp_version"] == 2:
+        page.put("fsdp", f"{word} auto_wrap{offload}", *words.STATES, "offload")
+        page.put("fsdp_config.version", version, "parallel.fsdp_version")
+        if version == 2:
             page.put("fsdp_config.reshard_after_forward", asked.kind != "fsdp-grad-op", *words.STATES)
 
 

@@ -35,7 +35,12 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
         page.yours("lr", 0.0001)
         page.yours("tokenizer_type", "NullTokenizer")
         page.yours("mock_data", True)
-        yield ProgramFiles((page,), (f"bash {page.name}",))
+        found = "PYTHONPATH=. " if "/" in kind.program else ""  # which has megatron/
+        if not asked.fsdp and max(asked["parallel.tensor"] or 1, asked["parallel.context"] or 1) > 1:
+            found += "CUDA_DEVICE_MAX_CONNECTIONS=1 "  # which validate_args asks for before Blackwell
+        yield ProgramFiles(
+            (page,), (f"{asked.environment()}{found}bash {page.name}", "in the folder of the repository")
+        )
 
 
 def _model(page: Page, asked: Asked, kind: Kind) -> None:
@@ -155,6 +160,7 @@ def _devices(page: Page, asked: Asked) -> None:
     elif asked.kind in strategies:
         page.put("use_megatron_fsdp", True, *words.STATES)
         page.put("data_parallel_sharding_strategy", strategies[asked.kind], *words.STATES)
+        page.put("ckpt_format", "fsdp_dtensor")  # validate_args takes no other
 
 
 WRITER = Writer("megatron-lm", ("megatron",), write)

@@ -56,10 +56,8 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
     page.put("compile.enable", bool(asked["compile"]), "compile")
     page.put("compile.components", ["model", "loss"], "compile")
     _devices(page, asked)
-    launch = f"{asked.torchrun()} -m torchtitan.train --job.config_file {page.name}"
-    allocator = str(asked["allocator"])
-    settings = f"PYTORCH_ALLOC_CONF={allocator} " if ":" in allocator else ""
-    yield ProgramFiles((page,), (settings + launch,))
+    launch = f"{asked.environment()}{asked.torchrun()} -m torchtitan.train --job.config_file {page.name}"
+    yield ProgramFiles((page,), (launch,))
 
 
 def _batch(page: Page, asked: Asked) -> None:

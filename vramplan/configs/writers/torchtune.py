@@ -13,6 +13,7 @@ from vramplan.configs.page import Page
 from vramplan.configs.programs import torchtune_keys as keys
 from vramplan.configs.programs.torchtune import shape_name
 from vramplan.configs.writers import words
+from vramplan.errors import InputError, Problem
 
 BUILDERS = {
     "llama2": "llama2_7b llama2_13b llama2_70b",
@@ -42,6 +43,22 @@ TOKENIZERS = {
     "phi3": "phi3.phi3_mini_tokenizer",
 }
 """Of modules whose tokenizer is not called after them."""
+
+TOKENIZER_FILES = {
+    **{module: {"path": "original/tokenizer.model"} for module in ("llama3", "llama3_1", "llama3_2", "llama3_3")},
+    **{module: {"path": "vocab.json", "merges_file": "merges.txt"} for module in ("qwen2", "qwen2_5", "qwen3")},
+    "phi4": {"vocab_path": "vocab.json", "merges_path": "merges.txt"},
+}
+"""What the tokenizers of some modules read, by their arguments."""
+
+TYPES = {
+    **dict.fromkeys(("llama3_1", "llama3_3"), "LLAMA3"),
+    "llama3_2": "LLAMA3_2",
+    "code_llama2": "LLAMA2",
+    "phi3": "PHI3_MINI",
+    "qwen2_5": "QWEN2",
+}
+"""How a checkpoint is converted, where that is not called after the module: training/checkpointing/_utils.py."""
 
 NO_QLORA = ("qwen2", "qwen2_5", "qwen3")
 """Modules without builders of their own for quantized weights: those for LoRA take `quantize_base`."""
@@ -73,8 +90,9 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
         if quantized and module in NO_QLORA:
             page.put("model.quantize_base", True, "quantization")
     tokenizer = TOKENIZERS.get(module, f"{module}.{module}_tokenizer")
-    page.put("tokenizer._component_", f"torchtune.models.{tokenizer}", "model")
-    page.yours("tokenizer.path", f"/tmp/{asked.checkpoint.rsplit('/', 1)[-1]}/tokenizer.model")
+    page.put("tokenizer._component_", f"torchtune.models.{tokenizer}")
+    for key, file in TOKENIZER_FILES.get(module, {"path": "tokenizer.model"}).items():
+        page.yours(f"tokenizer.{key}", f"/tmp/{asked.checkpoint.rsplit('/', 1)[-1]}/{file}")
     page.put("tokenizer.max_seq_len", asked["sequence_length"], "sequence_length")
     page.put("dtype", DTYPES.get(str(asked["precision"]), "bf16"), "precision")
     if str(asked["precision"]).endswith("fp8"):
@@ -88,14 +106,16 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
     page.put("compile", bool(asked["compile"]), "compile")
     _checkpoints(page, asked)
     page.yours("dataset._component_", f"torchtune.datasets.{_dataset(asked)}")
-    page.put("dataset.packed", bool(asked["packing"]), "packing")
-    if asked["allocator"] == "expandable_segments:True":
-        page.put("enable_expandable_segments", True, "allocator")
+    if asked["loss"] != "dpo":  # pairs are never packed
+        page.put("dataset.packed", bool(asked["packing"]), "packing")
     _devices(page, asked)
-    _rest(page, asked)
+    _rest(page, asked, module)
     recipe = recipe_of(asked)
-    launch = f"--nnodes {asked.nodes} " * (asked.nodes > 1) + f"--nproc_per_node {asked.per_node} "
-    yield ProgramFiles((page,), (f"tune run {launch if is_distributed(asked) else ''}{recipe} --config {page.name}",))
+    for key in [key for key in page.lines if not keys.is_read(key, recipe)]:
+        del page.lines[key]
+    launch = asked.torchrun().removeprefix("torchrun ") + " " if is_distributed(asked) else ""
+    command = f"tune run {launch}{recipe} --config {page.name}"
+    yield ProgramFiles((page,), (asked.environment() + command,))
 
 
 def is_distributed(asked: Asked) -> bool:
@@ -104,13 +124,16 @@ def is_distributed(asked: Asked) -> bool:
 
 
 def recipe_of(asked: Asked) -> str:
-    """The recipe for the job."""
+    """The recipe for the job. Raises InputError where there is none."""
     where = "distributed" if is_distributed(asked) else "single_device"
     kind = "lora" if asked["adapter.kind"] else "full"
     if asked["teacher"]:
         return f"knowledge_distillation_{where}"
     if asked["qat.weights"]:  # which no recipe on one device has
         return "qat_lora_finetune_distributed" if kind == "lora" else "qat_distributed"
+    if asked["loss"] == "dpo" and kind == "full" and where == "single_device":
+        message = "torchtune has no setting for loss=dpo of a whole model on one GPU"
+        raise InputError([Problem(message, hint="nearest: --lora, or --gpus 2")])
     return f"{kind}_{'dpo' if asked['loss'] == 'dpo' else 'finetune'}_{where}"
 
 
@@ -148,7 +171,7 @@ def _optimizer(page: Page, asked: Asked) -> None:
     table = words.turned(keys.OPTIMIZERS)
     name = table.get(word) or table.get(words.NEAR_OPTIMIZERS.get(word.partition(":")[0], ""), "torch.optim.AdamW")
     page.put("optimizer._component_", name, "optimizer")
-    if name.startswith("torch.") and word != "adafactor":
+    if name in ("torch.optim.AdamW", "torch.optim.Adam", "torch.optim.SGD"):
         page.put("optimizer.fused", how == "fused", "optimizer_implementation")
         if how == "for-loop":
             page.put("optimizer.foreach", False, "optimizer_implementation")
@@ -178,7 +201,7 @@ def _teacher(page: Page, asked: Asked, end: str) -> None:
     page.put("teacher_model._component_", "torchtune.models.{}.{}".format(*found), "teacher")
     way = str(asked["distillation"]).removesuffix("-kl").capitalize()
     page.put("kd_loss._component_", f"torchtune.modules.loss.{way}KL{end}", "distillation")
-    page.yours("teacher_checkpointer._component_", "torchtune.training.FullModelHFCheckpointer")
+    _checkpointer(page, "teacher_checkpointer", found[0], str(name))
 
 
 def _checkpoints(page: Page, asked: Asked) -> None:
@@ -207,35 +230,39 @@ def _devices(page: Page, asked: Asked) -> None:
     for key, ours in (("tensor_parallel_dim", "parallel.tensor"), ("context_parallel_dim", "parallel.context")):
         if (asked[ours] or 1) > 1:
             page.put(key, asked[ours], ours)
+    if (asked["parallel.tensor"] or 1) > 1:
+        page.put("tensor_parallel_plan._component_", "torchtune.models.llama3.base_llama_tp_plan", "parallel.tensor")
 
 
-def _rest(page: Page, asked: Asked) -> None:
+def _rest(page: Page, asked: Asked, module: str) -> None:
     """What recipes ask for beside."""
-    folder = f"/tmp/{asked.checkpoint.rsplit('/', 1)[-1]}"
+    name = asked.checkpoint.rsplit("/", 1)[-1]
     page.put("device", "cuda")
     page.yours("output_dir", "/tmp/torchtune")
-    page.yours("checkpointer._component_", "torchtune.training.FullModelHFCheckpointer")
-    page.yours("checkpointer.checkpoint_dir", folder)
-    page.yours("checkpointer.checkpoint_files", ["model.safetensors"])
-    page.yours("checkpointer.output_dir", "/tmp/torchtune")
-    page.yours("checkpointer.model_type", _type_of(str(asked.shape.get("family"))))
+    _checkpointer(page, "checkpointer", module, name)
+    if asked["loss"] == "dpo" and not asked["adapter.kind"]:
+        _checkpointer(page, "ref_checkpointer", module, name)
     for key, value in (("shuffle", True), ("seed", None), ("epochs", 1), ("max_steps_per_epoch", None)):
         page.put(key, value)
     page.put("resume_from_checkpoint", False)
     page.put("metric_logger._component_", "torchtune.training.metric_logging.DiskLogger")
     page.put("metric_logger.log_dir", "/tmp/torchtune/logs")
     page.put("log_every_n_steps", 1)
+    page.put("log_level", "INFO")
     page.put("log_peak_memory_stats", True)
     if asked["adapter.kind"]:
         page.put("save_adapter_weights_only", False)
+    if asked["adapter.kind"] or asked["loss"] == "dpo":
         page.put("lr_scheduler._component_", "torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup")
         page.put("lr_scheduler.num_warmup_steps", 100)
 
 
-def _type_of(family: str) -> str:
-    return {"llama": "LLAMA3", "gemma": "GEMMA", "gemma2": "GEMMA2", "mistral": "MISTRAL", "qwen2": "QWEN2"}.get(
-        family, "LLAMA3"
-    )
+def _checkpointer(page: Page, key: str, module: str, name: str) -> None:
+    page.yours(f"{key}._component_", "torchtune.training.FullModelHFCheckpointer")
+    page.yours(f"{key}.checkpoint_dir", f"/tmp/{name}")
+    page.yours(f"{key}.checkpoint_files", ["model.safetensors"])
+    page.yours(f"{key}.output_dir", "/tmp/torchtune")
+    page.put(f"{key}.model_type", TYPES.get(module, module.upper()))
 
 
 WRITER = Writer("torchtune", ("torchtune",), write)

@@ -31,6 +31,8 @@ def turned(table: Mapping[K, V], last: bool = False) -> dict[V, K]:
 def optimizer(asked: Asked, more: Mapping[str, tuple[str, tuple[tuple[str, Any], ...]]] | None = None) -> str:
     """The Trainer's name for an optimizer and its implementation; of one that it has not, of the nearest."""
     known = {**trainer.OPTIMIZERS, **(more or {})}
+    for name in trainer.OF_OLD_RELEASES:
+        del known[name]
     wanted = str(asked["optimizer"])
     for word in (wanted, NEAR_OPTIMIZERS.get(wanted.partition(":")[0], ""), wanted.partition("-")[0], "adamw"):
         names = [name for name, (means, _) in known.items() if means == word]
@@ -55,14 +57,19 @@ def put_optimizer(page: Page, key: str, asked: Asked, more: Mapping[str, Any] | 
         page.put("optim_target_modules", "all_linear")  # the spelling that Axolotl's schema takes as well
         return
     page.put(key, optimizer(asked, more), "optimizer", HOW)
+    if word == "sgd-momentum":
+        page.put("optim_args", "momentum=0.9", "optimizer")
 
 
-def attention(asked: Asked) -> str | None:
-    """The Trainer's name for the attention; None where the model has none."""
+def attention(asked: Asked, names: Mapping[str, str] = trainer.ATTENTIONS) -> str | None:
+    """The program's name for the attention; None where the model has none.
+
+    A model whose attention is eager is asked for so by name: Transformers refuses `sdpa` where a model has it not.
+    """
     word = asked["attention"]
     if word is None:
         return None
-    return "sdpa" if asked.is_sdpa else turned(trainer.ATTENTIONS).get(word, "sdpa")
+    return "sdpa" if asked.is_sdpa and word != "eager" else turned(names).get(word, "sdpa")
 
 
 def targets(asked: Asked) -> Any:
@@ -71,12 +78,13 @@ def targets(asked: Asked) -> Any:
     return found[0] if found == ["all-linear"] else found
 
 
-def alpha(asked: Asked) -> float | int:
-    """The factor of an adapter: twice its rank where the job leaves it open, as its papers have it."""
+def alpha(asked: Asked) -> int:
+    """The factor of an adapter: twice its rank where the job leaves it open, as its papers have it.
+
+    The programs take whole numbers, so of another one it is the nearest.
+    """
     value = asked["adapter.alpha"]
-    if value is None:
-        return 2 * int(asked["adapter.rank"] or 8)
-    return int(value) if value == int(value) else float(value)
+    return 2 * int(asked["adapter.rank"] or 8) if value is None else max(1, round(value))
 
 
 def put_zero(page: Page, asked: Asked, prefix: str = "", *, filled: bool = False) -> None:

@@ -1,7 +1,7 @@
 """The kinds of models that Megatron's arguments make, each with the family of the catalogue whose blocks it has.
 
 Source: NVIDIA/Megatron-LM core 0.20.0 (d98e8a64), megatron/training/arguments.py, validate_args;
-pretrain_{gpt,bert,t5}.py.
+pretrain_gpt.py, examples/{bert,t5}/pretrain_*.py.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class Kind(NamedTuple):
     family: str
 
     program: str = "pretrain_gpt.py"
+    """Those of BERT and T5 stand in examples/ from core 0.18 on."""
 
     is_encoder_decoder: bool = False
 
@@ -62,10 +63,10 @@ class Kind(NamedTuple):
 
 
 GPT = Kind("gpt2", drops_out=True, is_in_catalogue=False, usual_vocabulary_size=50257)
-BERT = Kind("bert", "pretrain_bert.py", drops_out=True, counts_heads=False, vocabulary_size=30522)
+BERT = Kind("bert", "examples/bert/pretrain_bert.py", drops_out=True, counts_heads=False, vocabulary_size=30522)
 T5 = Kind(
     "t5",
-    "pretrain_t5.py",
+    "examples/t5/pretrain_t5.py",
     is_encoder_decoder=True,
     drops_out=True,
     counts_heads=False,
