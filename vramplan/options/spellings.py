@@ -124,6 +124,8 @@ QAT = {
     **_all("fp8", "float8", "float8-e4m3fn", "torch.float8-e4m3fn", "e4m3"),
     **_all("int4", "torch.int4"),
     **_all("int8", "torch.int8"),
+    **_all("mxfp4", "mx-fp4", "fp4", "torch.float4-e2m1fn-x2"),
+    **_all("nvfp4", "nv-fp4"),
 }
 """Element types of torchao's configurations of fake quantization."""
 QAT_ACTIVATIONS = {text: one for text, one in QAT.items() if one.word != "int4"}

@@ -82,8 +82,8 @@ LORA_KERNELS = ("mlp", "qkv", "o")  # of which layers the functions of Axolotl a
 LIGER_KERNELS = ("rms-norm", "glu", "rope")  # that replace modules of a model; its loss is the loss `fused`
 
 ADAPTERS = ("lora", "dora", "ia3", "oft")
-QAT_WEIGHTS = ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "int4-tinygemm", "fp8")
-QAT_ACTIVATIONS = ("int8", "fp8")
+QAT_WEIGHTS = ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "int4-tinygemm", "fp8", "mxfp4", "nvfp4")
+QAT_ACTIVATIONS = ("int8", "fp8", "mxfp4", "nvfp4")
 OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
 OFFLOAD_DEVICES = ("cpu", "nvme")
 FSDP_UNITS = ("blocks", "embedding", "head", "embedding-and-head", "embedding-and-norm-head")
