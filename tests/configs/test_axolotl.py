@@ -410,7 +410,30 @@ def test_formats_in_which_layers_multiply(qat: str, word: str) -> None:
     assert any("torchao 0.17 raises an error" in note for note in found.notes) is (word == "nvfp4")
 
 
-@pytest.mark.parametrize("qat", ["{weight_dtype: mxfp4, group_size: 16}", "{weight_dtype: mxfp4, quantize_embedding: true}", "{group_size: 32}", "{weight_dtype: int8, activation_dtype: int8}"])
+@pytest.mark.parametrize(
+    "qat",
+    [
+        "{weight_dtype: mxfp4, group_size: 16}",
+        "{weight_dtype: mxfp4, quantize_embedding: true}",
+        "{group_size: 32}",
+        "{weight_dtype: int8, activation_dtype: int8}",
+    ],
+)
 def test_formats_for_which_axolotl_raises_an_error(qat: str) -> None:
     with pytest.raises(InputError, match="Axolotl raises an error for"):
         meant(FULL + f"bf16: true\nqat: {qat}\n", "a.yml")
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("ao_adamw_8bit", "adamw-8bit-torchao"),
+        ("ao_adamw_4bit", "adamw-4bit-torchao"),
+        ("ao_adamw_fp8", "adamw-fp8-torchao"),
+        ("adamw_torch_4bit", "adamw-4bit-torchao"),
+    ],
+)
+def test_states_of_torchao_are_what_they_are(name: str, word: str) -> None:
+    found = meant(f"{FULL}optimizer: {name}\n", "a.yml")
+    assert {value.key: value.value for value in found.values}["optimizer"] == word
+    assert "optimizer" not in found.unmodelled

@@ -1,6 +1,7 @@
 """torchao on tensors without data: its `convert_to_float8_training` over the models of the first rig.
 
-The layers are those of the answer: all linear ones but the head, if both sizes are multiples of 16. The step is that over a master copy, as of `mixed-bf16`.
+The layers are those of the answer: all linear ones but the head, if both sizes are multiples of 16. The step is that
+over a master copy, as of `mixed-bf16`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ from math import lcm
 from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import under
-from vramplan.replay.operators.fake_blocks import MX_BLOCK, NVFP4_BLOCK
 from vramplan.replay.models.capable import has_conv1d, no_fake_quantization, no_rounded_tables
+from vramplan.replay.operators.fake_blocks import MX_BLOCK, NVFP4_BLOCK
 from vramplan.replay.techniques.trained import names_of
 from vramplan.values.job import Adapter, FakeQuantization
 from vramplan.values.model import ModelShape
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 GROUP = 32  # of torchao's Int8DynamicActivationIntxWeightConfig, and of Axolotl
 MULTIPLES = {"int4-tinygemm": 128, "nvfp4": 32}
-"""Of the inputs: inner_k_tiles of 8 (torchao, _check_linear_int4_k); 16 bytes of two numbers each (torch._scaled_mm)."""
+"""Of the inputs: inner_k_tiles of 8 (torchao, _check_linear_int4_k); 16 bytes of two numbers (torch._scaled_mm)."""
 
 OUTPUTS = {"nvfp4": 16}  # of which outputs are multiples (PyTorch, aten/src/ATen/native/cuda/ScaledBlas.cpp)
 ROWS = ("fp8",)  # formats whose scales are each of a whole row

@@ -38,6 +38,7 @@ LIBRARIES = {
     "galore-adamw-8bit": "galore_8bit",
     "apollo-adamw": "apollo",
     "adam-mini": "adam_mini",
+    **dict.fromkeys(("adamw-8bit-torchao", "adamw-4bit-torchao", "adamw-fp8-torchao"), "torchao"),
 }
 """Optimizers of other files of this folder, and the file."""
 

@@ -88,6 +88,7 @@ class RoundsInForward(Technique, Observer):
             return by_blocks(x, weight, bias)
         x, _weight = self.operands(weight, x)
         return linear(x, _weight, bias)
+
     def _table(self, table: Parameter) -> Tensor:
         return self._rounded_weight(table, TABLE)
 

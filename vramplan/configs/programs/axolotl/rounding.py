@@ -17,7 +17,7 @@ FORMATS = {
 """Weights and inputs by `weight_dtype` and `activation_dtype`; of the others Axolotl or torchao raises an error."""
 
 BLOCKS = {"mxfp4": 32, "nvfp4": 16}
-"""Formats in which inputs are rounded as weights are, whatever `activation_dtype` says, and the size of their groups."""
+"""Formats in which inputs are rounded as weights are, whatever `activation_dtype` says; numbers that share a scale."""
 
 OLDER = "torchao 0.17 raises an error for it; counted is the layer of NVFP4 weights and inputs that older files meant"
 UNCOUNTED = ("ternary",)  # a format that Axolotl has and a job has not
@@ -56,7 +56,7 @@ def rounding(sheet: Sheet, meaning: Meaning) -> None:
     _from_step_on(meaning, steps)
 
 
-def _in_blocks(sheet: Sheet, meaning: Meaning, weights: str, group: int, embedding: bool) -> None:
+def _in_blocks(sheet: Sheet, meaning: Meaning, weights: str, group: int | None, embedding: bool | None) -> None:
     """Axolotl makes `MXFakeQuantizeConfig` of it, whose layers multiply in 4 bits."""
     own = BLOCKS[weights]
     if weights == "nvfp4":
