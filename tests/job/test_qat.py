@@ -35,7 +35,6 @@ def record_of(keys: dict[str, Any], strategy: str = "none") -> Record:
         ({"weights": "int4-mslk", "group_size": 128}, FakeQuantization("int4-mslk", None, 128)),
         ({"weights": "int8", "embedding": True}, FakeQuantization("int8", None, 32, True)),
         ("mxfp4", FakeQuantization("mxfp4", "mxfp4", 32)),
-        ({"weights": "nvfp4", "group_size": 16}, FakeQuantization("nvfp4", "nvfp4", 16)),
         (None, None),
     ],
     ids=str,
@@ -45,6 +44,11 @@ def test_what_is_asked_for(given: Any, meant: FakeQuantization | None) -> None:
     assert job.qat == meant
     again = build_job(job_to_dict(job))
     assert again.qat == meant
+
+
+def test_nvfp4_is_of_gpus_that_multiply_in_it() -> None:
+    job = build_job({**LLAMA, "gpu": "b200", "precision": "pure-bf16", "qat": {"weights": "nvfp4", "group_size": 16}})
+    assert job.qat == FakeQuantization("nvfp4", "nvfp4", 16)
 
 
 def test_it_is_typed_as_options() -> None:
@@ -81,7 +85,11 @@ def test_torchtune_rounds_as_its_recipes_do() -> None:
         ({"qat": {"weights": "mxfp4", "embedding": True}, "precision": "pure-bf16"}, "no table of embeddings"),
         ({"qat": "mxfp4", "precision": "pure-fp16"}, "rounds fp32 and bf16 to mxfp4, and no fp16"),
         ({"qat": "mxfp4", "precision": "amp-bf16", "weight_dtype": "fp32"}, "the product of an input in fp32"),
-        ({"qat": "nvfp4", "model": "gpt2", "precision": "pure-bf16"}, "has 50257 outputs, and products in nvfp4 need"),
+        ({"qat": "nvfp4", "precision": "pure-bf16"}, "multiplies no nvfp4, which needs compute capability 10.0"),
+        (
+            {"qat": "nvfp4", "gpu": "b200", "model": "gpt2", "precision": "pure-bf16"},
+            "has 50257 outputs, and products in nvfp4 need",
+        ),
     ],
     ids=str,
 )
@@ -141,7 +149,7 @@ def test_what_multiplies_in_4_bits_is_kept_in_them(word: str, each: float) -> No
     of_a_block = 2 * shape.hidden_size * (shape.attention_heads + shape.key_value_heads) * shape.head_size
     linear = shape.layers * (of_a_block + 3 * shape.hidden_size * shape.intermediate_size)
     linear += shape.vocabulary_size * shape.hidden_size
-    plain, rounded = record_of({}), record_of({"qat": word})
+    plain, rounded = (record_of({"gpu": "b200", "qat": one}) for one in (None, word))
     tokens = 2 * 512
     heads = shape.attention_heads * shape.head_size
     inputs = shape.layers * (5 * shape.hidden_size + heads + shape.intermediate_size) + shape.hidden_size

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from vramplan.job.behaviour import under
 from vramplan.replay.models.capable import has_conv1d, no_fake_quantization, no_rounded_tables
 from vramplan.replay.operators.fake_blocks import MX_BLOCK, NVFP4_BLOCK
+from vramplan.replay.techniques.float8 import reaches
 from vramplan.replay.techniques.trained import names_of
 from vramplan.values.job import Adapter, FakeQuantization
+from vramplan.values.machine import Gpu
 from vramplan.values.model import ModelShape
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ GROUP = 32  # of torchao's Int8DynamicActivationIntxWeightConfig, and of Axolotl
 MULTIPLES = {"int4-tinygemm": 128, "nvfp4": 32}
 """Of the inputs: inner_k_tiles of 8 (torchao, _check_linear_int4_k); 16 bytes of two numbers (torch._scaled_mm)."""
 
+BLACKWELL = (10, 0)  # compute capability
 OUTPUTS = {"nvfp4": 16}  # of which outputs are multiples (PyTorch, aten/src/ATen/native/cuda/ScaledBlas.cpp)
 ROWS = ("fp8",)  # formats whose scales are each of a whole row
 BLOCKS = {"mxfp4": MX_BLOCK, "nvfp4": NVFP4_BLOCK}
@@ -29,7 +32,7 @@ LEAVE = "leave one of the two out"
 
 
 def qat_of(
-    resolver: Resolver, model: ModelShape | None, cells: Cells, adapter: Adapter | None
+    resolver: Resolver, model: ModelShape | None, cells: Cells, adapter: Adapter | None, gpu: Gpu | None
 ) -> FakeQuantization | None:
     """The settings with their defaults; None where something is refused."""
     raw, fields, precision = resolver.raw, resolver.fields, cells.precision
@@ -66,6 +69,7 @@ def qat_of(
         _check_widths(resolver, model, qat)
     if qat.weights in OUTPUTS:
         _check_outputs(resolver, model, qat.weights)
+        _check_gpu(resolver, gpu, qat.weights)
     _tell(resolver, model, qat)
     return qat
 
@@ -135,6 +139,19 @@ def _check_outputs(resolver: Resolver, model: ModelShape, weights: str) -> None:
     if odd:
         message = f"a layer of {model.name} has {odd[0]} outputs, and products in {weights} need multiples of {unit}"
         resolver.fields.refuse("qat", message, hint="qat: mxfp4")
+
+
+def _check_gpu(resolver: Resolver, gpu: Gpu | None, weights: str) -> None:
+    """PyTorch multiplies in fp4 on Blackwell and later alone (aten/src/ATen/native/cuda/ScaledBlas.cpp)."""
+    if gpu is None:
+        return
+    able = reaches(gpu, BLACKWELL)
+    if able is None:
+        resolver.assume(f"gpu.{weights}", True, f"unknown for {gpu.name}, which counts as able")
+    elif not able:
+        what = gpu.compute_capability or gpu.architecture
+        message = f"{gpu.name} ({what}) multiplies no {weights}, which needs compute capability {BLACKWELL[0]}.0"
+        resolver.fields.refuse("qat", message, hint="qat: mxfp4, which torchao emulates; or --gpu b200")
 
 
 def _divides(size: int, widths: set[int]) -> bool:

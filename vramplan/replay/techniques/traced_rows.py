@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5633 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5634 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
   foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
   halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses,
@@ -85,7 +85,7 @@ adapter: ia3 | 206 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
   qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1774 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
+adapter: lora | 1775 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
   fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met, more_families,
   pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces,
@@ -217,7 +217,7 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 678 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm | 682 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
   fused_lora, galore, images, liger, linear, master, met, more_families, optimizers, precisions, replicated, rounded,
   rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
   state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_replicas, titan_units, turns, zero |
@@ -379,7 +379,7 @@ parallel.sharding: ddp | 103 | fused_lora_shared, modded, modded_compiled, repli
   sharded_activations, sharded_bits, tiled_mlp_shared | bert, gemma, gemma4_text, glm4_moe, gpt2, gpt_neo, llama,
   mistral, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl, smollm3 | bert, gemma,
   gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 868 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+parallel.sharding: fsdp | 871 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas,
   titan_units, torchtune, torchtune_rounded, torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, cohere2,
@@ -392,7 +392,7 @@ parallel.sharding: fsdp | 868 | flat_adapters, flat_host, flat_parameter, foundr
   granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama
   under torchtune, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
   olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp-grad-op | 256 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
+parallel.sharding: fsdp-grad-op | 257 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_more,
   sharded_spaces, sharded_units | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
   gpt2, gpt_neox, granitemoehybrid, lfm2, llama, mistral, mixtral, nemotron_h, opt, phi, phi3, qwen2, qwen2_5_vl,
@@ -438,7 +438,7 @@ precision: amp | 3937 | adapted, adapters, adapters_more, attention, block_kinds
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 467 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+precision: fsdp | 471 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, litgpt_flat, replicas, rounded_shared, sharded_activations, sharded_bits,
   sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units |
   apertus, arcee, bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
@@ -498,8 +498,8 @@ qat: int4-mslk-fp8 | 5 | rounded, rounded_shared | ernie4_5, gpt_neox, mistral, 
 qat: int4-tinygemm | 5 | torchtune_rounded | llama under torchtune | llama under torchtune
 qat: int8 | 6 | rounded, rounded_shared | cohere2, gemma2, mistral, mixtral, qwen2, roberta | cohere, gemma2, llama,
   mixtral, roberta
-qat: mxfp4 | 13 | rounded | gemma, glm4, gpt2, gpt_oss, granite, llama, mistral, phi3, qwen3_moe, smollm3, stablelm |
-  gemma, glm4, gpt2, gpt_oss, granite, llama, phi3, qwen_moe, stablelm
+qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite, llama, mistral, phi3, qwen2,
+  qwen3_moe, smollm3, stablelm | gemma, glm4, gpt2, gpt_oss, granite, llama, phi3, qwen_moe, stablelm
 qat: nvfp4 | 7 | rounded | gemma2, gpt_neox, llama, opt, qwen2, starcoder2 | gemma2, llama, neox, opt, starcoder2
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
@@ -570,7 +570,7 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1024 | adapted, adapters, adapters_more, block_kinds, decoders,
+activation_checkpointing: full + adapter: lora | 1025 | adapted, adapters, adapters_more, block_kinds, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
   more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces,
@@ -644,7 +644,7 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 316 | adapted, flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + max_gradient_norm | 317 | adapted, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, fused_lora, galore, images, liger, master, more_families, optimizers, precisions, replicated,
   rounded, rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces,
   taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_replicas, titan_units, turns, zero | apertus, arcee,
@@ -725,7 +725,7 @@ activation_checkpointing: full + parallel.replicas | 33 | flat_adapters, flat_ho
 activation_checkpointing: full + parallel.sharding: ddp | 34 | fused_lora_shared, replicated, rounded_shared,
   sharded_activations, sharded_bits, tiled_mlp_shared | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3,
   opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 486 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.sharding: fsdp | 487 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   titan, titan_replicas, titan_units, torchtune, torchtune_rounded, torchtune_units | apertus, arcee, bamba, bert,
@@ -762,7 +762,7 @@ activation_checkpointing: full + precision: amp | 1999 | adapted, adapters, adap
   roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 257 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + precision: fsdp | 258 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, titan,
   titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma,
@@ -798,7 +798,7 @@ activation_checkpointing: full + qat: int4-mslk | 7 | rounded, rounded_shared | 
 activation_checkpointing: full + qat: int4-mslk-fp8 | 5 | rounded, rounded_shared | ernie4_5, llama, neox
 activation_checkpointing: full + qat: int4-tinygemm | 2 | torchtune_rounded | llama under torchtune
 activation_checkpointing: full + qat: int8 | 2 | rounded | mixtral, roberta
-activation_checkpointing: full + qat: mxfp4 | 8 | rounded | gemma, glm4, gpt2, llama, stablelm
+activation_checkpointing: full + qat: mxfp4 | 9 | rounded, rounded_shared | gemma, glm4, gpt2, llama, stablelm
 activation_checkpointing: full + qat: nvfp4 | 4 | rounded | llama, neox, opt
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
@@ -1182,7 +1182,7 @@ adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neo
 adapter: lora + loss: fused | 25 | fused_lora, liger, quantized, short_convolutions, tiles | glm4, gpt2, lfm2_moe,
   llama, mllama
 adapter: lora + loss: tiled | 2 | tiled | llama, phi
-adapter: lora + max_gradient_norm | 150 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
+adapter: lora + max_gradient_norm | 151 | flat_adapters, fully_shard_more, fused_lora, images, liger, met,
   replicated, rounded, rounded_shared, sharded_bits, sharded_tiles, sharded_units, short_convolutions, state_spaces,
   taught, tiled_mlp, tiled_mlp_shared, tiles, zero | arcee, bamba, deepseek, gemma, gemma2, glm, glm4, glm4_moe, gpt2,
   gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama, neox, olmo, olmo2, opt, phi, phi3,
@@ -1228,7 +1228,7 @@ adapter: lora + parallel.fsdp_version: 1 | 64 | flat_adapters | bert, gemma, gem
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
 adapter: lora + parallel.sharding: ddp | 20 | fused_lora_shared, replicated, sharded_bits, tiled_mlp_shared | gemma,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3
-adapter: lora + parallel.sharding: fsdp | 231 | flat_adapters, fully_shard_more, fused_lora_shared, litgpt,
+adapter: lora + parallel.sharding: fsdp | 232 | flat_adapters, fully_shard_more, fused_lora_shared, litgpt,
   rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
   sharded_units, torchtune, torchtune_rounded, torchtune_units | apertus, arcee, bert, bloom, cohere, ernie4_5,
   exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
@@ -1253,7 +1253,7 @@ adapter: lora + precision: amp | 777 | adapted, adapters, adapters_more, block_k
   mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under
   litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm,
   starcoder2, t5, vit
-adapter: lora + precision: fsdp | 96 | flat_adapters, fully_shard_more, fused_lora_shared, rounded_shared,
+adapter: lora + precision: fsdp | 97 | flat_adapters, fully_shard_more, fused_lora_shared, rounded_shared,
   sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units | bamba, bert, bloom, gemma, gemma2,
   gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 63 | fused_lora_shared, rounded, tiled_mlp_shared, zero, zero_adapters | bert,
@@ -1274,7 +1274,7 @@ adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi
 adapter: lora + qat: int4-mslk-fp8 | 1 | rounded | neox
 adapter: lora + qat: int4-tinygemm | 1 | torchtune_rounded | llama under torchtune
 adapter: lora + qat: int8 | 1 | rounded | gemma2
-adapter: lora + qat: mxfp4 | 3 | rounded | glm4, llama
+adapter: lora + qat: mxfp4 | 4 | rounded, rounded_shared | glm4, llama
 adapter: lora + qat: nvfp4 | 4 | rounded | gemma2, llama, neox
 adapter: lora + quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama,
   neox, opt, phi, phi3
@@ -1880,11 +1880,11 @@ max_gradient_norm + parallel.replicas | 14 | flat_adapters, flat_host, flat_para
   llama, llama under torchtitan
 max_gradient_norm + parallel.sharding: ddp | 14 | replicated, rounded_shared, tiled_mlp_shared | gemma, llama,
   mistral3, phi3
-max_gradient_norm + parallel.sharding: fsdp | 154 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm + parallel.sharding: fsdp | 157 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas,
   titan_units | bert, bloom, falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, mllama,
   nemotron_h, neox, phi, phi3, qwen3_vl
-max_gradient_norm + parallel.sharding: fsdp-grad-op | 62 | flat_adapters, flat_host, flat_parameter,
+max_gradient_norm + parallel.sharding: fsdp-grad-op | 63 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, rounded_shared, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama,
   nemotron_h, neox, phi3, vit
 max_gradient_norm + parallel.sharding: zero1 | 3 | zero | glm4_moe, gpt_neo, qwen3_vl
@@ -1898,7 +1898,7 @@ max_gradient_norm + precision: amp | 228 | adapted, flat_adapters, flat_paramete
   turns | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
   glm4, gpt2, gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3,
   mllama, nemotron_h, neox, olmo2, opt, phi, qwen_moe, stablelm, vit
-max_gradient_norm + precision: fsdp | 119 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm + precision: fsdp | 123 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert,
   gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3, mllama, neox, phi, phi3, qwen3_vl
 max_gradient_norm + precision: mixed | 59 | images, master, more_families, rounded, tiled_mlp_shared, tiles, zero |
@@ -1916,7 +1916,8 @@ max_gradient_norm + qat: int4-mslk | 12 | rounded, rounded_shared | bert, bloom,
   qwen_moe, starcoder2
 max_gradient_norm + qat: int4-mslk-fp8 | 5 | rounded, rounded_shared | ernie4_5, llama, neox
 max_gradient_norm + qat: int8 | 6 | rounded, rounded_shared | cohere, gemma2, llama, mixtral, roberta
-max_gradient_norm + qat: mxfp4 | 13 | rounded | gemma, glm4, gpt2, gpt_oss, granite, llama, phi3, qwen_moe, stablelm
+max_gradient_norm + qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite, llama, phi3,
+  qwen_moe, stablelm
 max_gradient_norm + qat: nvfp4 | 7 | rounded | gemma2, llama, neox, opt, starcoder2
 max_gradient_norm + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
 max_gradient_norm + quantization: nf4 | 18 | flat_adapters, images, sharded_bits, short_convolutions, tiles, zero |
@@ -2400,7 +2401,7 @@ parallel.sharding: fsdp + precision: amp | 143 | flat_adapters, flat_host, flat_
   exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, llama, llama under litgpt, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under
   litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp + precision: fsdp | 392 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+parallel.sharding: fsdp + precision: fsdp | 395 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas,
   titan_units | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
@@ -2420,6 +2421,7 @@ parallel.sharding: fsdp + qat: int4 | 9 | rounded_shared, torchtune_rounded | ge
 parallel.sharding: fsdp + qat: int4-mslk | 2 | rounded_shared | llama, phi3
 parallel.sharding: fsdp + qat: int4-mslk-fp8 | 2 | rounded_shared | llama
 parallel.sharding: fsdp + qat: int4-tinygemm | 1 | torchtune_rounded | llama under torchtune
+parallel.sharding: fsdp + qat: mxfp4 | 3 | rounded_shared | llama
 parallel.sharding: fsdp + quantization: nf4 | 25 | flat_adapters, sharded_bits, sharded_more | bert, gemma, gemma2,
   gemma3, gpt2, llama, opt, phi3
 parallel.sharding: fsdp + quantization: nf4-double | 24 | flat_adapters, sharded_bits, sharded_more | bloom, gemma,
@@ -2431,7 +2433,7 @@ parallel.sharding: fsdp + weight_dtype: 16 bits | 55 | flat_adapters, fully_shar
 parallel.sharding: fsdp-grad-op + precision: amp | 53 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, sharded_activations, sharded_bits, sharded_more,
   sharded_spaces, sharded_units | bamba, bert, gemma, gemma2, gemma3, gpt2, llama, roberta, vit
-parallel.sharding: fsdp-grad-op + precision: fsdp | 75 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp-grad-op + precision: fsdp | 76 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, replicas, rounded_shared, sharded_activations, sharded_more,
   sharded_spaces, sharded_units | bamba, bert, falcon_h1, gemma, gemma2, gemma3_images, gemma4, glm, gpt2,
   granitemoehybrid, llama, neox, opt, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
@@ -2442,6 +2444,7 @@ parallel.sharding: fsdp-grad-op + precision: pure | 78 | flat_adapters, flat_hos
 parallel.sharding: fsdp-grad-op + qat: fp8 | 2 | rounded_shared | llama, phi3
 parallel.sharding: fsdp-grad-op + qat: int4 | 2 | rounded_shared | llama
 parallel.sharding: fsdp-grad-op + qat: int4-mslk | 2 | rounded_shared | gemma, llama
+parallel.sharding: fsdp-grad-op + qat: mxfp4 | 1 | rounded_shared | llama
 parallel.sharding: fsdp-grad-op + quantization: nf4 | 3 | sharded_bits | gemma2, gpt2, llama
 parallel.sharding: fsdp-grad-op + quantization: nf4-double | 2 | sharded_bits | llama
 parallel.sharding: fsdp-grad-op + trained_blocks: lisa | 1 | sharded_more | llama
@@ -2499,6 +2502,7 @@ precision: amp + weight_dtype: 16 bits | 869 | adapted, adapters, adapters_more,
   qwen3_5, qwen3_next, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 precision: fsdp + qat: int4 | 4 | rounded_shared | gemma, llama
 precision: fsdp + qat: int4-mslk | 1 | rounded_shared | phi3
+precision: fsdp + qat: mxfp4 | 4 | rounded_shared | llama
 precision: fsdp + quantization: nf4 | 15 | flat_adapters, sharded_bits, sharded_more | gemma2, gemma3, gpt2, llama
 precision: fsdp + quantization: nf4-double | 10 | flat_adapters, sharded_bits | bloom, glm, llama, neox, phi, phi3
 precision: fsdp + trained_blocks: lisa | 6 | sharded_more | bert, gemma2, gpt2, llama
