@@ -389,13 +389,51 @@ def test_quantization_aware_training(qat: str, expected: tuple[str, str | None, 
 
 
 def test_a_format_that_is_not_modelled_is_told() -> None:
-    qat = "{weight_dtype: mxfp4, activation_dtype: mxfp4, group_size: 32}"
-    found = meant(FULL + f"bf16: true\nqat: {qat}\n", "a.yml", ignore_unknown=True)
+    found = meant(FULL + "bf16: true\nqat: {weight_dtype: ternary}\n", "a.yml", ignore_unknown=True)
     assert "qat.weights" not in {value.key for value in found.values}
-    assert found.unmodelled["qat.weight_dtype"] == "weights rounded to mxfp4; no rounding is counted"
+    assert found.unmodelled["qat.weight_dtype"] == "weights rounded to ternary; no rounding is counted"
 
 
-@pytest.mark.parametrize("qat", ["{group_size: 32}", "{weight_dtype: int8, activation_dtype: int8}"])
+@pytest.mark.parametrize(
+    ("qat", "word"),
+    [
+        ("weight_dtype: mxfp4", "mxfp4"),
+        ("weight_dtype: mxfp4, activation_dtype: int8, group_size: 32", "mxfp4"),
+        ("weight_dtype: nvfp4, activation_dtype: nvfp4, group_size: 16", "nvfp4"),
+    ],
+)
+def test_formats_in_which_layers_multiply(qat: str, word: str) -> None:
+    """Axolotl gives both operands one configuration, whatever it is told of the inputs."""
+    found = meant(FULL + f"bf16: true\nqat: {{{qat}}}\n", "a.yml")
+    values = {value.key: value.value for value in found.values if value.key.startswith("qat.")}
+    assert values == {"qat.weights": word, "qat.activations": word}
+    assert any("torchao 0.17 raises an error" in note for note in found.notes) is (word == "nvfp4")
+
+
+@pytest.mark.parametrize(
+    "qat",
+    [
+        "{weight_dtype: mxfp4, group_size: 16}",
+        "{weight_dtype: mxfp4, quantize_embedding: true}",
+        "{group_size: 32}",
+        "{weight_dtype: int8, activation_dtype: int8}",
+    ],
+)
 def test_formats_for_which_axolotl_raises_an_error(qat: str) -> None:
     with pytest.raises(InputError, match="Axolotl raises an error for"):
         meant(FULL + f"bf16: true\nqat: {qat}\n", "a.yml")
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("ao_adamw_8bit", "adamw-8bit-torchao"),
+        ("ao_adamw_4bit", "adamw-4bit-torchao"),
+        ("ao_adamw_fp8", "adamw-fp8-torchao"),
+        ("adamw_torch_4bit", "adamw-4bit-torchao"),
+    ],
+)
+def test_states_of_torchao_are_what_they_are(name: str, word: str) -> None:
+    found = meant(f"{FULL}optimizer: {name}\n", "a.yml")
+    assert {value.key: value.value for value in found.values}["optimizer"] == word
+    assert "optimizer" not in found.unmodelled

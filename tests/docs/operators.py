@@ -98,6 +98,7 @@ TITLES = {
     "vramplan.replay.optimizers.galore_8bit": "GaLore in 8 bits",
     "vramplan.replay.optimizers.apollo": "APOLLO",
     "vramplan.replay.optimizers.adam_mini": "Adam-mini",
+    "vramplan.replay.optimizers.torchao": "AdamW of torchao",
     "vramplan.replay.optimizers.lomo": "LOMO",
     "vramplan.replay.optimizers.galore": "GaLore",
     "vramplan.replay.techniques.clipping": "Clipping",

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tests.engine.draws import setups
 from tests.engine.test_optimizers import BATCHES, EMBEDDINGS, VECTORS, WIDE, in_blocks, quick, states_of
 from tests.oracle.compare import rows, setup_of
-from vramplan.replay.optimizers import adam_mini, apollo
+from vramplan.replay.optimizers import adam_mini, apollo, torchao
 from vramplan.replay.optimizers.galore import WITHOUT_UPDATE, WORD
-from vramplan.replay.recorder import Tape
+from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.replay.techniques.evidence import projectable
-from vramplan.replay.tensors import FP32
+from vramplan.replay.tensors import BF16, FP32
 from vramplan.values.job import ResolvedJob
 
 DRAWS = settings(max_examples=15, deadline=None)
@@ -124,3 +124,21 @@ def test_states_of_apollo_and_adam_mini_are_those_of_their_papers() -> None:
     assert adam_mini.states(matrix, "adam-mini", "for-loop", False) == 4 * (long * short + long)
     bias = tape.parameter("bias", (long,), FP32)
     assert adam_mini.states(bias, "adam-mini", "for-loop", False) == 2 * 4 * long
+
+
+@pytest.mark.closed_form
+@pytest.mark.parametrize(
+    ("word", "codes", "scales", "table"),
+    [
+        ("adamw-8bit-torchao", 524288, 2048, 256),
+        ("adamw-4bit-torchao", 262144, 4096, 16),
+        ("adamw-fp8-torchao", 524288, 2048, 0),
+    ],
+)
+def test_states_of_torchao_are_codes_scales_and_a_table(word: str, codes: int, scales: int, table: int) -> None:
+    """Each has two moments, as torchao 0.18's `AdamW8bit`, `AdamW4bit` and `AdamWFp8` make them of 512 x 1024."""
+    tape = Tape(1, direct=True)
+    matrix = tape.parameter("weight", (512, 1024), BF16)
+    assert torchao.states(matrix, word, "fused", False) == 2 * (codes + 4 * scales + rounded(4 * table))
+    small = tape.parameter("norm", (1024,), BF16)
+    assert torchao.states(small, word, "fused", False) == 2 * 2 * 1024

@@ -34,6 +34,7 @@ def record_of(keys: dict[str, Any], strategy: str = "none") -> Record:
         ({"weights": "fp8", "activations": "float8_e4m3fn"}, FakeQuantization("fp8", "fp8", None)),
         ({"weights": "int4-mslk", "group_size": 128}, FakeQuantization("int4-mslk", None, 128)),
         ({"weights": "int8", "embedding": True}, FakeQuantization("int8", None, 32, True)),
+        ("mxfp4", FakeQuantization("mxfp4", "mxfp4", 32)),
         (None, None),
     ],
     ids=str,
@@ -43,6 +44,11 @@ def test_what_is_asked_for(given: Any, meant: FakeQuantization | None) -> None:
     assert job.qat == meant
     again = build_job(job_to_dict(job))
     assert again.qat == meant
+
+
+def test_nvfp4_is_of_gpus_that_multiply_in_it() -> None:
+    job = build_job({**LLAMA, "gpu": "b200", "precision": "pure-bf16", "qat": {"weights": "nvfp4", "group_size": 16}})
+    assert job.qat == FakeQuantization("nvfp4", "nvfp4", 16)
 
 
 def test_it_is_typed_as_options() -> None:
@@ -73,6 +79,17 @@ def test_torchtune_rounds_as_its_recipes_do() -> None:
         ({"qat": "int4", "runtime": "litgpt", "model": "llama-2-7b"}, "is known that rounds the weights of its layers"),
         ({"qat": "fp8", "runtime": "torchtune"}, "torchtune has no quantizer of fp8 weights, no inputs"),
         ({"qat": EIGHTS, "runtime": "torchtune", "compile": True}, "do not compile"),
+        ({"qat": {"weights": "mxfp4", "activations": "int8"}}, "no layer of mxfp4 weights with int8 inputs"),
+        ({"qat": {"weights": "int4", "activations": "mxfp4"}}, "no layer of int4 weights with mxfp4 inputs"),
+        ({"qat": {"weights": "nvfp4", "group_size": 32}}, "nvfp4 has a scale for 16 numbers"),
+        ({"qat": {"weights": "mxfp4", "embedding": True}, "precision": "pure-bf16"}, "no table of embeddings"),
+        ({"qat": "mxfp4", "precision": "pure-fp16"}, "rounds fp32 and bf16 to mxfp4, and no fp16"),
+        ({"qat": "mxfp4", "precision": "amp-bf16", "weight_dtype": "fp32"}, "the product of an input in fp32"),
+        ({"qat": "nvfp4", "precision": "pure-bf16"}, "multiplies no nvfp4, which needs compute capability 10.0"),
+        (
+            {"qat": "nvfp4", "gpu": "b200", "model": "gpt2", "precision": "pure-bf16"},
+            "has 50257 outputs, and products in nvfp4 need",
+        ),
     ],
     ids=str,
 )
@@ -123,3 +140,28 @@ def test_a_step_takes_longer() -> None:
         assert result.time is not None
         seconds.append(result.time.step_seconds)
     assert seconds[1] > 1.2 * seconds[0]
+
+
+@pytest.mark.parametrize(("word", "each"), [("mxfp4", 17 / 32), ("nvfp4", 9 / 16)])
+def test_what_multiplies_in_4_bits_is_kept_in_them(word: str, each: float) -> None:
+    """Of each weight and each input, in the place of 2 bytes of an input in bf16."""
+    shape = build_job(LLAMA).model
+    of_a_block = 2 * shape.hidden_size * (shape.attention_heads + shape.key_value_heads) * shape.head_size
+    linear = shape.layers * (of_a_block + 3 * shape.hidden_size * shape.intermediate_size)
+    linear += shape.vocabulary_size * shape.hidden_size
+    plain, rounded = (record_of({"gpu": "b200", "qat": one}) for one in (None, word))
+    tokens = 2 * 512
+    heads = shape.attention_heads * shape.head_size
+    inputs = shape.layers * (5 * shape.hidden_size + heads + shape.intermediate_size) + shape.hidden_size
+    saved = rounded.saved_bytes(2) - plain.saved_bytes(2)
+    alone = shape.layers * (heads + shape.intermediate_size + 2 * shape.hidden_size) + shape.hidden_size
+    assert each * linear < saved + 2 * tokens * alone, saved
+    assert saved < each * (linear + tokens * inputs)
+
+
+def test_rounding_in_4_bits_takes_more_than_it_keeps() -> None:
+    """A whole weight is rounded at once, in steps of 4 bytes a number: the head's is the largest."""
+    shape = build_job(LLAMA).model
+    head = shape.vocabulary_size * shape.hidden_size
+    peaks = [record_of(keys, "full").peaks(2)["forward"] for keys in ({}, {"qat": "mxfp4"})]
+    assert peaks[1] - peaks[0] > 20 * head

@@ -1,7 +1,7 @@
 """torchao on tensors without data: its `convert_to_float8_training` over the models of the first rig.
 
-The layers are those of the answer: all linear ones but the head, if both sizes are multiples of 16. A tensor in 8 bits
-is no storage; what it is made of comes to the counter. The step is that over a master copy, as of `mixed-bf16`.
+The layers are those of the answer: all linear ones but the head, if both sizes are multiples of 16. The step is that
+over a master copy, as of `mixed-bf16`.
 """
 
 from __future__ import annotations
@@ -23,21 +23,10 @@ def check(_: ResolvedJob) -> None:
 
 def traced(job: ResolvedJob) -> dict[str, int]:
     """Peaks of the phases of one step, in bytes."""
-    from torchao.float8.float8_training_tensor import Float8TrainingTensor
-
-    from vramplan.measure import steps, storages
-
-    class Parts(storages.Storages):  # type: ignore[misc, name-defined]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if any(issubclass(one, Float8TrainingTensor) for one in types):
-                return NotImplemented  # it is taken apart, and its parts come here
-            return super().__torch_dispatch__(func, types, args, kwargs)
+    from vramplan.measure import steps
 
     cast = steps._cast
-    with (
-        patch.object(steps, "Storages", Parts),
-        patch.object(steps, "_cast", lambda job, model: _converted(cast(job, model))),
-    ):
+    with patch.object(steps, "_cast", lambda job, model: _converted(cast(job, model))):
         phases = steps.without_data(job._replace(precision="mixed-bf16"))["phases"]
     return {name.removesuffix("_bytes"): level for name, level in phases.items()}
 

@@ -104,7 +104,10 @@ def _check_states(fields: Fields, given: dict[str, str], optimizer: str | None) 
     """
     key = "optimizer_state_dtype"
     states = given.get(key)
-    if states is None or optimizer not in words.BITSANDBYTES_OPTIMIZERS:
+    if states is None or optimizer not in (*words.BITSANDBYTES_OPTIMIZERS, *words.TORCHAO_OPTIMIZERS):
+        return
+    if optimizer in words.TORCHAO_OPTIMIZERS:
+        fields.refuse(key, f"{states} contradicts {optimizer}, whose states are torchao's", hint="leave it out")
         return
     if "8bit" in optimizer:
         message = f"{states} contradicts {optimizer}, whose states have 8 bits; the states of small parameters are fp32"

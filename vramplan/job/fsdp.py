@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vramplan.job.behaviour import under
 from vramplan.job.cells import FSDP_FP8, FSDP_HALVES
-from vramplan.options.words import AS_GATHERED, pattern_word
+from vramplan.options.words import AS_GATHERED, TORCHAO_OPTIMIZERS, pattern_word
 from vramplan.replay.models.capable import no_flat_parameters, no_flat_policy
 from vramplan.replay.models.part_names import HEAD
 from vramplan.replay.models.parts import norm_with_head, own_units
@@ -63,7 +63,7 @@ def fsdp_of(resolver: Resolver, parallel: Fields, kind: str, devices: int) -> Sh
     version, why = version_of(resolver)
     if why is not None:
         resolver.assume("parallel.fsdp_version", version, why)
-    if version == 2 and raw.optimizer in OF_TORCHAO:
+    if version == 2 and raw.optimizer in OF_TORCHAO and raw.optimizer not in TORCHAO_OPTIMIZERS:
         why = "torchao's, whose states have the sizes of those of bitsandbytes, which steps no DTensors"
         resolver.assume("optimizer", raw.optimizer, why)
     model = resolver.model_shape

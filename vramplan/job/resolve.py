@@ -92,7 +92,7 @@ class _ReplayResolver(Resolver):
         )
         if raw.compile:
             self.assumptions += on_demand.check_compile(self.fields, raw, model, in_backward, adapter)
-        qat = on_demand.qat_of(self, model, precision, adapter) if raw.qat is not None else None
+        qat = on_demand.qat_of(self, model, cells, adapter, gpu) if raw.qat is not None else None
         self._products(precision, model, gpu, sequence_length)
         sharding = self._sharing(runtime, model, precision)
         split, loss = self._splitting(runtime, model, sequence_length, loss)

@@ -43,6 +43,8 @@ def optimizer_of(
         resolver.fields.refuse("optimizer", message, hint="use pure-bf16")
     if optimizer in words.BITSANDBYTES_OPTIMIZERS and not mixed:
         return optimizer, _only(resolver, "fused", optimizer, "bitsandbytes has one kernel for each parameter")
+    if optimizer in words.TORCHAO_OPTIMIZERS and not mixed:
+        return optimizer, _only(resolver, "fused", optimizer, "torchao compiles the step of each parameter")
     if cells.fp32_states:
         whose = under(runtime).fp32_states_of
         return optimizer, _only(resolver, "fused", optimizer, f"{whose} has one kernel for each parameter")

@@ -15,6 +15,15 @@ INTEGERS, FLOATS = f"{QAT}:IntxFakeQuantizeConfig", f"{QAT}:Float8FakeQuantizeCo
 MSLK = {"int4-mslk": torch.bfloat16, "int4-mslk-fp8": torch.float8_e4m3fn}
 """Rounding to int4 as MSLK's kernels have it, by the element type of the inputs beside them."""
 
+BLOCKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mxfp4": ("torchao.prototype.qat:MXFakeQuantizeConfig", {"dtype": torch.float4_e2m1fn_x2}),
+    "nvfp4": ("torchao.prototype.qat:NVFP4FakeQuantizeConfig", {}),
+}
+"""Formats in which a layer multiplies: the configuration of its inputs, and its arguments."""
+
+SWIZZLED = {"nvfp4": {"use_swizzled_scales": True}}
+"""What else that of its weights is given (torchao, _infer_fake_quantize_configs)."""
+
 WIDTHS = {"int4": torch.int4, "int8": torch.int8}
 
 
@@ -36,6 +45,9 @@ def _is_table(module: Any, _: str) -> bool:
 
 
 def _weights(qat: FakeQuantization) -> Any:
+    if qat.weights in BLOCKS:
+        name, given = BLOCKS[qat.weights]
+        return imported(name)(**given, **SWIZZLED.get(qat.weights, {}))
     if qat.weights == "fp8":
         return imported(FLOATS)(torch.float8_e4m3fn)
     if qat.weights in MSLK:
@@ -49,6 +61,9 @@ def _weights(qat: FakeQuantization) -> Any:
 def _activations(qat: FakeQuantization) -> Any:
     if qat.activations is None:
         return None
+    if qat.activations in BLOCKS:
+        name, given = BLOCKS[qat.activations]
+        return imported(name)(**given)
     if qat.activations == "fp8":
         return imported(FLOATS)(torch.float8_e4m3fn)
     return imported(INTEGERS)(torch.int8, "per_token", is_symmetric=False)

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from vramplan.measure import known
 from vramplan.replay.recorder import rounded
 
+APART = "torchao."  # the library whose tensors are no storages, but made of some
 ACCUMULATE = 3  # the argument of index_put that says that values are added
 
 
@@ -124,6 +125,8 @@ class Storages(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operator and count what it leaves."""
+        if any(one.__module__.startswith(APART) for one in types):
+            return NotImplemented  # a tensor of torchao is taken apart, and its parts come here
         aten = self._torch.ops.aten
         self.settle()
         if self.phase == "backward" and not self._torch.is_grad_enabled() and not _replaces(func, args):

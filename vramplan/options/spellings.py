@@ -55,6 +55,9 @@ OPTIMIZERS = {
     "fused-adamw": SpellingMeaning("adamw", FUSED),
     "fused-adam": SpellingMeaning("adam", FUSED),
     **_all("adamw-8bit", "adamw-bnb-8bit", "adamw8bit", "8bit-adamw", "bnb-adamw-8bit"),
+    **_all("adamw-8bit-torchao", "adamw-torch-8bit", "ao-adamw-8bit", "torchao-adamw-8bit"),
+    **_all("adamw-4bit-torchao", "adamw-torch-4bit", "ao-adamw-4bit", "torchao-adamw-4bit", "adamw-4bit"),
+    **_all("adamw-fp8-torchao", "ao-adamw-fp8", "torchao-adamw-fp8", "adamw-fp8"),
     **_all("adamw-8bit-paged", "paged-adamw-8bit", "pagedadamw8bit", "adamw-paged-8bit"),
     **_all("adamw-paged", "paged-adamw", "paged-adamw-32bit", "pagedadamw", "pagedadamw32bit"),
     **_all("lion", "lion-32bit"),
@@ -124,6 +127,8 @@ QAT = {
     **_all("fp8", "float8", "float8-e4m3fn", "torch.float8-e4m3fn", "e4m3"),
     **_all("int4", "torch.int4"),
     **_all("int8", "torch.int8"),
+    **_all("mxfp4", "mx-fp4", "fp4", "torch.float4-e2m1fn-x2"),
+    **_all("nvfp4", "nv-fp4"),
 }
 """Element types of torchao's configurations of fake quantization."""
 QAT_ACTIVATIONS = {text: one for text, one in QAT.items() if one.word != "int4"}

@@ -35,8 +35,9 @@ CELL_WORDS = ("fp32", "fp16", "bf16", "fp8", "int8", "none")
 HALVES = ("bf16", "fp16")
 
 BITSANDBYTES_OPTIMIZERS = ("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", "lamb", "lars")
-FLAT_OPTIMIZERS = ("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion")
-"""Of them those that step element by element or block by block, and so a flat part of a model as well."""
+TORCHAO_OPTIMIZERS = ("adamw-8bit-torchao", "adamw-4bit-torchao", "adamw-fp8-torchao")
+FLAT_OPTIMIZERS = ("adamw-8bit", "adamw-paged", "adamw-8bit-paged", "lion", *TORCHAO_OPTIMIZERS)
+"""Of both those that step element by element or block by block, and so a flat part of a model as well."""
 TORCH_OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop", "adafactor", "muon")
 GALORE = "galore-adamw:RANK"
 LOW_RANK_OPTIMIZERS = (
@@ -45,14 +46,16 @@ LOW_RANK_OPTIMIZERS = (
     "apollo-adamw:RANK",
 )  # which project gradients of linear layers
 ADAM_MINI = "adam-mini"
-OPTIMIZERS = (*TORCH_OPTIMIZERS, *BITSANDBYTES_OPTIMIZERS, "lomo", *LOW_RANK_OPTIMIZERS, ADAM_MINI)
+OPTIMIZERS = (
+    *(*TORCH_OPTIMIZERS, *BITSANDBYTES_OPTIMIZERS, "lomo", *LOW_RANK_OPTIMIZERS, ADAM_MINI, *TORCHAO_OPTIMIZERS),
+)
 BACKWARD, NEXT_FORWARD = HELD_UNTIL = ("backward", "next-forward")
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
 NEVER_FUSED = ("rmsprop", "adafactor")  # torch.optim has no fused kernel for them
 FUSED_BY_RUNTIME = ("adamw", "adam", "muon")  # where a runtime says how they step; muon's AdamW, that is
 FP32_STATES = ("adamw", "adam", "sgd-momentum", "rmsprop")  # of bitsandbytes, whatever the weights are
 STATELESS = ("sgd", "lomo")  # they keep nothing from step to step
-OWN_STATES = (*BITSANDBYTES_OPTIMIZERS, "sgd", "lomo")  # their states do not follow the weights
+OWN_STATES = (*BITSANDBYTES_OPTIMIZERS, *TORCHAO_OPTIMIZERS, "sgd", "lomo")  # their states do not follow the weights
 OVER_A_MASTER_COPY = ("adamw", "adam", "sgd", "sgd-momentum", "rmsprop")  # modelled with mixed-* and fp8
 
 OPTIMAL = "optimal"
@@ -82,8 +85,8 @@ LORA_KERNELS = ("mlp", "qkv", "o")  # of which layers the functions of Axolotl a
 LIGER_KERNELS = ("rms-norm", "glu", "rope")  # that replace modules of a model; its loss is the loss `fused`
 
 ADAPTERS = ("lora", "dora", "ia3", "oft")
-QAT_WEIGHTS = ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "int4-tinygemm", "fp8")
-QAT_ACTIVATIONS = ("int8", "fp8")
+QAT_WEIGHTS = ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "int4-tinygemm", "fp8", "mxfp4", "nvfp4")
+QAT_ACTIVATIONS = ("int8", "fp8", "mxfp4", "nvfp4")
 OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
 OFFLOAD_DEVICES = ("cpu", "nvme")
 FSDP_UNITS = ("blocks", "embedding", "head", "embedding-and-head", "embedding-and-norm-head")

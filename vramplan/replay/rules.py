@@ -79,6 +79,7 @@ OWN = (
     "vramplan.replay.optimizers.galore_8bit",
     "vramplan.replay.optimizers.apollo",
     "vramplan.replay.optimizers.adam_mini",
+    "vramplan.replay.optimizers.torchao",
     "vramplan.replay.techniques.clipping",
     "vramplan.replay.techniques.scaling",
     "vramplan.replay.techniques.averaging",

@@ -162,7 +162,7 @@ def trains_all(job: ResolvedJob) -> bool:
     return not job.frozen and job.adapter is None and job.trained_blocks == "all"
 
 
-OF_TORCHAO = ("adamw-8bit",)
+OF_TORCHAO = ("adamw-8bit", "adamw-8bit-torchao", "adamw-4bit-torchao", "adamw-fp8-torchao")
 """Optimizers whose states torchao has too, for DTensors: a byte an element of the shard and 4 B per 256 of them, as
 bitsandbytes has. Source: torchao 0.18, optim/adam.py, _AdamBase._new_buffer; optim/subclass_8bit.py."""
 

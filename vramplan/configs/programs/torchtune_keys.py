@@ -181,11 +181,11 @@ OPTIMIZERS = {
     "bitsandbytes.optim.PagedAdamW": "adamw-paged",
     "bitsandbytes.optim.PagedAdamW8bit": "adamw-8bit-paged",
     "bitsandbytes.optim.Lion": "lion",
-    "torchao.optim.AdamW8bit": "adamw-8bit",
-    "torchao.optim.AdamW4bit": "adamw-8bit",
-    "torchao.optim.AdamWFp8": "adamw-8bit",
-    "torchao.prototype.low_bit_optim.AdamW8bit": "adamw-8bit",
-    "torchao.prototype.low_bit_optim.AdamW4bit": "adamw-8bit",
+    "torchao.optim.AdamW8bit": "adamw-8bit-torchao",
+    "torchao.optim.AdamW4bit": "adamw-4bit-torchao",
+    "torchao.optim.AdamWFp8": "adamw-fp8-torchao",
+    "torchao.prototype.low_bit_optim.AdamW8bit": "adamw-8bit-torchao",
+    "torchao.prototype.low_bit_optim.AdamW4bit": "adamw-4bit-torchao",
     "torchao.prototype.low_bit_optim.CPUOffloadOptimizer": "adamw",
 }
 LOSSES = {

@@ -28,6 +28,8 @@ OPTIMIZERS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
     "sgd": ("sgd", ()),
     "rmsprop": ("rmsprop", ()),
     "lomo": ("lomo", ()),
+    "adamw_torch_8bit": ("adamw-8bit-torchao", ()),
+    "adamw_torch_4bit": ("adamw-4bit-torchao", ()),
 }
 """Names of the Trainer's optimizers that a job has a word for, and what else each sets."""
 
@@ -35,8 +37,6 @@ OF_OLD_RELEASES = ("adamw_apex_fused", "adamw_hf", "paged_adamw", "lion")
 """Names that Transformers 5 does not take: it has none of the first two, and another name for the others."""
 
 NEAREST_OPTIMIZERS = {
-    "adamw_torch_8bit": ("adamw-8bit", "torchao's states of 8 bits are counted as those of bitsandbytes"),
-    "adamw_torch_4bit": ("adamw-8bit", "torchao's states of 4 bits are counted as 8 bits, twice what they take"),
     "adamw_anyprecision": ("adamw", "AnyPrecisionAdamW is counted as AdamW in the type of the weights"),
     "stable_adamw": ("adamw", "StableAdamW has the states of AdamW"),
     "grokadamw": ("adamw", "GrokAdamW is counted as AdamW; its average of the gradients is not"),

@@ -183,7 +183,7 @@ def _adapter(page: Page, asked: Asked) -> None:
 
 
 def _rounding(page: Page, asked: Asked) -> None:
-    back = {ours: theirs for theirs, ours in rounding.FORMATS.items()}
+    back = {ours: theirs for theirs, ours in rounding.FORMATS.items()} | {("mxfp4", "mxfp4"): ("mxfp4", None)}
     found = back.get((asked["qat.weights"], asked["qat.activations"]))
     if found is None:
         return  # which the reader finds missing

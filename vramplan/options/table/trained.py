@@ -162,7 +162,7 @@ TRAINED_ROWS = (
         WORD,
         "Format to which the inputs of these layers are rounded.",
         words=words.QAT_ACTIVATIONS,
-        usual="`null`: they stay as they are",
+        usual="`null`: they stay as they are; with `mxfp4` and `nvfp4` as the weights",
         flags=("--qat-activations",),
         also=("--qat-activation-dtype",),
         spellings=spellings.QAT_ACTIVATIONS,
@@ -172,7 +172,7 @@ TRAINED_ROWS = (
         COUNT,
         "Consecutive weights of a row that share a scale.",
         maximum=2**20,
-        usual="32; with `fp8` the whole row",
+        usual="32; with `nvfp4` 16; with `fp8` the whole row",
         flags=("--qat-group-size",),
     ),
     _qat(

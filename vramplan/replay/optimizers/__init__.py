@@ -38,6 +38,7 @@ LIBRARIES = {
     "galore-adamw-8bit": "galore_8bit",
     "apollo-adamw": "apollo",
     "adam-mini": "adam_mini",
+    **dict.fromkeys(("adamw-8bit-torchao", "adamw-4bit-torchao", "adamw-fp8-torchao"), "torchao"),
 }
 """Optimizers of other files of this folder, and the file."""
 
@@ -98,6 +99,8 @@ def optimizer_states(
             continue
         if precision.master:
             master += rounded(parameter.elements * FP32.itemsize) * parameter.copies
+        if parameter.idle:
+            continue  # its copy never has a gradient
         if library is not None:
             size = library.states(parameter, optimizer, implementation, wide_embeddings)
         else:

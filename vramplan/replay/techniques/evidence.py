@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import combinations
 
+from vramplan.options import words
 from vramplan.replay.models import shares_by_itself
 from vramplan.replay.models.capable import offloads
 from vramplan.replay.models.parts import compiles_blocks
@@ -33,7 +34,7 @@ PACKING, OFFLOAD = "packing: true", "offload: activations"
 PREFERENCES = tuple(f"loss: {word}" for word in ("dpo", "orpo", "cpo", "simpo", "reward"))
 
 DISTILLATIONS = tuple(f"distillation: {word}" for word in ("forward-kl", "reverse-kl", "symmetric-kl", "jsd"))
-ROUNDED = tuple(f"qat: {word}" for word in ("int4", "int8", "int4-mslk", "int4-mslk-fp8", "int4-tinygemm", "fp8"))
+ROUNDED = tuple(f"qat: {word}" for word in words.QAT_WEIGHTS)
 
 INPUTS, TRAINED, WEIGHTS, SAVED, LOSS = "inputs", "trained", "weights", "saved", "loss"
 BESIDE, STEP = "beside", "step"

@@ -8,6 +8,7 @@ from sys import getrefcount
 
 from vramplan.replay.models.modules import Linear
 from vramplan.replay.observers import Observer, Rounding
+from vramplan.replay.operators.fake_blocks import mx_linear, nvfp4_linear
 from vramplan.replay.operators.fake_groups import float8, int4_of_mslk, int4_of_mslk_fp8
 from vramplan.replay.operators.fake_integers import fake_quantize, fake_quantize_for_tinygemm
 from vramplan.replay.operators.products import linear
@@ -24,6 +25,12 @@ BY_GROUPS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "int4-mslk-fp8": int4_of_mslk_fp8,
     "fp8": lambda weight, _: float8(weight),
 }
+BY_BLOCKS: dict[str, Callable[[Tensor, Parameter, Parameter | None], Tensor]] = {
+    "mxfp4": mx_linear,
+    "nvfp4": nvfp4_linear,
+}
+"""Formats in which a layer multiplies: input and weight are rounded by one function, which keeps what it multiplies."""
+
 TINYGEMM = "int4-tinygemm"
 ALONE = 2  # references to an object that nobody else holds
 INPUT, WEIGHT, TABLE = "input", "weight", "table"
@@ -46,7 +53,7 @@ class RoundsInForward(Technique, Observer):
         role = Rounding()
         role.operands = self.operands
         if not self.qat.adapted_only:
-            role.head = self._head
+            role.head = self._product
         if self.qat.embedding:
             role.table = self._table
         self.tape.enlist(Rounding, role)
@@ -73,10 +80,12 @@ class RoundsInForward(Technique, Observer):
         return _x, self._rounded_weight(weight)
 
     def _linear(self, layer: Linear, x: Tensor) -> Tensor:
-        x, _weight = self.operands(layer.weight, x)
-        return linear(x, _weight, layer.bias)
+        return self._product(x, layer.weight, layer.bias)
 
-    def _head(self, x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
+    def _product(self, x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
+        by_blocks = BY_BLOCKS.get(self.qat.weights)
+        if by_blocks is not None:
+            return by_blocks(x, weight, bias)
         x, _weight = self.operands(weight, x)
         return linear(x, _weight, bias)
 

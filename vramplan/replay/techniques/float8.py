@@ -32,11 +32,17 @@ def multiplied_in_float8(layer: Linear, x: Tensor) -> Tensor:
     return float8_linear(x, layer.weight, layer.bias)
 
 
+def reaches(gpu: Gpu, capability: tuple[int, int]) -> bool | None:
+    """Whether a GPU has this compute capability or a later one; None: its profile has none."""
+    major, _, minor = (gpu.compute_capability or "").partition(".")
+    return (int(major), int(minor)) >= capability if major.isdigit() and minor.isdigit() else None
+
+
 def runs_float8(gpu: Gpu) -> bool | None:
     """Whether a GPU multiplies in fp8, by its compute capability or else its architecture; None: nobody knows."""
-    major, _, minor = (gpu.compute_capability or "").partition(".")
-    if major.isdigit() and minor.isdigit():
-        return (int(major), int(minor)) >= SINCE
+    found = reaches(gpu, SINCE)
+    if found is not None:
+        return found
     if gpu.architecture in WITH:
         return True
     return False if gpu.architecture in WITHOUT else None

@@ -27,9 +27,9 @@ OPTIMIZERS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
     "muon": ("muon", ()),
     "optimi_adamw": ("adamw", (("optimizer_implementation", "for-loop"),)),
     "adopt_adamw": ("adamw", ()),
-    "ao_adamw_8bit": ("adamw-8bit", ()),
-    "ao_adamw_4bit": ("adamw-8bit", ()),
-    "ao_adamw_fp8": ("adamw-8bit", ()),
+    "ao_adamw_8bit": ("adamw-8bit-torchao", ()),
+    "ao_adamw_4bit": ("adamw-4bit-torchao", ()),
+    "ao_adamw_fp8": ("adamw-fp8-torchao", ()),
     "flash_adamw": ("adamw-8bit", ()),
     "flash_adam": ("adamw-8bit", ()),
     "flash_sgd": ("sgd-momentum", ()),
@@ -41,7 +41,7 @@ OPTIMIZERS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
     "q_galore_adamw8bit": ("q-galore-adamw-8bit", ()),
 }
 
-NEAR = frozenset(("optimi_adamw", "adopt_adamw", "ao_adamw_8bit", "ao_adamw_4bit", "ao_adamw_fp8", "sinkgd"))
+NEAR = frozenset(("optimi_adamw", "adopt_adamw", "sinkgd"))
 
 
 def recognise(keys: Mapping[str, Any]) -> int:

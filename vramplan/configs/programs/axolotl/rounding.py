@@ -16,12 +16,11 @@ FORMATS = {
 }
 """Weights and inputs by `weight_dtype` and `activation_dtype`; of the others Axolotl or torchao raises an error."""
 
-UNCOUNTED = {
-    "mxfp4": "",
-    "ternary": "",
-    "nvfp4": ", for which torchao 0.17 raises an error (older releases had another configuration)",
-}
-"""Formats that Axolotl has and a job has not, and what else there is to say of them."""
+BLOCKS = {"mxfp4": 32, "nvfp4": 16}
+"""Formats in which inputs are rounded as weights are, whatever `activation_dtype` says; numbers that share a scale."""
+
+OLDER = "torchao 0.17 raises an error for it; counted is the layer of NVFP4 weights and inputs that older files meant"
+UNCOUNTED = ("ternary",)  # a format that Axolotl has and a job has not
 
 FP8 = ("float8_e4m3fn", "float8")  # other words for fp8
 DEFAULT, GROUP = "int8", 32
@@ -36,7 +35,11 @@ def rounding(sheet: Sheet, meaning: Meaning) -> None:
     group = sheet.count("qat.group_size", GROUP)
     embedding, steps = sheet.flag("qat.quantize_embedding"), sheet.count(AFTER)
     if weights in UNCOUNTED:
-        meaning.lack("qat.weight_dtype", f"weights rounded to {weights}{UNCOUNTED[weights]}; no rounding is counted")
+        meaning.lack("qat.weight_dtype", f"weights rounded to {weights}; no rounding is counted")
+        return
+    if weights in BLOCKS:
+        _in_blocks(sheet, meaning, weights, group, embedding)
+        _from_step_on(meaning, steps)
         return
     found = FORMATS.get((weights or DEFAULT, inputs))
     if found is None:
@@ -50,6 +53,26 @@ def rounding(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("qat.group_size", group, "qat.group_size")
     if embedding:
         meaning.say("qat.embedding", True, "qat.quantize_embedding")
+    _from_step_on(meaning, steps)
+
+
+def _in_blocks(sheet: Sheet, meaning: Meaning, weights: str, group: int | None, embedding: bool | None) -> None:
+    """Axolotl makes `MXFakeQuantizeConfig` of it, whose layers multiply in 4 bits."""
+    own = BLOCKS[weights]
+    if weights == "nvfp4":
+        meaning.note(f"qat.weight_dtype: {OLDER}")
+    elif group != own:
+        what = f"Axolotl raises an error for {weights} with groups of {group}"
+        sheet.problem("qat.group_size", what, f"{own}")
+        return
+    if embedding:
+        sheet.problem("qat.quantize_embedding", f"Axolotl raises an error for a table in {weights}", "false")
+        return
+    meaning.say("qat.weights", weights, "qat.weight_dtype")
+    meaning.say("qat.activations", weights, "qat.weight_dtype")
+
+
+def _from_step_on(meaning: Meaning, steps: int | None) -> None:
     if steps:
         meaning.note(f"{AFTER}: nothing is rounded before step {steps}, and the answer is of the steps after it")
 
