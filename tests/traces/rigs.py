@@ -62,7 +62,7 @@ TRANSFORMERS = Rig(
 )
 COMPILE = Rig(
     "compile",
-    ("compile", "compile_more"),
+    ("compile", "compile_more", "compile_beside"),
     "torch.compile with Inductor round what the first rig has",
 )
 FSDP2 = Rig(

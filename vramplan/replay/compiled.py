@@ -14,8 +14,9 @@ A product with a single number (a scalar weight) is made again by the sum that r
 one.
 A deferred tensor that backward asks for is computed again from what is stored; a sum of two products or look-ups that
 nobody else asks for is stored in their place, and so are logits that the model returns with a bias added. In what a
-checkpoint computes again, the normalised input of a layer norm is stored in fp32, since the kernels of both directions
-read it, and buffers stay until the block's backward is over, since the next block takes them. These are the rules of
+checkpoint computes again, such a sum is not stored, the normalised input of a layer norm is stored in fp32, since the
+kernels of both directions read it, and buffers stay until the block's backward is over, since the next block takes
+them. These are the rules of
 `min_cut_rematerialization_partition` that decide the saved tensors of transformers: not recomputed are operators that
 are compute-intensive or random, what must be there for them in backward (`ban_if_materialized_backward`), reductions
 (`ban_if_reduction`), and what is used on both sides of one that cannot be fused (`ban_if_used_far_apart`).
@@ -50,7 +51,8 @@ def tape_of(setup: Setup, batch: int, *, direct: bool) -> Tape:
     if compiles_blocks(name):
         return Tape(batch, direct=direct)
     every_block = not has_equal_blocks(name)
-    one_graph, logits = compiled_graphs(name) == 1, returns_logits(name)
+    one_graph = compiled_graphs(name) in (None, 1)  # what nobody has traced is taken to be cut nowhere
+    logits = returns_logits(name)
     return CompiledTape(batch, direct=direct, one_graph=one_graph, every_block=every_block, returns_logits=logits)
 
 
@@ -407,8 +409,12 @@ class CompiledTape(Tape):
         of table look-ups and products that are only added up.
 
         The cut weighs a result that only fused operators read twice, and an earlier one more than a later one
-        (torch/_functorch/partitioners.py, solve_min_cut, get_node_weight).
+        (torch/_functorch/partitioners.py, solve_min_cut, get_node_weight). It is between forward and backward, not in
+        what a checkpoint computes again: there each kernel that reads such a sum adds it up (torch/_inductor/ir.py,
+        StorageBox.should_realize_on_reuse).
         """
+        if self.recomputing is not None:
+            return
         for tensor in saves:
             if type(tensor) is Tensor and type(tensor.storage) is Deferred and tensor.storage.index < 0:
                 self._choose(before_casts(tensor.storage))

@@ -6,12 +6,12 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5621 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
-  compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
-  foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
-  halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses,
-  losses_more, masks, master, met, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
-  preference, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
+activation_checkpointing: full | 5628 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+  compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
+  flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared,
+  galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
+  lora_parts, losses, losses_more, masks, master, met, moe, more_families, optimizers, padding, pairs, pairs_beside,
+  precisions, preference, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan,
   titan_replicas, titan_units, torchtune, torchtune_rounded, torchtune_taught, torchtune_units, turns, vision, zero,
@@ -85,14 +85,14 @@ adapter: ia3 | 206 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
   qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1767 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
-  fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met, more_families,
-  pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_rounded, torchtune_taught, torchtune_units,
-  zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
-  deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+adapter: lora | 1777 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
+  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
+  more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
+  state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_rounded, torchtune_taught,
+  torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
   mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt,
   phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
@@ -124,9 +124,10 @@ checkpoint_reentrant: true | 447 | adapted, block_kinds, checkpoints, decoders, 
   gemma4, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
   ministral3, mistral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
-compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
-  gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
-  gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
+compile: true | 227 | compile, compile_beside, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm,
+  glm4, glm4_moe, gpt2, gpt_neox, llama, mistral, mixtral, modded_nanogpt under modded-nanogpt, olmoe, opt, phi, phi3,
+  qwen2, qwen2_moe, qwen3, qwen3_moe, roberta | bart, bert, gemma, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral,
+  modded_nanogpt under modded-nanogpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta
 distillation: forward-kl | 16 | taught, torchtune_taught | granite, llama, llama under torchtune, qwen2 | granite,
   llama, llama under torchtune
 distillation: jsd | 7 | taught | gemma, llama, mistral, olmo2, phi3, qwen2 | gemma, llama, olmo2, phi3
@@ -414,27 +415,28 @@ parallel.sharding: zero3 | 142 | fused_lora_shared, host_activations, tiled_mlp_
   bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt,
   phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3936 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
-  decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
-  fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation, generation_more, half_logits,
-  halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, met,
-  moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random,
-  replicas, replicated, resnet, returned, rounded, rounded_shared, selective, selective_more, seq2seq,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, turns, vision
-  | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt,
-  mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
-  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under
-  nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+precision: amp | 3948 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+  compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
+  flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
+  generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts,
+  losses, losses_more, masks, met, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside, precisions,
+  preference, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective,
+  selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp,
+  tiled_mlp_shared, tiles, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava,
+  ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt,
+  olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral,
+  mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -464,29 +466,29 @@ precision: mixed | 1667 | adapters, attention, block_kinds, checkpoints, compile
   gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3320 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
-  compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
-  frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation_more, half_logits, heads,
-  host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met,
-  modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
-  quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective, selective_more,
-  seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared,
-  tiles, torchtune, torchtune_rounded, torchtune_taught, torchtune_units, turns, vision | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt,
-  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
-  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under
-  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
-  vit
+precision: pure | 3325 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+  compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
+  flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
+  generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
+  lora_parts, losses, losses_more, masks, met, modded, modded_compiled, moe, more_families, optimizers, padding,
+  pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet, returned, rounded,
+  rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite,
+  taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_rounded, torchtune_taught, torchtune_units,
+  turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3,
+  mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under
+  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, mistral, olmo2, olmoe, opt, phi3,
   qwen2 | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 28 | rounded, rounded_shared, torchtune_rounded | gemma, gemma3_text, gpt2, llama, llama under torchtune,
@@ -506,28 +508,29 @@ quantization: int8 | 137 | adapted, adapters, block_kinds, images, liger, linear
   qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, xlm-roberta | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2,
   gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3,
   mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
-quantization: nf4 | 267 | adapted, adapters, block_kinds, decoders, flat_adapters, fused_lora, images, linear,
-  litgpt, met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled,
-  tiles, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral, mistral3, mixtral, mllama,
-  mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss,
-  stablelm, t5, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
-quantization: nf4-double | 179 | adapted, adapters, flat_adapters, fused_lora, fused_lora_shared, images, liger,
-  linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces,
-  tiled, zero | apertus, arcee, bamba, bart, bloom, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mistral, mixtral, mpt, nemotron, neox under
-  litgpt, olmo3, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, smollm3, starcoder2, t5 | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral, mpt,
-  nemotron, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+quantization: nf4 | 268 | adapted, adapters, block_kinds, compile_beside, decoders, flat_adapters, fused_lora,
+  images, linear, litgpt, met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions,
+  state_spaces, tiled, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral,
+  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3,
+  mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
+quantization: nf4-double | 182 | adapted, adapters, compile_beside, flat_adapters, fused_lora, fused_lora_shared,
+  images, liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions,
+  state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom, cohere2, ernie4_5, exaone4, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mistral, mixtral,
+  mpt, nemotron, neox under litgpt, olmo3, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5 | apertus, arcee, bamba, bart, bloom, cohere,
+  ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3,
+  mixtral, mpt, nemotron, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  starcoder2, t5
 tiled_mlp | 84 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere2, ernie4_5, exaone4, gemma, gemma2, glm, glm4,
   gpt_neo, gpt_neox, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, olmo, olmo2, olmo3, phi, qwen2,
   qwen3, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, cohere, ernie4_5, exaone4, gemma, gemma2, glm,
@@ -566,17 +569,17 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1018 | adapted, adapters, adapters_more, block_kinds, decoders,
-  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
-  more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  taught, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_rounded, torchtune_taught, torchtune_units, zero,
-  zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
-  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit
+activation_checkpointing: full + adapter: lora | 1024 | adapted, adapters, adapters_more, block_kinds,
+  compile_beside, decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
+  litgpt, lora_parts, met, more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions,
+  state_spaces, taught, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_rounded, torchtune_taught,
+  torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo,
+  olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 80 | adapted, adapters, adapters_more, flat_adapters,
   fully_shard_more, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma,
   gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
@@ -589,8 +592,8 @@ activation_checkpointing: full + checkpoint_reentrant: true | 376 | adapted, blo
   exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense,
   lfm2, llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
   qwen3_vl, qwen_moe, seed_oss, stablelm, vit
-activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
-  gpt2, llama, neox, opt, phi, phi3, roberta
+activation_checkpointing: full + compile: true | 124 | compile, compile_beside, compile_more | bart, bert, gemma,
+  gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3, roberta
 activation_checkpointing: full + distillation: forward-kl | 9 | taught, torchtune_taught | llama, llama under
   torchtune
 activation_checkpointing: full + distillation: jsd | 3 | taught | llama, olmo2
@@ -743,19 +746,19 @@ activation_checkpointing: full + parallel.sharding: zero3 | 78 | fused_lora_shar
   tiled_mlp_shared, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt, qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1999 | adapted, adapters, adapters_more, attention, block_kinds,
-  checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
-  flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
-  halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, met, moe,
-  more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
-  replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_more,
-  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled_mlp, tiles, turns,
-  vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava,
-  ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: full + precision: amp | 2006 | adapted, adapters, adapters_more, attention, block_kinds,
+  checkpoints, compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters,
+  flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
+  half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses,
+  losses_more, met, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized,
+  random, replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits,
+  sharded_more, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled_mlp,
+  tiles, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
+  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 257 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -805,11 +808,12 @@ activation_checkpointing: full + quantization: nf4 | 154 | adapted, adapters, bl
   gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, mpt,
   nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss,
   stablelm, t5
-activation_checkpointing: full + quantization: nf4-double | 103 | adapted, adapters, flat_adapters, fused_lora,
-  images, liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions,
-  state_spaces, zero | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under
-  litgpt, ministral3, mixtral, mpt, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2
+activation_checkpointing: full + quantization: nf4-double | 105 | adapted, adapters, compile_beside, flat_adapters,
+  fused_lora, images, liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more,
+  short_convolutions, state_spaces, zero | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4, gemma,
+  gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe,
+  llama, llama under litgpt, ministral3, mixtral, mpt, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, starcoder2
 activation_checkpointing: full + tiled_mlp | 36 | tiled_mlp, tiled_mlp_shared | apertus, arcee, glm4, granite, llama,
   neox, olmo, olmo2, phi
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
@@ -1152,7 +1156,7 @@ adapter: lora + checkpoint_reentrant: true | 102 | fully_shard_more, fused_lora,
   more_families, pairs, replicated, sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared,
   zero | arcee, bert, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, lfm2_moe, llama, mistral3, nemotron_h,
   neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
-adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
+adapter: lora + compile: true | 20 | compile_beside, compile_more | bert, gpt2, llama
 adapter: lora + distillation: forward-kl | 14 | taught, torchtune_taught | llama, llama under torchtune
 adapter: lora + distillation: jsd | 2 | taught | gemma, llama
 adapter: lora + distillation: reverse-kl | 12 | torchtune_taught | llama under torchtune
@@ -1237,9 +1241,9 @@ adapter: lora + parallel.sharding: zero2 | 16 | fused_lora_shared, tiled_mlp_sha
   glm4_moe, gpt2, gpt_neo, granite, llama, opt, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 39 | fused_lora_shared, tiled_mlp_shared, zero, zero_adapters | bert,
   gemma2, glm4_moe, gpt2, gpt_neo, llama, opt, qwen3_vl, t5
-adapter: lora + precision: amp | 776 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
-  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
-  more_families, pairs, pairs_beside, quantized, replicated, rounded, sharded_activations, sharded_bits,
+adapter: lora + precision: amp | 786 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+  decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts,
+  met, more_families, pairs, pairs_beside, quantized, replicated, rounded, sharded_activations, sharded_bits,
   sharded_spaces, sharded_units, short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles |
   apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
   litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
@@ -1274,18 +1278,18 @@ adapter: lora + quantization: int8 | 119 | adapters, block_kinds, images, liger,
   quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma4,
   glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h,
   neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 230 | adapters, block_kinds, decoders, flat_adapters, fused_lora, images, linear,
-  litgpt, met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled,
-  tiles, zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi,
-  phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-adapter: lora + quantization: nf4-double | 150 | adapters, flat_adapters, fused_lora, fused_lora_shared, images,
-  liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions,
-  state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral, nemotron, neox, neox under litgpt,
-  olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+adapter: lora + quantization: nf4 | 231 | adapters, block_kinds, compile_beside, decoders, flat_adapters, fused_lora,
+  images, linear, litgpt, met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions,
+  state_spaces, tiled, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under
+  litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
+adapter: lora + quantization: nf4-double | 153 | adapters, compile_beside, flat_adapters, fused_lora,
+  fused_lora_shared, images, liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more,
+  short_convolutions, state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral,
+  nemotron, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
 adapter: lora + tiled_mlp | 34 | tiled_mlp, tiled_mlp_shared | apertus, arcee, exaone4, gemma, glm, granite, helium,
   llama, neox, olmo, stablelm
 adapter: lora + weight_dtype: 16 bits | 312 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
@@ -1438,11 +1442,14 @@ checkpoint_reentrant: true + weight_dtype: 16 bits | 20 | adapted, liger, pairs,
   tiled_mlp, turns | apertus, bamba, falcon_h1, glm4, gpt2, lfm2, lfm2_moe, llama, neox, olmo2
 compile: true + optimizer: muon | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
 compile: true + parallel.sharding: ddp | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
-compile: true + precision: amp | 76 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama,
-  neox, opt, phi, phi3, roberta
+compile: true + precision: amp | 88 | compile, compile_beside, compile_more | bart, bert, gemma, gemma3, glm, glm4,
+  gpt2, llama, mixtral, neox, opt, phi, phi3, roberta
 compile: true + precision: mixed | 6 | compile | gpt2, llama
-compile: true + precision: pure | 92 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3, glm, glm4,
-  gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
+compile: true + precision: pure | 97 | compile, compile_beside, compile_more, modded_compiled | bart, bert, gemma,
+  gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral, modded_nanogpt under modded-nanogpt, neox, olmoe, opt, phi, phi3,
+  qwen_moe, roberta
+compile: true + quantization: nf4 | 1 | compile_beside | llama
+compile: true + quantization: nf4-double | 3 | compile_beside | llama
 distillation: forward-kl + loss: chunked | 12 | torchtune_taught | llama under torchtune
 distillation: forward-kl + max_gradient_norm | 3 | taught | granite, llama
 distillation: forward-kl + optimizer: sgd-momentum | 1 | torchtune_taught | llama under torchtune
@@ -2463,16 +2470,16 @@ precision: amp + quantization: int8 | 88 | adapted, adapters, block_kinds, image
   pairs_beside, quantized, short_convolutions, state_spaces | bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3,
   gemma4, glm, glm4, gpt2, gpt_oss, granite, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt,
   phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
-precision: amp + quantization: nf4 | 139 | adapted, adapters, block_kinds, decoders, flat_adapters, fused_lora,
-  images, linear, met, pairs, pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces | apertus,
-  arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
-  olmo2, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
-precision: amp + quantization: nf4-double | 97 | adapted, adapters, flat_adapters, fused_lora, fused_lora_shared,
-  images, liger, linear, met, more_families, pairs, quantized, sharded_bits, short_convolutions, state_spaces, tiled |
-  apertus, arcee, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, nemotron,
-  neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+precision: amp + quantization: nf4 | 140 | adapted, adapters, block_kinds, compile_beside, decoders, flat_adapters,
+  fused_lora, images, linear, met, pairs, pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces |
+  apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
+  granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h,
+  neox, olmo, olmo2, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
+precision: amp + quantization: nf4-double | 100 | adapted, adapters, compile_beside, flat_adapters, fused_lora,
+  fused_lora_shared, images, liger, linear, met, more_families, pairs, quantized, sharded_bits, short_convolutions,
+  state_spaces, tiled | apertus, arcee, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm,
+  glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  ministral3, mixtral, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
 precision: amp + tiled_mlp | 50 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4, gemma2, glm4,
   gpt_neo, granite, hunyuan_v1_dense, llama, ministral3, neox, olmo2, phi, seed_oss, stablelm
 precision: amp + trained_blocks: badam | 8 | state_spaces, turns | falcon_h1, gemma, granitemoehybrid, llama,
