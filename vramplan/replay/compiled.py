@@ -94,6 +94,9 @@ class CompiledTape(Tape):
         self.kept: set[int] = set()  # outputs of the model, which no kernel writes over
         self.logits: list[tuple[Shape, DType, bool]] = []
         self.zeros: list[Storage] = []  # gradients of the logits that the model returns beside the loss
+        # the gradient of the logits, with such zeros added, until it is stored: a kernel that would make it and read
+        # more, such as that of a cap on the logits, reads too much (torch/_inductor/config.py, realize_reads_threshold)
+        self.of_logits: ref[Deferred] | None = None
         self.outputs: list[Tensor] = []  # gradients that the compiled backward returns together
         self.outside = False  # from where forward leaves the graph to where backward enters it again
 
@@ -193,12 +196,19 @@ class CompiledTape(Tape):
         cast = self._cast_again(operator, parents, elements, dtype)
         if cast is not None:
             return Tensor(self, cast, shape, dtype, batched, strides, node)
+        of_logits = self.of_logits and self.of_logits()
+        follows = of_logits is not None and any(one is of_logits for one in parents)
+        if of_logits is not None and follows and len(parents) > 1 and of_logits.index < 0:
+            self._store(of_logits)
+            follows = False
         birth = (operator, shape, dtype, batched, category or self.category)
         storage = Deferred(birth, parents, elements, batched)
         storage.events = self.events
         storage.home = id(self.frame or self.recomputing) if self.frame or self.recomputing else 0
         storage.gradient = self.in_backward and self.recomputing is None
         tensor = Tensor(self, storage, shape, dtype, batched, strides, node)
+        if follows:
+            self.of_logits = ref(storage)
         self.sum = storage if operator == "add" and batched and not self.in_backward else None
         if operator == "to" and parents and type(parents[0]) is Deferred:
             parents[0].casts[dtype] = ref(storage)
@@ -210,6 +220,7 @@ class CompiledTape(Tape):
             storage.parents = (*parents, *[one.storage for one in statistics if one.storage is not None])
         elif operator == "_log_softmax_backward_data" and self.zeros:
             storage.parents = (*parents, self.zeros.pop())
+            self.of_logits = ref(storage)
         if operator == "mul" and not self.in_backward and any(x.shape == () for x in self.reading):
             storage.read = any(type(one) is Deferred and one.read for one in parents)  # the sum of it will be residual
         elif self._is_kept(dtype, elements, batched, parents):
