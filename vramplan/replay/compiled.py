@@ -36,7 +36,7 @@ from vramplan.replay.fusible import FUSIBLE
 from vramplan.replay.models.parts import compiled_graphs, compiles_blocks, has_equal_blocks, returns_logits
 from vramplan.replay.recorder import Backward, Path, Saved, Tape
 from vramplan.replay.setup import Setup
-from vramplan.replay.tensors import BOOL, FP32, DType, Parameter, Shape, Storage, Tensor
+from vramplan.replay.tensors import BF16, BOOL, FP32, DType, Parameter, Shape, Storage, Tensor
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # they write into buffers that the compiler makes
 
@@ -139,6 +139,13 @@ class CompiledTape(Tape):
         """The one tensor that is not empty: torch/_inductor/decomposition.py, cat."""
         filled = [one for one in tensors if one.shape[dim]]
         return filled[0] if len(filled) == 1 else None
+
+    def multiplies_by_expert(self, dtype: DType) -> bool:
+        """Transformers' own operator takes the place of what Inductor compiles with bf16 alone.
+
+        Source: transformers 5.23, integrations/moe.py, _can_use_grouped_mm.
+        """
+        return dtype is not BF16
 
     def _zeros(self, shape: Shape, dtype: DType, batched: int) -> Storage:
         storage = super().new("zeros", shape, dtype, batched, category="temporaries").storage
