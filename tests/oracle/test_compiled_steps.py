@@ -23,8 +23,9 @@ FORWARD = 0.15
 # cut keeps the normalised input instead, and table look-ups of which it keeps the sum.
 SAVED = 0.015
 SCALARS = 2048
-# Numbers of chosen experts, counts and places, 8 bytes for each token and expert: a thousandth of a toy's peak.
-EXPERTS = 0.001
+# Numbers of chosen experts, counts and places, 8 bytes for each token and expert: a thousandth of a toy's peak. Where
+# experts are computed again, one tensor of a block may be there that is not needed yet.
+EXPERTS = {"none": 0.001, "full": 0.01}
 
 
 def every_row() -> list[Row]:
@@ -97,10 +98,11 @@ def test_what_decides_adapters_and_experts_is_exact_but_for_the_scalars_of_the_l
     found = {row.job.name: row for row in rows("compile_beside")}
     assert len([row for row in found.values() if row.job.model.experts is not None]) >= 6
     for name, row in found.items():
-        off = abs(row.predicted["peak"] - row.traced["peak"])
-        assert off <= SCALARS or row.job.model.experts or row.job.activation_checkpointing == "every:2", name
+        off, strategy = abs(row.predicted["peak"] - row.traced["peak"]), row.job.activation_checkpointing or "none"
         if row.job.model.experts:
-            assert off <= EXPERTS * row.traced["peak"], name
+            assert off <= EXPERTS[strategy] * row.traced["peak"], name
+        elif row.job.attention != "eager" and strategy != "every:2":
+            assert off <= SCALARS, name
 
 
 def test_most_are_exact_but_for_the_scalars_of_the_loss() -> None:
@@ -121,7 +123,7 @@ def test_the_rows_cover_what_is_modelled() -> None:
         assert len(of_family) >= 4, family
         assert {job.activation_checkpointing == "none" for job in of_family} == {True, False}, family
     assert {"fp32", "amp-bf16", "amp-fp16", "mixed-bf16", "pure-bf16"} <= {job.precision for job in jobs}
-    assert {job.attention for job in jobs} == {"flash", "efficient"}
+    assert {job.attention for job in jobs} == {"flash", "efficient", "eager"}
     assert {"none", "full", "sqrt"} <= {job.activation_checkpointing for job in jobs}
     assert {(job.gradient_accumulation_steps or 1) > 1 for job in jobs} == {True, False}
     assert {job.model.tied_embeddings for job in jobs} == {True, False}

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5628 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5631 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared,
   galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
@@ -85,7 +85,7 @@ adapter: ia3 | 206 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
   qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1777 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
+adapter: lora | 1779 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
   more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
@@ -124,10 +124,11 @@ checkpoint_reentrant: true | 447 | adapted, block_kinds, checkpoints, decoders, 
   gemma4, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
   ministral3, mistral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
-compile: true | 227 | compile, compile_beside, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm,
-  glm4, glm4_moe, gpt2, gpt_neox, llama, mistral, mixtral, modded_nanogpt under modded-nanogpt, olmoe, opt, phi, phi3,
-  qwen2, qwen2_moe, qwen3, qwen3_moe, roberta | bart, bert, gemma, gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral,
-  modded_nanogpt under modded-nanogpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta
+compile: true | 237 | compile, compile_beside, compile_more, modded_compiled | bart, bert, bloom, deepseek_v3, gemma,
+  gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, lfm2, llama, mistral, mixtral, modded_nanogpt
+  under modded-nanogpt, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, starcoder2 | bart, bert,
+  bloom, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, granite, lfm2, llama, mixtral, modded_nanogpt
+  under modded-nanogpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2
 distillation: forward-kl | 16 | taught, torchtune_taught | granite, llama, llama under torchtune, qwen2 | granite,
   llama, llama under torchtune
 distillation: jsd | 7 | taught | gemma, llama, mistral, olmo2, phi3, qwen2 | gemma, llama, olmo2, phi3
@@ -415,7 +416,7 @@ parallel.sharding: zero3 | 142 | fused_lora_shared, host_activations, tiled_mlp_
   bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt,
   phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3948 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: amp | 3950 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
   generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts,
@@ -466,7 +467,7 @@ precision: mixed | 1667 | adapters, attention, block_kinds, checkpoints, compile
   gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3325 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3333 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
   generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
@@ -569,7 +570,7 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1024 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1025 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
   litgpt, lora_parts, met, more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions,
@@ -592,8 +593,8 @@ activation_checkpointing: full + checkpoint_reentrant: true | 376 | adapted, blo
   exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense,
   lfm2, llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
   qwen3_vl, qwen_moe, seed_oss, stablelm, vit
-activation_checkpointing: full + compile: true | 124 | compile, compile_beside, compile_more | bart, bert, gemma,
-  gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3, roberta
+activation_checkpointing: full + compile: true | 127 | compile, compile_beside, compile_more | bart, bert, gemma,
+  gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
 activation_checkpointing: full + distillation: forward-kl | 9 | taught, torchtune_taught | llama, llama under
   torchtune
 activation_checkpointing: full + distillation: jsd | 3 | taught | llama, olmo2
@@ -746,7 +747,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 78 | fused_lora_shar
   tiled_mlp_shared, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt, qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2006 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 2007 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters,
   flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
   half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses,
@@ -776,12 +777,12 @@ activation_checkpointing: full + precision: mixed | 879 | adapters, attention, b
   gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama,
   llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1621 | adapted, adapters, adapters_more, attention, block_kinds,
-  checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
-  flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
-  linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, moe, more_families, optimizers, padding,
-  pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, rounded,
-  rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
+activation_checkpointing: full + precision: pure | 1623 | adapted, adapters, adapters_more, attention, block_kinds,
+  checkpoints, compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters,
+  flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted,
+  images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, moe, more_families,
+  optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned,
+  rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiles,
   torchtune, torchtune_rounded, torchtune_taught, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert,
   bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
@@ -1156,7 +1157,7 @@ adapter: lora + checkpoint_reentrant: true | 102 | fully_shard_more, fused_lora,
   more_families, pairs, replicated, sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared,
   zero | arcee, bert, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, lfm2_moe, llama, mistral3, nemotron_h,
   neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
-adapter: lora + compile: true | 20 | compile_beside, compile_more | bert, gpt2, llama
+adapter: lora + compile: true | 22 | compile_beside, compile_more | bert, gpt2, llama, mixtral
 adapter: lora + distillation: forward-kl | 14 | taught, torchtune_taught | llama, llama under torchtune
 adapter: lora + distillation: jsd | 2 | taught | gemma, llama
 adapter: lora + distillation: reverse-kl | 12 | torchtune_taught | llama under torchtune
@@ -1241,7 +1242,7 @@ adapter: lora + parallel.sharding: zero2 | 16 | fused_lora_shared, tiled_mlp_sha
   glm4_moe, gpt2, gpt_neo, granite, llama, opt, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 39 | fused_lora_shared, tiled_mlp_shared, zero, zero_adapters | bert,
   gemma2, glm4_moe, gpt2, gpt_neo, llama, opt, qwen3_vl, t5
-adapter: lora + precision: amp | 786 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: amp | 787 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts,
   met, more_families, pairs, pairs_beside, quantized, replicated, rounded, sharded_activations, sharded_bits,
   sharded_spaces, sharded_units, short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles |
@@ -1256,9 +1257,9 @@ adapter: lora + precision: fsdp | 96 | flat_adapters, fully_shard_more, fused_lo
   gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 62 | fused_lora_shared, tiled_mlp_shared, zero, zero_adapters | bert, gemma2,
   glm4_moe, gpt2, gpt_neo, granite, llama, opt, qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 610 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
-  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
-  more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
+adapter: lora + precision: pure | 611 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+  decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts,
+  met, more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, short_convolutions, state_spaces, taught, tiled, tiled_mlp_shared,
   tiles, torchtune, torchtune_rounded, torchtune_taught, torchtune_units | apertus, arcee, bamba, bart, bert, bloom,
   chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
@@ -1442,12 +1443,12 @@ checkpoint_reentrant: true + weight_dtype: 16 bits | 20 | adapted, liger, pairs,
   tiled_mlp, turns | apertus, bamba, falcon_h1, glm4, gpt2, lfm2, lfm2_moe, llama, neox, olmo2
 compile: true + optimizer: muon | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
 compile: true + parallel.sharding: ddp | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
-compile: true + precision: amp | 88 | compile, compile_beside, compile_more | bart, bert, gemma, gemma3, glm, glm4,
+compile: true + precision: amp | 90 | compile, compile_beside, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, mixtral, neox, opt, phi, phi3, roberta
 compile: true + precision: mixed | 6 | compile | gpt2, llama
-compile: true + precision: pure | 97 | compile, compile_beside, compile_more, modded_compiled | bart, bert, gemma,
-  gemma3, glm, glm4, glm4_moe, gpt2, llama, mixtral, modded_nanogpt under modded-nanogpt, neox, olmoe, opt, phi, phi3,
-  qwen_moe, roberta
+compile: true + precision: pure | 105 | compile, compile_beside, compile_more, modded_compiled | bart, bert, bloom,
+  deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, granite, lfm2, llama, mixtral, modded_nanogpt under
+  modded-nanogpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2
 compile: true + quantization: nf4 | 1 | compile_beside | llama
 compile: true + quantization: nf4-double | 3 | compile_beside | llama
 distillation: forward-kl + loss: chunked | 12 | torchtune_taught | llama under torchtune
