@@ -203,7 +203,7 @@ class CompiledTape(Tape):
         cast = self._cast_again(operator, parents, elements, dtype)
         if cast is not None:
             return Tensor(self, cast, shape, dtype, batched, strides, node)
-        of_logits = self.of_logits and self.of_logits()
+        of_logits = None if self.of_logits is None else self.of_logits()
         follows = of_logits is not None and any(one is of_logits for one in parents)
         if of_logits is not None and follows and len(parents) > 1 and of_logits.index < 0:
             self._store(of_logits)
@@ -495,8 +495,8 @@ class CompiledTape(Tape):
         super().relabel(tensor, category)
 
     def meets(self, *gradients: Tensor) -> None:
-        """Two gradients are added."""
-        self.reading = gradients
+        """Two gradients are added; outside of a graph nobody else holds them."""
+        self.reading = gradients if self.fusing else ()
 
     def accumulated(self, gradient: Tensor) -> None:
         """A gradient that is added to one that is there stays until the compiled backward has returned all."""

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5631 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5632 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared,
   galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
@@ -85,7 +85,7 @@ adapter: ia3 | 206 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
   qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1779 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
+adapter: lora | 1780 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
   more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
@@ -124,7 +124,7 @@ checkpoint_reentrant: true | 447 | adapted, block_kinds, checkpoints, decoders, 
   gemma4, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
   ministral3, mistral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
-compile: true | 237 | compile, compile_beside, compile_more, modded_compiled | bart, bert, bloom, deepseek_v3, gemma,
+compile: true | 242 | compile, compile_beside, compile_more, modded_compiled | bart, bert, bloom, deepseek_v3, gemma,
   gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, lfm2, llama, mistral, mixtral, modded_nanogpt
   under modded-nanogpt, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, starcoder2 | bart, bert,
   bloom, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, granite, lfm2, llama, mixtral, modded_nanogpt
@@ -168,17 +168,17 @@ grad_scaler: true | 110 | adapted, galore, liger, precisions, sharded_spaces, sh
   bert, cohere, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
   llama, mixtral, nemotron_h, neox, olmo2, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 454 | adapted, block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, fused_lora,
-  images, liger, linear, losses_more, met, more_families, pairs, sharded_spaces, short_convolutions, smoothing,
-  state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, cohere2, deepseek_v2, deepseek_v3,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral,
-  mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, t5, vit
+label_smoothing | 457 | adapted, block_kinds, compile_beside, decoders, evaluation, evaluation_more,
+  fully_shard_more, fused_lora, images, liger, linear, losses_more, met, more_families, pairs, sharded_spaces,
+  short_convolutions, smoothing, state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5, vit, xlm-roberta |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 liger_kernels | 118 | adapted, fused_lora, liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3,
   gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl,
   qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4,
@@ -416,7 +416,7 @@ parallel.sharding: zero3 | 142 | fused_lora_shared, host_activations, tiled_mlp_
   bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt,
   phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3950 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: amp | 3954 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
   generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts,
@@ -467,7 +467,7 @@ precision: mixed | 1667 | adapters, attention, block_kinds, checkpoints, compile
   gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, llama, llama4, llava,
   ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
-precision: pure | 3333 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3334 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
   generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
@@ -509,7 +509,7 @@ quantization: int8 | 137 | adapted, adapters, block_kinds, images, liger, linear
   qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, xlm-roberta | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2,
   gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3,
   mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
-quantization: nf4 | 268 | adapted, adapters, block_kinds, compile_beside, decoders, flat_adapters, fused_lora,
+quantization: nf4 | 269 | adapted, adapters, block_kinds, compile_beside, decoders, flat_adapters, fused_lora,
   images, linear, litgpt, met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions,
   state_spaces, tiled, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon,
   falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, granite,
@@ -570,7 +570,7 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1025 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1026 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
   litgpt, lora_parts, met, more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions,
@@ -593,7 +593,7 @@ activation_checkpointing: full + checkpoint_reentrant: true | 376 | adapted, blo
   exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense,
   lfm2, llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
   qwen3_vl, qwen_moe, seed_oss, stablelm, vit
-activation_checkpointing: full + compile: true | 127 | compile, compile_beside, compile_more | bart, bert, gemma,
+activation_checkpointing: full + compile: true | 128 | compile, compile_beside, compile_more | bart, bert, gemma,
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
 activation_checkpointing: full + distillation: forward-kl | 9 | taught, torchtune_taught | llama, llama under
   torchtune
@@ -747,7 +747,7 @@ activation_checkpointing: full + parallel.sharding: zero3 | 78 | fused_lora_shar
   tiled_mlp_shared, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt, qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2007 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 2008 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters,
   flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
   half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses,
@@ -803,12 +803,12 @@ activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloo
 activation_checkpointing: full + quantization: int8 | 68 | adapted, adapters, block_kinds, images, linear, pairs,
   pairs_beside, quantized, short_convolutions | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
   lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 154 | adapted, adapters, block_kinds, decoders, flat_adapters,
-  images, linear, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, tiles, zero
-  | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, mpt,
-  nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss,
-  stablelm, t5
+activation_checkpointing: full + quantization: nf4 | 155 | adapted, adapters, block_kinds, compile_beside, decoders,
+  flat_adapters, images, linear, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more,
+  short_convolutions, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
+  mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
+  qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + quantization: nf4-double | 105 | adapted, adapters, compile_beside, flat_adapters,
   fused_lora, images, liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more,
   short_convolutions, state_spaces, zero | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4, gemma,
@@ -1157,7 +1157,7 @@ adapter: lora + checkpoint_reentrant: true | 102 | fully_shard_more, fused_lora,
   more_families, pairs, replicated, sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared,
   zero | arcee, bert, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, lfm2_moe, llama, mistral3, nemotron_h,
   neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
-adapter: lora + compile: true | 22 | compile_beside, compile_more | bert, gpt2, llama, mixtral
+adapter: lora + compile: true | 23 | compile_beside, compile_more | bert, gpt2, llama, mixtral
 adapter: lora + distillation: forward-kl | 14 | taught, torchtune_taught | llama, llama under torchtune
 adapter: lora + distillation: jsd | 2 | taught | gemma, llama
 adapter: lora + distillation: reverse-kl | 12 | torchtune_taught | llama under torchtune
@@ -1242,7 +1242,7 @@ adapter: lora + parallel.sharding: zero2 | 16 | fused_lora_shared, tiled_mlp_sha
   glm4_moe, gpt2, gpt_neo, granite, llama, opt, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 39 | fused_lora_shared, tiled_mlp_shared, zero, zero_adapters | bert,
   gemma2, glm4_moe, gpt2, gpt_neo, llama, opt, qwen3_vl, t5
-adapter: lora + precision: amp | 787 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: amp | 788 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts,
   met, more_families, pairs, pairs_beside, quantized, replicated, rounded, sharded_activations, sharded_bits,
   sharded_spaces, sharded_units, short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles |
@@ -1279,7 +1279,7 @@ adapter: lora + quantization: int8 | 119 | adapters, block_kinds, images, liger,
   quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma4,
   glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h,
   neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 231 | adapters, block_kinds, compile_beside, decoders, flat_adapters, fused_lora,
+adapter: lora + quantization: nf4 | 232 | adapters, block_kinds, compile_beside, decoders, flat_adapters, fused_lora,
   images, linear, litgpt, met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions,
   state_spaces, tiled, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under
   litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2,
@@ -1441,15 +1441,16 @@ checkpoint_reentrant: true + trained_blocks: badam | 4 | state_spaces, turns | g
 checkpoint_reentrant: true + trained_blocks: lisa | 2 | sharded_more, turns | llama, neox
 checkpoint_reentrant: true + weight_dtype: 16 bits | 20 | adapted, liger, pairs, short_convolutions, state_spaces,
   tiled_mlp, turns | apertus, bamba, falcon_h1, glm4, gpt2, lfm2, lfm2_moe, llama, neox, olmo2
+compile: true + label_smoothing | 3 | compile_beside | llama
 compile: true + optimizer: muon | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
 compile: true + parallel.sharding: ddp | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
-compile: true + precision: amp | 90 | compile, compile_beside, compile_more | bart, bert, gemma, gemma3, glm, glm4,
+compile: true + precision: amp | 94 | compile, compile_beside, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, mixtral, neox, opt, phi, phi3, roberta
 compile: true + precision: mixed | 6 | compile | gpt2, llama
-compile: true + precision: pure | 105 | compile, compile_beside, compile_more, modded_compiled | bart, bert, bloom,
+compile: true + precision: pure | 106 | compile, compile_beside, compile_more, modded_compiled | bart, bert, bloom,
   deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, granite, lfm2, llama, mixtral, modded_nanogpt under
   modded-nanogpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2
-compile: true + quantization: nf4 | 1 | compile_beside | llama
+compile: true + quantization: nf4 | 2 | compile_beside | llama
 compile: true + quantization: nf4-double | 3 | compile_beside | llama
 distillation: forward-kl + loss: chunked | 12 | torchtune_taught | llama under torchtune
 distillation: forward-kl + max_gradient_norm | 3 | taught | granite, llama
@@ -1672,20 +1673,20 @@ label_smoothing + parallel.sharding: fsdp | 12 | fully_shard_more, sharded_space
   granitemoehybrid, lfm2, llama, nemotron_h
 label_smoothing + parallel.sharding: fsdp-grad-op | 7 | fully_shard_more, sharded_spaces | gemma, gpt2,
   granitemoehybrid, lfm2, llama, nemotron_h
-label_smoothing + precision: amp | 147 | adapted, fully_shard_more, images, liger, losses_more, pairs,
-  sharded_spaces, short_convolutions, smoothing, state_spaces | bamba, bart, bert, bloom, chatglm, deepseek, falcon,
-  falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, mpt,
+label_smoothing + precision: amp | 149 | adapted, compile_beside, fully_shard_more, images, liger, losses_more,
+  pairs, sharded_spaces, short_convolutions, smoothing, state_spaces | bamba, bart, bert, bloom, chatglm, deepseek,
+  falcon, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, mpt,
   nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
 label_smoothing + precision: fsdp | 6 | fully_shard_more, sharded_spaces | falcon_h1, gemma, granitemoehybrid, llama
 label_smoothing + precision: mixed | 97 | losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
   phi3, qwen_moe, roberta, t5, vit
-label_smoothing + precision: pure | 143 | adapted, block_kinds, decoders, evaluation, evaluation_more,
-  fully_shard_more, liger, linear, losses_more, met, pairs, sharded_spaces, short_convolutions, smoothing,
-  state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next,
-  qwen_moe, roberta, seed_oss, stablelm, t5, vit
+label_smoothing + precision: pure | 144 | adapted, block_kinds, compile_beside, decoders, evaluation,
+  evaluation_more, fully_shard_more, liger, linear, losses_more, met, pairs, sharded_spaces, short_convolutions,
+  smoothing, state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3,
+  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 label_smoothing + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
 label_smoothing + quantization: nf4 | 8 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
   qwen_moe
@@ -2471,7 +2472,7 @@ precision: amp + quantization: int8 | 88 | adapted, adapters, block_kinds, image
   pairs_beside, quantized, short_convolutions, state_spaces | bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3,
   gemma4, glm, glm4, gpt2, gpt_oss, granite, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt,
   phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
-precision: amp + quantization: nf4 | 140 | adapted, adapters, block_kinds, compile_beside, decoders, flat_adapters,
+precision: amp + quantization: nf4 | 141 | adapted, adapters, block_kinds, compile_beside, decoders, flat_adapters,
   fused_lora, images, linear, met, pairs, pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces |
   apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
   granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h,
