@@ -23,10 +23,18 @@ FORWARD = 0.15
 # cut keeps the normalised input instead, and table look-ups of which it keeps the sum.
 SAVED = 0.015
 SCALARS = 2048
+# Numbers of chosen experts, counts and places, 8 bytes for each token and expert: a thousandth of a toy's peak. Where
+# experts are computed again, one tensor of a block may be there that is not needed yet.
+EXPERTS = {"none": 0.001, "full": 0.01}
 
 
 def every_row() -> list[Row]:
     return [row for file in COMPILED for row in rows(file)]
+
+
+def rows_with_saved() -> list[Row]:
+    """Those whose trace says what forward leaves; the rig of this project counts peaks alone."""
+    return [row for row in every_row() if "saved" in row.traced]
 
 
 def test_the_rows_are_all_there() -> None:
@@ -70,19 +78,36 @@ def test_the_phases_are_near() -> None:
 def test_what_is_saved_is_the_choice_of_the_cut() -> None:
     """Up to a hidden state: the cut keeps one, normalised, where a chain of fused operators gets too long for it."""
     wrong = {}
-    for row in every_row():
+    found = rows_with_saved()
+    for row in found:
         job = row.job
         hidden_state = 4 * (job.micro_batch_size or 0) * job.sequence_length * job.model.hidden_size
         off = abs(row.predicted["saved"] - row.traced["saved"])
         if off > SAVED * row.traced["saved"] and off > hidden_state + SCALARS:
             wrong[job.name] = off
     assert wrong == {}
-    assert len([row for row in every_row() if row.error("saved") > SAVED]) <= len(every_row()) // 20
+    assert len([row for row in found if row.error("saved") > SAVED]) <= len(found) // 20
+
+
+def test_what_decides_adapters_and_experts_is_exact_but_for_the_scalars_of_the_loss() -> None:
+    """LoRA with and without checkpoints, over weights in 4 bits too: the peak is in backward, at the logits or a block.
+
+    Not so where a checkpoint has several blocks (`every:2`), whose order is Inductor's search; and the few numbers that
+    send tokens to experts are not followed one by one.
+    """
+    found = {row.job.name: row for row in rows("compile_beside")}
+    assert len([row for row in found.values() if row.job.model.experts is not None]) >= 6
+    for name, row in found.items():
+        off, strategy = abs(row.predicted["peak"] - row.traced["peak"]), row.job.activation_checkpointing or "none"
+        if row.job.model.experts:
+            assert off <= EXPERTS[strategy] * row.traced["peak"], name
+        elif row.job.attention != "eager" and strategy != "every:2":
+            assert off <= SCALARS, name
 
 
 def test_most_are_exact_but_for_the_scalars_of_the_loss() -> None:
     """They are left out: two blocks of 512 bytes, and two more under accumulation."""
-    found = every_row()
+    found = rows_with_saved()
     kept = [row for row in found if abs(row.predicted["saved"] - row.traced["saved"]) <= SCALARS]
     assert len(kept) >= 2 / 3 * len(found)
     assert len([row for row in found if row.error("peak") <= 0.01]) >= 2 / 3 * len(found)
@@ -91,13 +116,14 @@ def test_most_are_exact_but_for_the_scalars_of_the_loss() -> None:
 def test_the_rows_cover_what_is_modelled() -> None:
     jobs = [row.job for row in every_row()]
     assert all(job.compile for job in jobs)
-    assert {job.model.family for job in jobs} == {name for name in FAMILIES if compiled_graphs(name) is not None}
-    for family in {job.model.family for job in jobs}:
+    modelled = {name for name in FAMILIES if compiled_graphs(name) is not None}
+    assert modelled <= {job.model.family for job in jobs}
+    for family in modelled:
         of_family = [job for job in jobs if job.model.family == family]
         assert len(of_family) >= 4, family
         assert {job.activation_checkpointing == "none" for job in of_family} == {True, False}, family
     assert {"fp32", "amp-bf16", "amp-fp16", "mixed-bf16", "pure-bf16"} <= {job.precision for job in jobs}
-    assert {job.attention for job in jobs} == {"flash", "efficient"}
+    assert {job.attention for job in jobs} == {"flash", "efficient", "eager"}
     assert {"none", "full", "sqrt"} <= {job.activation_checkpointing for job in jobs}
     assert {(job.gradient_accumulation_steps or 1) > 1 for job in jobs} == {True, False}
     assert {job.model.tied_embeddings for job in jobs} == {True, False}

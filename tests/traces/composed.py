@@ -20,7 +20,7 @@ from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from tests.traces import ao, ddp, fsdp1, fsdp2, programs, zero
+from tests.traces import ao, compiled, ddp, fsdp1, fsdp2, programs, zero
 from tests.traces.drawn import PLAIN, TYPES, Keys, job, shared
 from vramplan.catalog.fields import Fields
 from vramplan.errors import InputError, UsageError
@@ -208,9 +208,9 @@ def check(one: ResolvedJob) -> None:
 
 
 def rig_of(one: ResolvedJob) -> Any:
-    """The module that runs the sharding of a job, or its products in 8 bits; None of the loop on one device."""
+    """What runs the sharding of a job, compiles it or has its products in 8 bits; None of the loop on one device."""
     if one.sharding is None:
-        return ao if one.precision == "fp8" else None
+        return ao if one.precision == "fp8" else compiled if one.compile else None
     if one.sharding.kind in ZERO_STAGES:
         return zero
     return ddp if one.sharding.kind == DDP else fsdp1 if one.sharding.version == 1 else fsdp2

@@ -60,6 +60,11 @@ TRANSFORMERS = Rig(
     "Transformers, PEFT, plain PyTorch, Liger's loss and kernels, TRL's losses, weights and optimizers of "
     "bitsandbytes, galore-torch, apollo-torch, adam-mini, badam and lomo-optim, evaluation and generation",
 )
+COMPILE = Rig(
+    "compile",
+    ("compile", "compile_more", "compile_beside"),
+    "torch.compile with Inductor round what the first rig has",
+)
 FSDP2 = Rig(
     "fsdp2",
     (
@@ -135,14 +140,13 @@ MEGATRON = Rig(
 RIGS = {
     one.name: one
     for one in (
-        *(TRANSFORMERS, AXOLOTL, FSDP2, REPLICATED, FSDP1, ZERO, TORCHAO, TORCHTUNE, LITGPT, TORCHTITAN, NANOGPT),
-        *(MODDED, FOUNDRY, MEGATRON),
+        *(TRANSFORMERS, COMPILE, AXOLOTL, FSDP2, REPLICATED, FSDP1, ZERO, TORCHAO, TORCHTUNE, LITGPT, TORCHTITAN),
+        *(NANOGPT, MODDED, FOUNDRY, MEGATRON),
     )
 }
 
 WITHOUT = {
     "weights of GPTQ": "parts of quantized.json",
-    "torch.compile": "compile.json, compile_more.json",
     "LitGPT with weights in 4 bits of bitsandbytes 0.41.1": "parts of litgpt.json",
 }
 """What no rig makes again yet, and where its rows are."""

@@ -79,8 +79,12 @@ def _compiled(job: ResolvedJob) -> Iterator[str]:
         yield f"{key} with a classifier"
     if job.attention == "eager":
         yield f"{key} with attention eager, which a compiler may rewrite into fused attention"
-    if job.adapter is not None and job.activation_checkpointing not in (None, "none"):
-        yield f"{key} with an adapter together with activation_checkpointing {job.activation_checkpointing}"
+    if job.adapter is not None and job.activation_checkpointing not in (None, "none", "full"):
+        beside = f"an adapter together with activation_checkpointing {job.activation_checkpointing}"
+        why = "in which order several blocks of a checkpoint are computed again is Inductor's own search"
+        yield f"compile true was traced up to 8 % too low with {beside}: {why}"
+    if job.quantization == "int8":
+        yield f"{key} with quantization int8 in one graph: bitsandbytes cuts it at every layer"
 
 
 def _own_code(job: ResolvedJob) -> Iterator[str]:

@@ -14,8 +14,9 @@ A product with a single number (a scalar weight) is made again by the sum that r
 one.
 A deferred tensor that backward asks for is computed again from what is stored; a sum of two products or look-ups that
 nobody else asks for is stored in their place, and so are logits that the model returns with a bias added. In what a
-checkpoint computes again, the normalised input of a layer norm is stored in fp32, since the kernels of both directions
-read it, and buffers stay until the block's backward is over, since the next block takes them. These are the rules of
+checkpoint computes again, such a sum is not stored, the normalised input of a layer norm is stored in fp32, since the
+kernels of both directions read it, and buffers stay until the block's backward is over, since the next block takes
+them. These are the rules of
 `min_cut_rematerialization_partition` that decide the saved tensors of transformers: not recomputed are operators that
 are compute-intensive or random, what must be there for them in backward (`ban_if_materialized_backward`), reductions
 (`ban_if_reduction`), and what is used on both sides of one that cannot be fused (`ban_if_used_far_apart`).
@@ -35,7 +36,7 @@ from vramplan.replay.fusible import FUSIBLE
 from vramplan.replay.models.parts import compiled_graphs, compiles_blocks, has_equal_blocks, returns_logits
 from vramplan.replay.recorder import Backward, Path, Saved, Tape
 from vramplan.replay.setup import Setup
-from vramplan.replay.tensors import BOOL, FP32, DType, Parameter, Shape, Storage, Tensor
+from vramplan.replay.tensors import BF16, BOOL, FP32, DType, Parameter, Shape, Storage, Tensor
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")  # they write into buffers that the compiler makes
 
@@ -50,7 +51,8 @@ def tape_of(setup: Setup, batch: int, *, direct: bool) -> Tape:
     if compiles_blocks(name):
         return Tape(batch, direct=direct)
     every_block = not has_equal_blocks(name)
-    one_graph, logits = compiled_graphs(name) == 1, returns_logits(name)
+    one_graph = compiled_graphs(name) in (None, 1)  # what nobody has traced is taken to be cut nowhere
+    logits = returns_logits(name)
     return CompiledTape(batch, direct=direct, one_graph=one_graph, every_block=every_block, returns_logits=logits)
 
 
@@ -92,6 +94,9 @@ class CompiledTape(Tape):
         self.kept: set[int] = set()  # outputs of the model, which no kernel writes over
         self.logits: list[tuple[Shape, DType, bool]] = []
         self.zeros: list[Storage] = []  # gradients of the logits that the model returns beside the loss
+        # the gradient of the logits, with such zeros added, until it is stored: a kernel that would make it and read
+        # more, such as that of a cap on the logits, reads too much (torch/_inductor/config.py, realize_reads_threshold)
+        self.of_logits: ref[Deferred] | None = None
         self.outputs: list[Tensor] = []  # gradients that the compiled backward returns together
         self.outside = False  # from where forward leaves the graph to where backward enters it again
 
@@ -134,6 +139,13 @@ class CompiledTape(Tape):
         """The one tensor that is not empty: torch/_inductor/decomposition.py, cat."""
         filled = [one for one in tensors if one.shape[dim]]
         return filled[0] if len(filled) == 1 else None
+
+    def multiplies_by_expert(self, dtype: DType) -> bool:
+        """Transformers' own operator takes the place of what Inductor compiles with bf16 alone.
+
+        Source: transformers 5.23, integrations/moe.py, _can_use_grouped_mm.
+        """
+        return dtype is not BF16
 
     def _zeros(self, shape: Shape, dtype: DType, batched: int) -> Storage:
         storage = super().new("zeros", shape, dtype, batched, category="temporaries").storage
@@ -191,12 +203,19 @@ class CompiledTape(Tape):
         cast = self._cast_again(operator, parents, elements, dtype)
         if cast is not None:
             return Tensor(self, cast, shape, dtype, batched, strides, node)
+        of_logits = None if self.of_logits is None else self.of_logits()
+        follows = of_logits is not None and any(one is of_logits for one in parents)
+        if of_logits is not None and follows and len(parents) > 1 and of_logits.index < 0:
+            self._store(of_logits)
+            follows = False
         birth = (operator, shape, dtype, batched, category or self.category)
         storage = Deferred(birth, parents, elements, batched)
         storage.events = self.events
         storage.home = id(self.frame or self.recomputing) if self.frame or self.recomputing else 0
         storage.gradient = self.in_backward and self.recomputing is None
         tensor = Tensor(self, storage, shape, dtype, batched, strides, node)
+        if follows:
+            self.of_logits = ref(storage)
         self.sum = storage if operator == "add" and batched and not self.in_backward else None
         if operator == "to" and parents and type(parents[0]) is Deferred:
             parents[0].casts[dtype] = ref(storage)
@@ -208,6 +227,7 @@ class CompiledTape(Tape):
             storage.parents = (*parents, *[one.storage for one in statistics if one.storage is not None])
         elif operator == "_log_softmax_backward_data" and self.zeros:
             storage.parents = (*parents, self.zeros.pop())
+            self.of_logits = ref(storage)
         if operator == "mul" and not self.in_backward and any(x.shape == () for x in self.reading):
             storage.read = any(type(one) is Deferred and one.read for one in parents)  # the sum of it will be residual
         elif self._is_kept(dtype, elements, batched, parents):
@@ -407,8 +427,12 @@ class CompiledTape(Tape):
         of table look-ups and products that are only added up.
 
         The cut weighs a result that only fused operators read twice, and an earlier one more than a later one
-        (torch/_functorch/partitioners.py, solve_min_cut, get_node_weight).
+        (torch/_functorch/partitioners.py, solve_min_cut, get_node_weight). It is between forward and backward, not in
+        what a checkpoint computes again: there each kernel that reads such a sum adds it up (torch/_inductor/ir.py,
+        StorageBox.should_realize_on_reuse).
         """
+        if self.recomputing is not None:
+            return
         for tensor in saves:
             if type(tensor) is Tensor and type(tensor.storage) is Deferred and tensor.storage.index < 0:
                 self._choose(before_casts(tensor.storage))
@@ -471,8 +495,8 @@ class CompiledTape(Tape):
         super().relabel(tensor, category)
 
     def meets(self, *gradients: Tensor) -> None:
-        """Two gradients are added."""
-        self.reading = gradients
+        """Two gradients are added; outside of a graph nobody else holds them."""
+        self.reading = gradients if self.fusing else ()
 
     def accumulated(self, gradient: Tensor) -> None:
         """A gradient that is added to one that is there stays until the compiled backward has returned all."""

@@ -377,6 +377,12 @@ class Tape(Ledger, Guests):
         """What follows is not compiled with the model; the tensor to go on with. Compiled steps alone have graphs."""
         return tensor
 
+    def multiplies_by_expert(self, dtype: DType) -> bool:
+        """Whether products of experts with weights of this type are one by one: PyTorch's operator is compiled with
+        bf16 alone.
+        """
+        return False
+
     def meets(self, *gradients: Tensor) -> None:
         """Two gradients are about to be added: only a compiled step needs to know."""
 

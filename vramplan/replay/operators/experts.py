@@ -157,27 +157,30 @@ def grouped_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
 
     Autocast does not know it: rows are cast to the dtype of the weight, and under autocast that is fp32. On GPUs before
     compute capability 8.0 it is an operator of Transformers that multiplies expert by expert into the same results.
+    So it is in a compiled step where weights are not bf16; that operator saves both and makes both gradients, whichever
+    are asked for.
     Saves `x`: the gradient of each expert's weight is that of its rows, transposed, times the rows.
     Saves `weight`: the gradient of the rows is the incoming one times the weight of their expert.
     Saves `ends`: where each expert's rows end.
     Backward: the gradient of all weights, used by a token or not, then that of the rows.
     Source: tools/autograd/derivatives.yaml, _grouped_mm; aten/src/ATen/native/cuda/GroupedBlas.cpp; transformers,
-    integrations/moe.py, _grouped_mm.
+    integrations/moe.py, _grouped_mm, _can_use_grouped_mm and _grouped_mm_fallback_bwd.
     """
     tape = x.tape
     experts, outputs, inputs = weight.shape
     rows, dtype, batched = x.shape[0], x.dtype, x.batched
     need_x, need_w = x.node is not None, weight.node is not None
+    make_x, make_w = (True, True) if tape.multiplies_by_expert(weight.dtype) else (need_x, need_w)
     work = 2 * rows * inputs * outputs
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape = grad.tape
-        tape.work(work * (need_x + need_w))
-        of_weight = tape.new("_grouped_mm", (experts, outputs, inputs), dtype, False) if need_w else None
-        of_rows = tape.new("_grouped_mm", (rows, inputs), dtype, batched) if need_x else None
-        return (of_rows, of_weight)
+        tape.work(work * (make_x + make_w))
+        of_weight = tape.new("_grouped_mm", (experts, outputs, inputs), dtype, False) if make_w else None
+        of_rows = tape.new("_grouped_mm", (rows, inputs), dtype, batched) if make_x else None
+        return (of_rows if need_x else None, of_weight if need_w else None)
 
-    saves = [t for t, other in ((x, need_w), (weight, need_x)) if other]
+    saves = [t for t, other in ((x, make_w), (weight, make_x)) if other]
     node = tape.record("_grouped_mm", (x, weight), backward, (*saves, ends))
     tape.work(work)
     return tape.new("_grouped_mm", (rows, outputs), dtype, batched, None, node)

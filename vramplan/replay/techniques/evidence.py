@@ -159,8 +159,7 @@ def _has_basis(job: ResolvedJob, one: str, other: str) -> bool:
 def _is_traced(job: ResolvedJob, one: str, other: str) -> bool:
     rows = rows_of(one, other)
     if (one, TOUCHES.get(other)) in FAMILY_BY_FAMILY:
-        stored = job.activation_checkpointing in (None, "none")  # no row has checkpoints over compiled adapters
-        return job.model.code in rows.codes and stored
+        return job.model.code in rows.codes
     return any(rows_of(kind, other).number for kind in (UNITS if one in UNITS else (one,)))
 
 

@@ -54,15 +54,15 @@ class ScoresTokens(Objective):
 
 
 def forward_and_smoothed_loss(setup: Setup, tape: Tape, model: Any, arguments: list[Tensor]) -> Output:
-    """A forward pass, and the smoothed loss of its logits, which is no part of the model that FSDP wraps."""
+    """A forward pass, and the smoothed loss of its logits: no part of the model that FSDP wraps or that is compiled."""
     logits = leave_autocast(tape, model(*arguments)).logits
     tape.leave_model()
     shifts = setup.model.task == "lm"
     if type(logits) is tuple:  # and what the encoder gave, which lives as long
-        logits = (_left(tape, logits[0]), *logits[1:])
+        logits = (tape.leave_graph(_left(tape, logits[0])), *logits[1:])
         return Output(label_smoother(logits[0], arguments[1], shifts=False), logits)
     assert isinstance(logits, Tensor)
-    logits = _left(tape, logits)
+    logits = tape.leave_graph(_left(tape, logits))
     return Output(label_smoother(logits, arguments[1], shifts=shifts), logits)
 
 

@@ -6,12 +6,12 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5634 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
-  compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter,
-  foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
-  halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses,
-  losses_more, masks, master, met, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions,
-  preference, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
+activation_checkpointing: full | 5645 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+  compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
+  flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared,
+  galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
+  lora_parts, losses, losses_more, masks, master, met, moe, more_families, optimizers, padding, pairs, pairs_beside,
+  precisions, preference, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan,
   titan_replicas, titan_units, torchtune, torchtune_rounded, torchtune_taught, torchtune_units, turns, vision, zero,
@@ -85,14 +85,14 @@ adapter: ia3 | 206 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
   qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1775 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders, flat_adapters,
-  fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met, more_families,
-  pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_rounded, torchtune_taught, torchtune_units,
-  zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
-  deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+adapter: lora | 1788 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
+  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
+  more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
+  state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_rounded, torchtune_taught,
+  torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
   mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt,
   phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
@@ -124,9 +124,11 @@ checkpoint_reentrant: true | 447 | adapted, block_kinds, checkpoints, decoders, 
   gemma4, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
   ministral3, mistral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
-compile: true | 210 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3_text, glm, glm4, gpt2,
-  gpt_neox, llama, mistral, modded_nanogpt under modded-nanogpt, opt, phi, phi3, qwen2, qwen3, roberta | bart, bert,
-  gemma, gemma3, glm, glm4, gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
+compile: true | 242 | compile, compile_beside, compile_more, modded_compiled | bart, bert, bloom, deepseek_v3, gemma,
+  gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, lfm2, llama, mistral, mixtral, modded_nanogpt
+  under modded-nanogpt, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, starcoder2 | bart, bert,
+  bloom, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, granite, lfm2, llama, mixtral, modded_nanogpt
+  under modded-nanogpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2
 distillation: forward-kl | 16 | taught, torchtune_taught | granite, llama, llama under torchtune, qwen2 | granite,
   llama, llama under torchtune
 distillation: jsd | 7 | taught | gemma, llama, mistral, olmo2, phi3, qwen2 | gemma, llama, olmo2, phi3
@@ -166,17 +168,17 @@ grad_scaler: true | 110 | adapted, galore, liger, precisions, sharded_spaces, sh
   bert, cohere, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
   llama, mixtral, nemotron_h, neox, olmo2, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
-label_smoothing | 454 | adapted, block_kinds, decoders, evaluation, evaluation_more, fully_shard_more, fused_lora,
-  images, liger, linear, losses_more, met, more_families, pairs, sharded_spaces, short_convolutions, smoothing,
-  state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, cohere2, deepseek_v2, deepseek_v3,
-  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral,
-  mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
-  ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, t5, vit
+label_smoothing | 457 | adapted, block_kinds, compile_beside, decoders, evaluation, evaluation_more,
+  fully_shard_more, fused_lora, images, liger, linear, losses_more, met, more_families, pairs, sharded_spaces,
+  short_convolutions, smoothing, state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  ministral3, mistral, mixtral, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5, vit, xlm-roberta |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 liger_kernels | 118 | adapted, fused_lora, liger, tiled, turns | deepseek_v2, deepseek_v3, gemma, gemma2, gemma3,
   gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl,
   qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4,
@@ -414,27 +416,28 @@ parallel.sharding: zero3 | 142 | fused_lora_shared, host_activations, tiled_mlp_
   bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt,
   phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3937 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile, compile_more,
-  decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry, frozen,
-  fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation, generation_more, half_logits,
-  halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, masks, met,
-  moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random,
-  replicas, replicated, resnet, returned, rounded, rounded_shared, selective, selective_more, seq2seq,
-  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, turns, vision
-  | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
-  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
-  glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt,
-  mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
-  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under
-  nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+precision: amp | 3955 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+  compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
+  flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
+  generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts,
+  losses, losses_more, masks, met, moe, more_families, nanogpt, optimizers, padding, pairs, pairs_beside, precisions,
+  preference, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective,
+  selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
+  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp,
+  tiled_mlp_shared, tiles, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
+  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava,
+  ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt,
+  olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
+  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
+  seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral,
+  mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -465,29 +468,29 @@ precision: mixed | 1671 | adapters, attention, block_kinds, checkpoints, compile
   llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
   vit
-precision: pure | 3330 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
-  compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host, flat_parameter, foundry,
-  frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation_more, half_logits, heads,
-  host_activations, hosted, images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met,
-  modded, modded_compiled, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference,
-  quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective, selective_more,
-  seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared,
-  tiles, torchtune, torchtune_rounded, torchtune_taught, torchtune_units, turns, vision | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt,
-  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit,
-  xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under
-  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
-  vit
+precision: pure | 3344 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+  compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
+  flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
+  generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
+  lora_parts, losses, losses_more, masks, met, modded, modded_compiled, moe, more_families, optimizers, padding,
+  pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet, returned, rounded,
+  rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite,
+  taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_rounded, torchtune_taught, torchtune_units,
+  turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3,
+  mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under
+  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, mistral, olmo2, olmoe, opt, phi3,
   qwen2 | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 28 | rounded, rounded_shared, torchtune_rounded | gemma, gemma3_text, gpt2, llama, llama under torchtune,
@@ -510,28 +513,29 @@ quantization: int8 | 137 | adapted, adapters, block_kinds, images, liger, linear
   qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, t5, xlm-roberta | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2,
   gemma3, gemma4, glm, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3,
   mixtral, mpt, nemotron_h, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
-quantization: nf4 | 267 | adapted, adapters, block_kinds, decoders, flat_adapters, fused_lora, images, linear,
-  litgpt, met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled,
-  tiles, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral, mistral3, mixtral, mllama,
-  mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss,
-  stablelm, t5, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
-quantization: nf4-double | 179 | adapted, adapters, flat_adapters, fused_lora, fused_lora_shared, images, liger,
-  linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces,
-  tiled, zero | apertus, arcee, bamba, bart, bloom, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mistral, mixtral, mpt, nemotron, neox under
-  litgpt, olmo3, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, smollm3, starcoder2, t5 | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4,
-  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral, mpt,
-  nemotron, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+quantization: nf4 | 269 | adapted, adapters, block_kinds, compile_beside, decoders, flat_adapters, fused_lora,
+  images, linear, litgpt, met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions,
+  state_spaces, tiled, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, gpt2, gpt_neox, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral,
+  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, roberta, seed_oss, stablelm, t5, xlm-roberta | apertus, arcee, bart, bert, bloom, cohere, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3,
+  mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
+quantization: nf4-double | 182 | adapted, adapters, compile_beside, flat_adapters, fused_lora, fused_lora_shared,
+  images, liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions,
+  state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom, cohere2, ernie4_5, exaone4, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mistral, mixtral,
+  mpt, nemotron, neox under litgpt, olmo3, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_5_moe_text, qwen3_moe,
+  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, starcoder2, t5 | apertus, arcee, bamba, bart, bloom, cohere,
+  ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3,
+  mixtral, mpt, nemotron, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  starcoder2, t5
 tiled_mlp | 84 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere2, ernie4_5, exaone4, gemma, gemma2, glm, glm4,
   gpt_neo, gpt_neox, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, olmo, olmo2, olmo3, phi, qwen2,
   qwen3, seed_oss, smollm3, stablelm, starcoder2 | apertus, arcee, cohere, ernie4_5, exaone4, gemma, gemma2, glm,
@@ -570,17 +574,17 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1025 | adapted, adapters, adapters_more, block_kinds, decoders,
-  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
-  more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  taught, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_rounded, torchtune_taught, torchtune_units, zero,
-  zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
-  falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo,
-  gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi,
-  phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, vit
+activation_checkpointing: full + adapter: lora | 1033 | adapted, adapters, adapters_more, block_kinds,
+  compile_beside, decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
+  litgpt, lora_parts, met, more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
+  sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions,
+  state_spaces, taught, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_rounded, torchtune_taught,
+  torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo,
+  olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 80 | adapted, adapters, adapters_more, flat_adapters,
   fully_shard_more, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma,
   gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
@@ -593,8 +597,8 @@ activation_checkpointing: full + checkpoint_reentrant: true | 376 | adapted, blo
   exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense,
   lfm2, llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
   qwen3_vl, qwen_moe, seed_oss, stablelm, vit
-activation_checkpointing: full + compile: true | 117 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4,
-  gpt2, llama, neox, opt, phi, phi3, roberta
+activation_checkpointing: full + compile: true | 128 | compile, compile_beside, compile_more | bart, bert, gemma,
+  gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
 activation_checkpointing: full + distillation: forward-kl | 9 | taught, torchtune_taught | llama, llama under
   torchtune
 activation_checkpointing: full + distillation: jsd | 3 | taught | llama, olmo2
@@ -747,19 +751,19 @@ activation_checkpointing: full + parallel.sharding: zero3 | 78 | fused_lora_shar
   tiled_mlp_shared, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt, qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 1999 | adapted, adapters, adapters_more, attention, block_kinds,
-  checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
-  flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, half_logits,
-  halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses, losses_more, met, moe,
-  more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas,
-  replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_more,
-  sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled_mlp, tiles, turns,
-  vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava,
-  ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, starcoder2, t5, vit
+activation_checkpointing: full + precision: amp | 2008 | adapted, adapters, adapters_more, attention, block_kinds,
+  checkpoints, compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters,
+  flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
+  half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses,
+  losses_more, met, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized,
+  random, replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits,
+  sharded_more, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled_mlp,
+  tiles, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
+  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 258 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -777,12 +781,12 @@ activation_checkpointing: full + precision: mixed | 883 | adapters, attention, b
   gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense,
   llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1627 | adapted, adapters, adapters_more, attention, block_kinds,
-  checkpoints, compile, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
-  flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted, images, liger,
-  linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, moe, more_families, optimizers, padding,
-  pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned, rounded,
-  rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
+activation_checkpointing: full + precision: pure | 1629 | adapted, adapters, adapters_more, attention, block_kinds,
+  checkpoints, compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters,
+  flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted,
+  images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, moe, more_families,
+  optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned,
+  rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiles,
   torchtune, torchtune_rounded, torchtune_taught, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert,
   bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
@@ -805,17 +809,18 @@ activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloo
 activation_checkpointing: full + quantization: int8 | 68 | adapted, adapters, block_kinds, images, linear, pairs,
   pairs_beside, quantized, short_convolutions | bart, bert, bloom, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
   lfm2, lfm2_moe, llama, ministral3, mpt, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-activation_checkpointing: full + quantization: nf4 | 154 | adapted, adapters, block_kinds, decoders, flat_adapters,
-  images, linear, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, tiles, zero
-  | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3, gemma4, glm, glm4,
-  gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, mpt,
-  nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_next, qwen3_vl, roberta, seed_oss,
-  stablelm, t5
-activation_checkpointing: full + quantization: nf4-double | 103 | adapted, adapters, flat_adapters, fused_lora,
-  images, liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions,
-  state_spaces, zero | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under
-  litgpt, ministral3, mixtral, mpt, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2
+activation_checkpointing: full + quantization: nf4 | 155 | adapted, adapters, block_kinds, compile_beside, decoders,
+  flat_adapters, images, linear, litgpt, pairs, pairs_beside, quantized, sharded_bits, sharded_more,
+  short_convolutions, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon, gemma,
+  gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
+  mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
+  qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
+activation_checkpointing: full + quantization: nf4-double | 105 | adapted, adapters, compile_beside, flat_adapters,
+  fused_lora, images, liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more,
+  short_convolutions, state_spaces, zero | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4, gemma,
+  gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe,
+  llama, llama under litgpt, ministral3, mixtral, mpt, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe,
+  roberta, starcoder2
 activation_checkpointing: full + tiled_mlp | 36 | tiled_mlp, tiled_mlp_shared | apertus, arcee, glm4, granite, llama,
   neox, olmo, olmo2, phi
 activation_checkpointing: full + trained_blocks: badam | 1 | turns | llama
@@ -1158,7 +1163,7 @@ adapter: lora + checkpoint_reentrant: true | 102 | fully_shard_more, fused_lora,
   more_families, pairs, replicated, sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared,
   zero | arcee, bert, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, lfm2_moe, llama, mistral3, nemotron_h,
   neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
-adapter: lora + compile: true | 10 | compile_more | bert, gpt2, llama
+adapter: lora + compile: true | 23 | compile_beside, compile_more | bert, gpt2, llama, mixtral
 adapter: lora + distillation: forward-kl | 14 | taught, torchtune_taught | llama, llama under torchtune
 adapter: lora + distillation: jsd | 2 | taught | gemma, llama
 adapter: lora + distillation: reverse-kl | 12 | torchtune_taught | llama under torchtune
@@ -1243,9 +1248,9 @@ adapter: lora + parallel.sharding: zero2 | 16 | fused_lora_shared, tiled_mlp_sha
   glm4_moe, gpt2, gpt_neo, granite, llama, opt, qwen2_5_vl, qwen3_vl
 adapter: lora + parallel.sharding: zero3 | 39 | fused_lora_shared, tiled_mlp_shared, zero, zero_adapters | bert,
   gemma2, glm4_moe, gpt2, gpt_neo, llama, opt, qwen3_vl, t5
-adapter: lora + precision: amp | 777 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
-  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
-  more_families, pairs, pairs_beside, quantized, replicated, rounded, sharded_activations, sharded_bits,
+adapter: lora + precision: amp | 789 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+  decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts,
+  met, more_families, pairs, pairs_beside, quantized, replicated, rounded, sharded_activations, sharded_bits,
   sharded_spaces, sharded_units, short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles |
   apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
   litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
@@ -1258,9 +1263,9 @@ adapter: lora + precision: fsdp | 97 | flat_adapters, fully_shard_more, fused_lo
   gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 63 | fused_lora_shared, rounded, tiled_mlp_shared, zero, zero_adapters | bert,
   gemma2, glm4, glm4_moe, gpt2, gpt_neo, granite, llama, opt, qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 614 | adapted, adapters, adapters_more, block_kinds, compile_more, decoders,
-  flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
-  more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
+adapter: lora + precision: pure | 615 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+  decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts,
+  met, more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, short_convolutions, state_spaces, taught, tiled, tiled_mlp_shared,
   tiles, torchtune, torchtune_rounded, torchtune_taught, torchtune_units | apertus, arcee, bamba, bart, bert, bloom,
   chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
@@ -1282,18 +1287,18 @@ adapter: lora + quantization: int8 | 119 | adapters, block_kinds, images, liger,
   quantized, short_convolutions, state_spaces | bamba, bart, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma4,
   glm, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h,
   neox, opt, phi, phi3, qwen3_next, qwen3_vl, roberta, t5
-adapter: lora + quantization: nf4 | 230 | adapters, block_kinds, decoders, flat_adapters, fused_lora, images, linear,
-  litgpt, met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions, state_spaces, tiled,
-  tiles, zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
-  litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi,
-  phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
-adapter: lora + quantization: nf4-double | 150 | adapters, flat_adapters, fused_lora, fused_lora_shared, images,
-  liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more, short_convolutions,
-  state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4, falcon under litgpt,
-  gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral, nemotron, neox, neox under litgpt,
-  olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+adapter: lora + quantization: nf4 | 232 | adapters, block_kinds, compile_beside, decoders, flat_adapters, fused_lora,
+  images, linear, litgpt, met, pairs, pairs_beside, quantized, sharded_bits, sharded_more, short_convolutions,
+  state_spaces, tiled, tiles, zero | apertus, arcee, bart, bert, bloom, cohere, ernie4_5, exaone4, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, helium, hunyuan_v1_dense, lfm2,
+  lfm2_moe, llama, llama under litgpt, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under
+  litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, roberta, seed_oss, stablelm, t5
+adapter: lora + quantization: nf4-double | 153 | adapters, compile_beside, flat_adapters, fused_lora,
+  fused_lora_shared, images, liger, linear, litgpt, met, more_families, pairs, quantized, sharded_bits, sharded_more,
+  short_convolutions, state_spaces, tiled, zero | apertus, arcee, bamba, bart, bloom, cohere, ernie4_5, exaone4,
+  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, ministral3, mixtral,
+  nemotron, neox, neox under litgpt, olmo2, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
 adapter: lora + tiled_mlp | 34 | tiled_mlp, tiled_mlp_shared | apertus, arcee, exaone4, gemma, glm, granite, helium,
   llama, neox, olmo, stablelm
 adapter: lora + weight_dtype: 16 bits | 312 | adapters, adapters_more, block_kinds, decoders, flat_adapters,
@@ -1444,13 +1449,17 @@ checkpoint_reentrant: true + trained_blocks: badam | 4 | state_spaces, turns | g
 checkpoint_reentrant: true + trained_blocks: lisa | 2 | sharded_more, turns | llama, neox
 checkpoint_reentrant: true + weight_dtype: 16 bits | 20 | adapted, liger, pairs, short_convolutions, state_spaces,
   tiled_mlp, turns | apertus, bamba, falcon_h1, glm4, gpt2, lfm2, lfm2_moe, llama, neox, olmo2
+compile: true + label_smoothing | 3 | compile_beside | llama
 compile: true + optimizer: muon | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
 compile: true + parallel.sharding: ddp | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
-compile: true + precision: amp | 76 | compile, compile_more | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama,
-  neox, opt, phi, phi3, roberta
+compile: true + precision: amp | 94 | compile, compile_beside, compile_more | bart, bert, gemma, gemma3, glm, glm4,
+  gpt2, llama, mixtral, neox, opt, phi, phi3, roberta
 compile: true + precision: mixed | 6 | compile | gpt2, llama
-compile: true + precision: pure | 92 | compile, compile_more, modded_compiled | bart, bert, gemma, gemma3, glm, glm4,
-  gpt2, llama, modded_nanogpt under modded-nanogpt, neox, opt, phi, phi3, roberta
+compile: true + precision: pure | 106 | compile, compile_beside, compile_more, modded_compiled | bart, bert, bloom,
+  deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, granite, lfm2, llama, mixtral, modded_nanogpt under
+  modded-nanogpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2
+compile: true + quantization: nf4 | 2 | compile_beside | llama
+compile: true + quantization: nf4-double | 3 | compile_beside | llama
 distillation: forward-kl + loss: chunked | 12 | torchtune_taught | llama under torchtune
 distillation: forward-kl + max_gradient_norm | 3 | taught | granite, llama
 distillation: forward-kl + optimizer: sgd-momentum | 1 | torchtune_taught | llama under torchtune
@@ -1672,20 +1681,20 @@ label_smoothing + parallel.sharding: fsdp | 12 | fully_shard_more, sharded_space
   granitemoehybrid, lfm2, llama, nemotron_h
 label_smoothing + parallel.sharding: fsdp-grad-op | 7 | fully_shard_more, sharded_spaces | gemma, gpt2,
   granitemoehybrid, lfm2, llama, nemotron_h
-label_smoothing + precision: amp | 147 | adapted, fully_shard_more, images, liger, losses_more, pairs,
-  sharded_spaces, short_convolutions, smoothing, state_spaces | bamba, bart, bert, bloom, chatglm, deepseek, falcon,
-  falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, mpt,
+label_smoothing + precision: amp | 149 | adapted, compile_beside, fully_shard_more, images, liger, losses_more,
+  pairs, sharded_spaces, short_convolutions, smoothing, state_spaces | bamba, bart, bert, bloom, chatglm, deepseek,
+  falcon, falcon_h1, gemma, gemma2, gemma3, glm, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, mpt,
   nemotron_h, neox, olmo2, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
 label_smoothing + precision: fsdp | 6 | fully_shard_more, sharded_spaces | falcon_h1, gemma, granitemoehybrid, llama
 label_smoothing + precision: mixed | 97 | losses_more, more_families, pairs, smoothing | bart, bert, bloom, chatglm,
   deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo, llama, mixtral, mpt, neox, opt, phi,
   phi3, qwen_moe, roberta, t5, vit
-label_smoothing + precision: pure | 143 | adapted, block_kinds, decoders, evaluation, evaluation_more,
-  fully_shard_more, liger, linear, losses_more, met, pairs, sharded_spaces, short_convolutions, smoothing,
-  state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3, qwen3_next,
-  qwen_moe, roberta, seed_oss, stablelm, t5, vit
+label_smoothing + precision: pure | 144 | adapted, block_kinds, compile_beside, decoders, evaluation,
+  evaluation_more, fully_shard_more, liger, linear, losses_more, met, pairs, sharded_spaces, short_convolutions,
+  smoothing, state_spaces | apertus, arcee, bamba, bart, bert, bloom, chatglm, cohere, deepseek, ernie4_5, exaone4,
+  falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo, opt, phi, phi3,
+  qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
 label_smoothing + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
 label_smoothing + quantization: nf4 | 8 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
   qwen_moe
@@ -2477,16 +2486,16 @@ precision: amp + quantization: int8 | 88 | adapted, adapters, block_kinds, image
   pairs_beside, quantized, short_convolutions, state_spaces | bamba, bart, bert, falcon_h1, gemma, gemma2, gemma3,
   gemma4, glm, glm4, gpt2, gpt_oss, granite, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron_h, opt,
   phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, t5
-precision: amp + quantization: nf4 | 139 | adapted, adapters, block_kinds, decoders, flat_adapters, fused_lora,
-  images, linear, met, pairs, pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces | apertus,
-  arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, granite,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h, neox, olmo,
-  olmo2, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
-precision: amp + quantization: nf4-double | 97 | adapted, adapters, flat_adapters, fused_lora, fused_lora_shared,
-  images, liger, linear, met, more_families, pairs, quantized, sharded_bits, short_convolutions, state_spaces, tiled |
-  apertus, arcee, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm, glm4, gpt2, gpt_neo,
-  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, nemotron,
-  neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
+precision: amp + quantization: nf4 | 141 | adapted, adapters, block_kinds, compile_beside, decoders, flat_adapters,
+  fused_lora, images, linear, met, pairs, pairs_beside, quantized, sharded_bits, short_convolutions, state_spaces |
+  apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2,
+  granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llava, ministral3, mixtral, mpt, nemotron, nemotron_h,
+  neox, olmo, olmo2, opt, phi, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, t5
+precision: amp + quantization: nf4-double | 100 | adapted, adapters, compile_beside, flat_adapters, fused_lora,
+  fused_lora_shared, images, liger, linear, met, more_families, pairs, quantized, sharded_bits, short_convolutions,
+  state_spaces, tiled | apertus, arcee, bloom, cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_images, glm,
+  glm4, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  ministral3, mixtral, nemotron, neox, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, starcoder2, t5
 precision: amp + tiled_mlp | 50 | tiled_mlp, tiled_mlp_shared | apertus, arcee, cohere, exaone4, gemma2, glm4,
   gpt_neo, granite, hunyuan_v1_dense, llama, ministral3, neox, olmo2, phi, seed_oss, stablelm
 precision: amp + trained_blocks: badam | 8 | state_spaces, turns | falcon_h1, gemma, granitemoehybrid, llama,
