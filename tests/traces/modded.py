@@ -15,21 +15,14 @@ import ast
 import contextlib
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from tests.traces import ddp
 from tests.traces.nano import SOURCE
 from tests.traces.programs import Program
+from tests.traces.rigs import LOGS
 from vramplan.errors import UsageError
 from vramplan.values.parallel import DDP
-
-RECORDS = "records/track_1_short"
-LOGS = {
-    True: "2024-12-10_MFUTweaks/04df8c70-2462-4b6c-9e49-c7589b321a81.txt",
-    False: "2024-12-17_SparsifyEmbeds/165384d5-5a41-4fba-9b79-8ecc372616ea.txt",
-}
-"""A log of each record, by whether its value embeddings are mirrored."""
 
 WITH_VALUES = "self.lambdas[0] * v + self.lambdas[1] * vi.view_as(v)"
 INSTEAD = {
@@ -68,7 +61,7 @@ class Modded(Program):
         """The classes of the record."""
         shape, world = self.job.model, self.job.data_parallel_size
         assert shape.unet is not None
-        text = (Path(SOURCE) / RECORDS / LOGS[shape.unet.mirrored]).read_text("utf-8").partition("=" * 100)[0]
+        text = (SOURCE / LOGS[shape.unet.mirrored]).read_text("utf-8").partition("=" * 100)[0]
         for said, own in INSTEAD.items():
             text = text.replace(said, own)
         body = [

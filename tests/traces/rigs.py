@@ -25,6 +25,7 @@ class Rig(NamedTuple):
     files: tuple[str, ...]  # of rows
     covers: str
     source: tuple[str, str] | None = None  # of a program that is no package: its repository and the commit
+    paths: tuple[str, ...] = ()  # of the files of that repository that are taken; without any all are
     alone: tuple[str, ...] = ()  # packages without what they need, of which the rows run a part
     alone_with: tuple[tuple[str, str], ...] = ()  # variables of the environment in which these are installed
 
@@ -114,11 +115,19 @@ NANOGPT = Rig(
     "nanoGPT's model.py and its loop",
     ("https://github.com/karpathy/nanoGPT", "3adf61e154c3fe3fca428ad6bc3818b27a3b8291"),
 )
+RECORDS = "records/track_1_short/"
+LOGS = {
+    True: f"{RECORDS}2024-12-10_MFUTweaks/04df8c70-2462-4b6c-9e49-c7589b321a81.txt",
+    False: f"{RECORDS}2024-12-17_SparsifyEmbeds/165384d5-5a41-4fba-9b79-8ecc372616ea.txt",
+}
+"""A log of each record of modded-nanogpt that is traced, by whether its value embeddings are mirrored."""
+
 MODDED = Rig(
     "modded-nanogpt",
     ("modded",),
     "the classes of two records of modded-nanogpt, in DDP",
     ("https://github.com/KellerJordan/modded-nanogpt", "f411b3d346aa52d3504324ca93c230fd84c6c07f"),
+    paths=tuple(LOGS.values()),
 )
 FOUNDRY = Rig(
     "llm-foundry",
@@ -233,7 +242,8 @@ def set_up(rig: Rig, source: str | None = None) -> int:
         repository, commit = rig.source
         if not (folder / "source").exists():
             words.append(["git", "clone", "--no-checkout", source or repository, folder / "source"])
-        words.append(["git", "-C", folder / "source", "checkout", "--detach", commit])
+        taken = [commit, "--", *rig.paths] if rig.paths else ["--detach", commit]
+        words.append(["git", "-C", folder / "source", "checkout", *taken])
     for one in words:
         more = dict(rig.alone_with) if one[-1] in rig.alone else {}
         done = subprocess.run([str(word) for word in one], check=False, env={**os.environ, **more}).returncode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,6 +68,25 @@ def test_nightly_checks_the_rigs_that_are_there(tmp_path: Path, monkeypatch: pyt
     assert [line.split("tests.traces ")[1] for line in said] == [
         f"rows {name} --rows 5 --seed 3" for name in ("torchtune", "nanogpt")
     ]
+
+
+@pytest.mark.contract
+def test_of_a_repository_no_more_is_taken_than_a_rig_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[list[str]] = []
+
+    def run(words: list[str], **_: object) -> SimpleNamespace:
+        said.append(words)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setenv("VRAMPLAN_RIGS", str(tmp_path))
+    monkeypatch.setattr(rigs.subprocess, "run", run)
+    for name, taken in (("modded-nanogpt", list(rigs.LOGS.values())), ("nanogpt", [])):
+        source = RIGS[name].source
+        assert source is not None
+        assert rigs.set_up(RIGS[name], "copy") == 0
+        assert said[-2][-2:] == ["copy", str(tmp_path / name / "source")]
+        assert said[-1][-len(taken) - 1 :][0] == ("--" if taken else source[1])
+        assert said[-1][len(said[-1]) - len(taken) :] == taken
 
 
 @pytest.mark.contract
