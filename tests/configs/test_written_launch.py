@@ -161,6 +161,11 @@ def test_torchtune_has_no_recipe_for_preferences_of_a_whole_model_on_one_gpu() -
         written("torchtune", loss="dpo")
 
 
+def test_torchtune_adapts_at_least_one_layer_of_the_attention() -> None:
+    with pytest.raises(InputError, match=r"nearest: --targets q_proj,gate_proj"):
+        written("torchtune", **{"adapter.kind": "lora", "adapter.targets": ["gate_proj", "up_proj", "down_proj"]})
+
+
 def test_deepspeed_has_a_file_of_its_own_beside_axolotls_tensor_parallelism() -> None:
     keys = {"parallel.data": 2, "parallel.tensor": 2, "parallel.sharding": "zero1", "precision": "mixed-bf16"}
     files = written("axolotl", **keys)

@@ -16,6 +16,7 @@ JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
         *OF_THE_TRAINER,
         (*LLAMA, "--loss", "dpo", "--lora", "--checkpointing", "full"),
         (*LLAMA, "--precision", "amp-bf16", "--eval-batch-size", "2", "--checkpointing", "none"),
+        (*LLAMA, "--optimizer", "sgd-momentum", "--precision", "pure-bf16", "--checkpointing", "none"),
     ),
     "training-arguments": OF_THE_TRAINER[:3],
     "accelerate": (
@@ -51,6 +52,9 @@ JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
         (*LLAMA, "--gpus", "8", "--checkpointing", "full"),
         (*LLAMA, "--lora", "--targets", "q_proj,v_proj,up_proj,gate_proj,down_proj", "--checkpointing", "none"),
         (*LLAMA, "--optimizer", "adamw-8bit", "--loss", "standard", "--checkpointing", "none"),
+        (*LLAMA, "--gpus", "2", "--loss", "dpo", "--checkpointing", "none"),
+        ("-m", "qwen2.5-0.5b", *LLAMA[2:], "--optimizer", "rmsprop", "--checkpointing", "none"),
+        ("-m", "phi-4", "-g", "b300", *LLAMA[4:], "--checkpointing", "none"),
         (*LLAMA, "--gpus", "4", "--qat", "int4", "--qat-activations", "int8", "--checkpointing", "full"),
     ),
     "torchtitan": (
@@ -67,7 +71,11 @@ JOBS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("-m", "gpt2-xl", "-g", "8xh100", *LLAMA[4:], "--pipeline", "2", "--checkpointing", "selective"),
     ),
 }
-SOME = [(name, jobs[-1]) for name, jobs in JOBS.items()] + [("trl", JOBS["trl"][2]), ("axolotl", JOBS["axolotl"][0])]
-"""The last of each, ZeRO and FSDP, for the suite; all of them are for the programs' own parsers."""
+SOME = [(name, jobs[-1]) for name, jobs in JOBS.items()] + [
+    ("trl", JOBS["trl"][2]),
+    ("axolotl", JOBS["axolotl"][0]),
+    ("torchtune", JOBS["torchtune"][0]),
+]
+"""For the suite the last of each, ZeRO, FSDP, and a recipe for several GPUs; all are for the programs' own parsers."""
 
 IDS = [f"{name}-{number}" for number, (name, _) in enumerate(SOME)]

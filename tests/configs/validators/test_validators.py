@@ -39,7 +39,7 @@ def trl(folder: Path) -> None:
 
     words = ["--config", "trl.yaml", "--use_cpu", "true"]
     with chdir(folder):
-        kinds = (ScriptArguments, _dpo() if "loss_type: sigmoid" in Path("trl.yaml").read_text() else SFTConfig)
+        kinds = (ScriptArguments, _dpo() if "loss_type: sigmoid" in Path("trl.yaml").read_text("utf-8") else SFTConfig)
         TrlParser((*kinds, ModelConfig)).parse_args_and_config(words, fail_with_unknown_args=True)
 
 
@@ -99,11 +99,14 @@ def llama_factory(folder: Path) -> None:
 
 
 def torchtune(folder: Path) -> None:
-    """torchtune's validator, which checks the arguments of each component."""
+    """torchtune's validator, which checks the arguments of each component; the recipe is one of those it has."""
     from omegaconf import OmegaConf
+    from torchtune._recipe_registry import get_all_recipes
     from torchtune.config._validate import validate
 
     validate(OmegaConf.load(folder / "torchtune.yaml"))
+    launch = (folder / "torchtune.yaml").read_text("utf-8").split("\n")[0].split()
+    assert {recipe.name for recipe in get_all_recipes()} & set(launch)
 
 
 def torchtitan(folder: Path) -> None:
@@ -123,9 +126,12 @@ def litgpt(folder: Path) -> None:
     text = (folder / "litgpt.yaml").read_text("utf-8")
     modules = {"finetune_full": litgpt.finetune.full, "finetune_lora": litgpt.finetune.lora}
     name = next((name for name in modules if f"litgpt {name}" in text), "")
+    module = modules.get(name, litgpt.pretrain)
     parser = ArgumentParser(exit_on_error=False)
-    parser.add_function_arguments(modules.get(name, litgpt.pretrain).setup)
-    parser.parse_path(str(folder / "litgpt.yaml"))
+    parser.add_function_arguments(module.setup)
+    found = parser.parse_path(str(folder / "litgpt.yaml"))
+    more = (found.initial_checkpoint_dir, found.resume) if module is litgpt.pretrain else ()
+    module.validate_args(found.train, found.eval, *more)  # type: ignore[call-arg]
 
 
 PARSERS: dict[str, tuple[str, Callable[[Path], None]]] = {

@@ -146,6 +146,9 @@ def _adapter(page: Page, asked: Asked) -> None:
     wanted = [*ATTENTION, *keys.MLP] if found == "all-linear" else found
     back = words.turned(keys.PROJECTIONS)
     attention = [back.get(name, name) for name in wanted if name in ATTENTION]
+    if not attention:  # models/*/_component_builders.py: "Must pass one or more of"
+        message = f"torchtune has no setting for adapter.targets={','.join(wanted)}"
+        raise InputError([Problem(message, hint=f"nearest: --targets {','.join(('q_proj', *wanted))}")])
     page.put("model.lora_attn_modules", attention, "adapter.targets")
     page.put("model.apply_lora_to_mlp", any(name in wanted for name in keys.MLP), "adapter.targets")
     if "lm_head" in wanted:  # which not every builder can adapt
