@@ -106,7 +106,7 @@ ROWS = {
     "state_spaces": 236,
     "short_convolutions": 255,
     "met": 37,
-    "rounded": 51,
+    "rounded": 50,
     "rounded_shared": 22,
     "torchtune_rounded": 19,
 }
