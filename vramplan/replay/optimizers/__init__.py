@@ -99,8 +99,6 @@ def optimizer_states(
             continue
         if precision.master:
             master += rounded(parameter.elements * FP32.itemsize) * parameter.copies
-        if parameter.idle:
-            continue  # its copy never has a gradient
         if library is not None:
             size = library.states(parameter, optimizer, implementation, wide_embeddings)
         else:

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5645 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5644 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared,
   galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
@@ -219,7 +219,7 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 682 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm | 681 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
   fused_lora, galore, images, liger, linear, master, met, more_families, optimizers, precisions, replicated, rounded,
   rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
   state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_replicas, titan_units, turns, zero |
@@ -453,7 +453,7 @@ precision: fsdp | 471 | flat_adapters, flat_host, flat_parameter, foundry, fully
   glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
   torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
   opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-precision: mixed | 1671 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
+precision: mixed | 1670 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
   evaluation_more, families, frozen, fused_lora_shared, generation, generation_more, heads, host_activations, hosted,
   images, liger, linear, losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference,
   random, replicated, resnet, rounded, selective, selective_more, seq2seq, smoothing, suite, tiled_mlp_shared, tiles,
@@ -503,7 +503,7 @@ qat: int8 | 6 | rounded, rounded_shared | cohere2, gemma2, mistral, mixtral, qwe
   mixtral, roberta
 qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite, llama, mistral, phi3, qwen2,
   qwen3_moe, smollm3, stablelm | gemma, glm4, gpt2, gpt_oss, granite, llama, phi3, qwen_moe, stablelm
-qat: nvfp4 | 7 | rounded | gemma2, gpt_neox, llama, opt, qwen2, starcoder2 | gemma2, llama, neox, opt, starcoder2
+qat: nvfp4 | 6 | rounded | gemma2, gpt_neox, llama, qwen2, starcoder2 | gemma2, llama, neox, starcoder2
 quantization: gptq-int4 | 76 | quantized | bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama,
   mistral, opt, phi, phi3, qwen2, qwen3 | bloom, gemma, gemma2, gemma3, glm, glm4, gpt2, llama, neox, opt, phi, phi3
 quantization: int8 | 137 | adapted, adapters, block_kinds, images, liger, linear, met, pairs, pairs_beside,
@@ -648,7 +648,7 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 317 | adapted, flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + max_gradient_norm | 316 | adapted, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, fused_lora, galore, images, liger, master, more_families, optimizers, precisions, replicated,
   rounded, rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces,
   taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_replicas, titan_units, turns, zero | apertus, arcee,
@@ -773,7 +773,7 @@ activation_checkpointing: full + precision: fsdp | 258 | flat_adapters, flat_hos
   gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
   llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo,
   opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-activation_checkpointing: full + precision: mixed | 883 | adapters, attention, block_kinds, checkpoints, compile,
+activation_checkpointing: full + precision: mixed | 882 | adapters, attention, block_kinds, checkpoints, compile,
   decoders, evaluation, evaluation_more, families, frozen, fused_lora_shared, heads, host_activations, hosted, images,
   liger, linear, losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random,
   replicated, rounded, seq2seq, smoothing, suite, tiled_mlp_shared, tiles, vision, zero, zero_adapters, zero_offload |
@@ -803,7 +803,7 @@ activation_checkpointing: full + qat: int4-mslk-fp8 | 5 | rounded, rounded_share
 activation_checkpointing: full + qat: int4-tinygemm | 2 | torchtune_rounded | llama under torchtune
 activation_checkpointing: full + qat: int8 | 2 | rounded | mixtral, roberta
 activation_checkpointing: full + qat: mxfp4 | 9 | rounded, rounded_shared | gemma, glm4, gpt2, llama, stablelm
-activation_checkpointing: full + qat: nvfp4 | 4 | rounded | llama, neox, opt
+activation_checkpointing: full + qat: nvfp4 | 3 | rounded | llama, neox
 activation_checkpointing: full + quantization: gptq-int4 | 57 | quantized | bloom, gemma, gemma2, gemma3, glm, glm4,
   gpt2, llama, neox, opt, phi, phi3
 activation_checkpointing: full + quantization: int8 | 68 | adapted, adapters, block_kinds, images, linear, pairs,
@@ -1910,8 +1910,8 @@ max_gradient_norm + precision: amp | 228 | adapted, flat_adapters, flat_paramete
 max_gradient_norm + precision: fsdp | 123 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert,
   gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3, mllama, neox, phi, phi3, qwen3_vl
-max_gradient_norm + precision: mixed | 59 | images, master, more_families, rounded, tiled_mlp_shared, tiles, zero |
-  bert, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, llama, mistral3, mllama, opt, qwen3_vl
+max_gradient_norm + precision: mixed | 58 | images, master, more_families, rounded, tiled_mlp_shared, tiles, zero |
+  bert, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, llama, mistral3, mllama, qwen3_vl
 max_gradient_norm + precision: pure | 173 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, linear, optimizers, replicated, rounded, rounded_shared, sharded_bits,
   sharded_spaces, sharded_tiles, short_convolutions, state_spaces, taught, tiled, tiled_mlp_shared, tiles, turns |
@@ -1927,7 +1927,7 @@ max_gradient_norm + qat: int4-mslk-fp8 | 5 | rounded, rounded_shared | ernie4_5,
 max_gradient_norm + qat: int8 | 6 | rounded, rounded_shared | cohere, gemma2, llama, mixtral, roberta
 max_gradient_norm + qat: mxfp4 | 17 | rounded, rounded_shared | gemma, glm4, gpt2, gpt_oss, granite, llama, phi3,
   qwen_moe, stablelm
-max_gradient_norm + qat: nvfp4 | 7 | rounded | gemma2, llama, neox, opt, starcoder2
+max_gradient_norm + qat: nvfp4 | 6 | rounded | gemma2, llama, neox, starcoder2
 max_gradient_norm + quantization: int8 | 2 | short_convolutions, state_spaces | bamba, lfm2
 max_gradient_norm + quantization: nf4 | 18 | flat_adapters, images, sharded_bits, short_convolutions, tiles, zero |
   gemma2, gpt2, lfm2, lfm2_moe, llama, mistral3, mllama, qwen3_vl
@@ -2518,7 +2518,6 @@ precision: fsdp + trained_blocks: lisa | 6 | sharded_more | bert, gemma2, gpt2, 
 precision: fsdp + weight_dtype: 16 bits | 48 | flat_adapters, fully_shard_more, sharded_bits, sharded_more,
   sharded_units | gemma2, gemma3, glm, gpt2, llama, phi, phi3
 precision: mixed + qat: mxfp4 | 3 | rounded | gemma, glm4, gpt2
-precision: mixed + qat: nvfp4 | 1 | rounded | opt
 precision: mixed + quantization: nf4 | 2 | zero | qwen3_vl
 precision: mixed + quantization: nf4-double | 1 | zero | gpt_neo
 precision: mixed + tiled_mlp | 15 | tiled_mlp_shared | granite, llama, olmo
