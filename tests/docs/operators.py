@@ -74,6 +74,7 @@ TITLES = {
     "vramplan.replay.operators.float8": "Linear layers in fp8",
     "vramplan.replay.operators.fake_integers": "Fake quantization to integers",
     "vramplan.replay.operators.fake_groups": "Fake quantization with scales that have gradients",
+    "vramplan.replay.operators.fake_blocks": "Linear layers in MXFP4 and NVFP4",
     "vramplan.replay.operators.transformer_engine": "Linear layers of Transformer Engine in fp8",
     "vramplan.replay.operators.views": "Casts and views",
     "vramplan.replay.operators.indexing": "Slices with a step, stacks and lists of indices",

@@ -90,10 +90,6 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
             "quantization: nf4 under amp-bf16 with weight_dtype fp32 is not modelled",
         ),
         (
-            {"adapter": {"kind": "dora"}, "parallel": FSDP1},
-            "adapter: dora is not modelled with parallel.sharding fsdp and fsdp_version 1",
-        ),
-        (
             {"adapter": {**LORA, "modules_to_save": ["lm_head"]}, "parallel": FSDP1},
             "adapter: lora with modules_to_save is not modelled with parallel.sharding fsdp and fsdp_version 1",
         ),

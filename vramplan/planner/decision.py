@@ -66,7 +66,7 @@ IN_DOUBT = 80
 Below `IN_DOUBT` a run would have to reserve a quarter more than its estimate to come to another verdict. Of 330 runs
 that were drawn at random two did (tests/measured/estimate.py).
 """
-MOST_EVENTS = 12_000
+MOST_EVENTS = 12_500
 """Allocations and frees of a short iteration: its simulation takes about 0.1 s more, 6 to 11 microseconds for each.
 
 That is the replay of every block and two or three iterations of the allocator; of accumulation a second micro-step too.

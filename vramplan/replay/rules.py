@@ -60,6 +60,7 @@ OWN = (
     "vramplan.replay.operators.float8",
     "vramplan.replay.operators.fake_integers",
     "vramplan.replay.operators.fake_groups",
+    "vramplan.replay.operators.fake_blocks",
     "vramplan.replay.operators.transformer_engine",
     "vramplan.replay.operators.views",
     "vramplan.replay.operators.indexing",

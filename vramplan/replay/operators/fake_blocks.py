@@ -30,7 +30,8 @@ class Packed(NamedTuple):
 def mx_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None) -> Tensor:
     """MXFakeQuantizedLinear: input and weight are rounded to MXFP4, unpacked again and multiplied; new.
 
-    Saves `x` and `weight` in MXFP4: 17 bytes for 32 numbers, and no copy in high precision.
+    Saves `x`: in MXFP4, 17 bytes for 32 numbers, and no copy in high precision.
+    Saves `weight`: in the same way.
     Backward: both are unpacked again; then both gradients, whatever needs one. The bias gets none.
     Source: torchao/prototype/qat/mx.py, _MXQuantizedForwardFakeQuantizedBackward; mx_formats/mx_tensor.py,
     _addmm_mx_dispatch with KernelPreference.EMULATED.
@@ -63,8 +64,8 @@ def nvfp4_linear(x: Tensor, weight: Parameter, bias: Parameter | None = None) ->
     """NVFP4FakeQuantizedLinear: input and weight are rounded to NVFP4 and multiplied so; new, in the dtype of x.
 
     The product is scaled, and the bias added, by operators of their own.
-    Saves `x` and `weight` in NVFP4: 9 bytes for 16 numbers and a scalar each; the scales of the weight lie as cuBLAS
-    reads them.
+    Saves `x`: in NVFP4, 9 bytes for 16 numbers, and a scalar.
+    Saves `weight`: in the same way; its scales lie as cuBLAS reads them.
     Backward: both are unpacked; then both gradients, whatever needs one. The bias gets none.
     Source: torchao/prototype/qat/nvfp4.py, _NVFP4QuantizedForwardFakeQuantizedBackward; mx_formats/nvfp4_tensor.py,
     _addmm_nvfp4_dispatch.

@@ -20,7 +20,7 @@ from vramplan.configs import shell
 from vramplan.configs.constructed import Beside
 from vramplan.configs.evaluated import UNKNOWN, ScriptNames, name_of
 from vramplan.configs.forms import NotConstant
-from vramplan.configs.programs.arguments.keys import TABLE
+from vramplan.configs.programs.arguments.keys import KBIT, TABLE
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
 from vramplan.tuples import NamedTuple
@@ -48,7 +48,6 @@ MODEL = re.compile(
 )
 HEADED = re.compile(r"(\w+\.)*\w+For(SequenceClassification|TokenClassification|QuestionAnswering)\.from_pretrained")
 OTHER_ADAPTERS = re.compile(r"(\w+\.)*(Prompt\w*|Prefix\w*|IA3|AdaLora|LoHa|LoKr|OFT|VeRA?|PTuning)Config")
-KBIT = "prepare_model_for_kbit_training"
 GIVE = "give the command that starts it, or a file of its arguments"
 
 LORA = {

@@ -13,7 +13,7 @@ from typing import Any
 from vramplan.configs.programs import accelerate, trainer
 from vramplan.configs.programs.arguments import devices, losses
 from vramplan.configs.programs.arguments.file import TrainingFile
-from vramplan.configs.programs.arguments.keys import HANDBOOK
+from vramplan.configs.programs.arguments.keys import HANDBOOK, KBIT
 from vramplan.configs.sheet import Sheet
 
 HALVES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "half": "fp16"}
@@ -91,6 +91,9 @@ def precision(file: TrainingFile, peft: bool, quantized: bool) -> None:
     row = accelerate.strategy_of(file.sharding)
     tf32 = sheet.flag("tf32")
     sharded = row in ("zero", "fsdp")
+    widened = quantized and bool(sheet.flag(KBIT))  # whatever is not quantized
+    if widened and (sharded or half is None):
+        meaning.lack(KBIT, "norms, embeddings and head in fp32 beside quantized weights")
     if half is None:
         word = {"bf16": "pure-bf16", "fp16": "pure-fp16"}.get(loaded or "", "tf32" if tf32 else "fp32")
         meaning.say(
@@ -104,7 +107,9 @@ def precision(file: TrainingFile, peft: bool, quantized: bool) -> None:
         return
     if peft or quantized:
         meaning.say("precision", f"amp-{half}", key)
-        if loaded:
+        if widened:
+            meaning.say("weight_dtype", "fp32", KBIT)
+        elif loaded:
             meaning.say("weight_dtype", loaded, loaded_by)
         return
     if HANDBOOK & {name.split(".", 1)[0] for name in sheet.written} and not file.sharding:

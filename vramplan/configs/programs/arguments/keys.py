@@ -31,6 +31,9 @@ OF_SCRIPTS = names(
 )
 """Keys of the example scripts of transformers, which run the plain Trainer."""
 
+KBIT = "prepare_model_for_kbit_training"
+"""A call of PEFT in a script: whatever is not quantized is in fp32."""
+
 HANDBOOK = names("chat_template dataset_mixture dataset_mixer dataset_splits")
 """Keys of the scripts of the alignment handbook, whose README launches full training under ZeRO-3."""
 
@@ -142,7 +145,6 @@ UNMODELLED = {
     "transformers_*": "how completions are generated",
     "top_entropy_quantile": "GRPO: the tokens that count",
     "replay_buffer_size": "GRPO: completions that are kept",
-    "prepare_model_for_kbit_training": "norms, embeddings and head in fp32 beside quantized weights",
     "quantization_config": "how the weights are quantized",
     "ds3_gather_for_generation": "weights are gathered for generation",
 }
