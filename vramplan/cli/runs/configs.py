@@ -36,7 +36,7 @@ CHOSEN = frozenset(["micro_batch_size", "gradient_accumulation_steps", "activati
 VOCABULARY = "model.vocabulary_size"
 """What a tokenizer that is not here decides: what is counted is told."""
 
-_OPTION = re.compile(r" \(--[a-z-]+ [A-Z]+\)$")  # of a reason: the hint has it with a value
+_OPTION = re.compile(r" \(--[a-z-]+( [A-Z]+)?\)$")  # of a reason: the hint has it with a value
 MODEL, JOB, CONFIG = "model", "job", "config"
 _JOBS = re.compile(r'(?m)^\s*"?jobs"?\s*:')
 _PROFILE = re.compile(r"(?m)^kind\s*:\s*model\b")
