@@ -10,7 +10,8 @@ from vramplan.planner.accumulation import Schedule
 from vramplan.planner.choose import accumulation_of
 from vramplan.planner.floor import certain_bytes
 from vramplan.planner.least import MANY, Work, arithmetic_of, least_seconds, most_samples, work_of
-from vramplan.planner.plain import Plain, cuts_of, least_bytes, parts_of, plain_of, plain_setup, simpler
+from vramplan.planner.plain import Plain, cuts_of, least_bytes, parts_of, plain_of, plain_setup, room_setup, simpler
+from vramplan.planner.time.behaviour import timing_of
 from vramplan.planner.time.rates import Rates, rates_of
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
@@ -36,8 +37,8 @@ class Bounds:
         ] = {}  # by the plain iteration, the devices that share it or experts
         self.rates: dict[tuple[object, ...], Rates | None] = {}
         self.whole: dict[
-            tuple[Setup, int, int, int, bool], Work
-        ] = {}  # the same of every kernel, by micro-batch, and whether no product leaves any of the device idle
+            tuple[Setup, int, int, int, bool, bool], Work
+        ] = {}  # the same of every kernel, by micro-batch, whether no product leaves any of the device idle, and fusing
 
     # ---------------------------------------------------------------------------------- those that cost next to nothing
     def least_in_all(self, job: ResolvedJob) -> float:
@@ -119,7 +120,7 @@ class Bounds:
 
     def most_samples(self, job: ResolvedJob, *, cut: bool = True) -> int:
         """The largest micro-batch with which a job may fit for certain."""
-        plain = self.plain_at(plain_setup(job, whole=True, cut=cut))
+        plain = self.plain_at(room_setup(job, cut=cut))
         return most_samples(job, plain, certain_bytes(job), cut=cut)
 
     def _of_several(self, job: ResolvedJob, rates: Rates, *, cut: bool = True, has_own: bool = True) -> float:
@@ -134,11 +135,13 @@ class Bounds:
     def _least_at(self, job: ResolvedJob, rates: Rates, batch: int, *, cut: bool = True, has_own: bool = True) -> float:
         setup, experts = plain_setup(job, whole=True, cut=cut), (job.split or Split()).expert
         parts, plain = cuts_of(job, cut=cut), self.plain_at(setup, batch)
-        is_filled = job.sharding is not None and job.sharding.zero is not None
-        key = (setup, parts, experts, batch, is_filled)
+        shared = job.sharding
+        is_filled = shared is not None and (shared.zero is not None or shared.way is not None)
+        fuses = bool(timing_of(job).fused_kernels(job))
+        key = (setup, parts, experts, batch, is_filled, fuses)
         work = self.whole.get(key)
         if work is None:
-            work = self.whole[key] = work_of(plain, parts, experts, is_filled=is_filled)
+            work = self.whole[key] = work_of(plain, parts, experts, is_filled=is_filled, fuses=fuses)
         most = max(1, self.most_samples(job, cut=cut)) if has_own else MANY  # other checkpoints leave other room
         return least_seconds(job if cut else job._replace(planned=None), work, plain, rates, most=most)
 

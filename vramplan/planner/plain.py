@@ -18,7 +18,7 @@ from vramplan.replay.record import Record, StandingState
 from vramplan.replay.setup import Setup
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
-from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, Split
+from vramplan.values.parallel import DDP, DISTRIBUTED_OPTIMIZER, Split, is_fsdp
 
 ROUNDED_BYTES = 1 << 16  # by which rounding each tensor to blocks may move what a sample adds
 HALF_BYTES = 2  # of a weight in the narrowest type that is trained
@@ -68,7 +68,24 @@ def plain_setup(job: ResolvedJob, *, whole: bool = False, cut: bool = True) -> S
         alone = alone._replace(compile=False)
     if not (whole and cut):
         alone = alone._replace(planned=None)
-    return iteration_of(alone)._replace(**LEAST)
+    casts = job.sharding is not None and is_fsdp(job.sharding.kind) and job.sharding.version == 1
+    return iteration_of(alone)._replace(**LEAST, casts_buffers=casts)
+
+
+def room_setup(job: ResolvedJob, *, cut: bool = True) -> Setup:
+    """The same where room is asked: devices that share a sequence run other code around its attention, and keep less.
+
+    So theirs is the iteration of one of them, with its part of each sequence.
+    """
+    setup, context = plain_setup(job, whole=True, cut=cut), _shares_sequences(job)
+    if context == 1 or job.split is None:
+        return setup
+    return setup._replace(split=Split(context=context, context_communication=job.split.context_communication))
+
+
+def _shares_sequences(job: ResolvedJob) -> int:
+    """How many devices share each sequence, where the model's own code does it."""
+    return 1 if job.planned is not None else (job.split or Split()).context
 
 
 def simpler(job: ResolvedJob) -> ResolvedJob:
@@ -122,17 +139,17 @@ def least_bytes(job: ResolvedJob, plain: Plain) -> int:
 def samples_within(job: ResolvedJob, plain: Plain, limit_bytes: int, *, cut: bool = True) -> int:
     """The largest micro-batch that may have room beside the states: so much of each sample is there at some moment.
 
-    0 where not even one may. Activations and their gradients are the same where weights and states are shared. A stage
-    of a pipeline has less, but each saves what its blocks save, and one of them has the moment: all stages together
-    have no less.
+    `plain` is that of `room_setup`. 0 where not even one may. Activations and their gradients are the same where
+    weights and states are shared. A stage of a pipeline has less, but each saves what its blocks save, and one of them
+    has the moment: all stages together have no less.
     """
     if job.offload_activations:
         return ANY
-    each = plain.sample_bytes // cuts_of(job, cut=cut)
+    each = plain.sample_bytes // (cuts_of(job, cut=cut) // _shares_sequences(job))
     return max(0, (limit_bytes - least_bytes(job, plain)) // max(1, each - ROUNDED_BYTES))
 
 
 def most_within(job: ResolvedJob, strategy: str, limit_bytes: int, replays: Replays) -> int:
     """The same of a job under a strategy."""
-    setup = plain_setup(job._replace(activation_checkpointing=strategy), whole=True)
+    setup = room_setup(job._replace(activation_checkpointing=strategy))
     return samples_within(job, plain_of(replays.record(setup, 2)), limit_bytes)

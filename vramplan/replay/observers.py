@@ -270,6 +270,7 @@ class Sharding(Observer):
     every_block_of_a_checkpoint = False  # the blocks of one checkpoint differ, so that each is played
     linear_is_function = False  # `F.linear` is an autograd.Function, which saves all operands
     weights_are_views = False  # several weights are views of one tensor, and so no leaves of the graph
+    casts_buffers = False  # the model's buffers have the element type of the weights that are gathered
     buffer_dtype: DType | None = None  # element type of the model's buffers, if weights are gathered in another type
     wrapped: Callable[[Parameter, Callable[[Tensor], Tensor]], Tensor] | None = None  # runs a module of an adapter
     rows_among = 1  # number of devices that share the rows of each matrix in the optimizer's step

@@ -70,4 +70,5 @@ class Setup(NamedTuple):
     distillation: str | None = None  # how: forward-kl | reverse-kl | symmetric-kl
     tiled_mlp: int | None = None  # tiles that the MLP of each block runs in
     composed_norms: bool = False  # of a PyTorch whose nn.RMSNorm has no kernel of its own
+    casts_buffers: bool = False  # a device without what FSDP1 shares, whose buffers have the type that it gathers
     reduces: bool = True  # of a pipeline's micro-batches only the last one's gradients are reduced

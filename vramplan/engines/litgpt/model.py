@@ -299,7 +299,7 @@ class GPT:
     @property
     def rope_dtype(self) -> DType:
         """Of cosines and sines: FSDP1 casts buffers to what it gathers (fabric/plugins/precision/fsdp.py)."""
-        return self.recipe.weight_dtype if self.tape.role(Sharding).weights_are_views else self.made_in
+        return self.recipe.weight_dtype if self.tape.role(Sharding).casts_buffers else self.made_in
 
     def buffers(self) -> list[int]:
         """Bytes of the buffers: cosines and sines, and the places of the targets of LoRA in each fused layer."""
@@ -363,8 +363,13 @@ class GPT:
         return [self.lm_head(part) for part in split(x, chunk_tokens(recipe), 1)]
 
     def sharded_blocks(self, state: list[Tensor], rope: tuple[Tensor, Tensor]) -> Tensor:
-        """The blocks as units of FSDP, each around its checkpoint (litgpt/finetune/lora.py, parallelize_fn)."""
+        """The blocks as units of FSDP, each around its checkpoint (litgpt/finetune/lora.py, parallelize_fn).
+
+        A policy names modules, so a checkpoint of several blocks can only be a call around their units.
+        """
         tape, recipe = self.tape, self.recipe
+        if any(one.checkpointed and one.blocks > 1 for one in recipe.segments):
+            return run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, rope), state)
         checkpointed = [one.checkpointed for one in recipe.segments for _ in range(one.times * one.blocks)]
 
         def block(i: int) -> Any:

@@ -33,6 +33,7 @@ class FlatParameters(FullyShard):
     """The same walk over units, each of which is one tensor."""
 
     weights_are_views = True
+    casts_buffers = True
     reduces_in_backward = hooks_stay_outside = hooks_every_input = False  # as FSDP2 alone does
     keeps_root = True  # _runtime_utils.py, _post_forward_reshard: backward begins with it
 

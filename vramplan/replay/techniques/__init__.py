@@ -212,7 +212,11 @@ def objective_of(setup: Setup, tape: Tape, recipe: Recipe) -> Objective:
 def shards_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) -> Shards:
     """How devices share the states; the model is built."""
     if setup.sharding is None:
-        return OneDevice(tape)
+        alone = OneDevice(tape)
+        if setup.casts_buffers:
+            alone.casts_buffers, alone.buffer_dtype = True, precision.frozen or precision.stored
+            tape.enlist(Sharding, alone)
+        return alone
     shards: Shards = imported("vramplan.replay.sharding:sharding_of")(setup, tape, recipe, precision)
     shards.buffer_dtype = precision.frozen or precision.stored
     tape.enlist(Sharding, shards)
