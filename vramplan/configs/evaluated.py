@@ -2,8 +2,9 @@
 
 Followed are names that are assigned a constant, here or in a module beside the script, parameters with defaults or
 that one call gives, what a function with one `return` returns, fields of classes and of data classes, dictionaries,
-files of YAML and JSON that the script reads and that stand beside it, the defaults of `argparse`, of environment variables and of `X if TEST else Y`, and arithmetic. Whether the device
-knows bf16 is answered with yes. Anything else is a `NotConstant`: known only when the script runs.
+files of YAML and JSON that the script reads and that stand beside it, the defaults of `argparse`, of environment
+variables and of `X if TEST else Y`, and arithmetic. Whether the device knows bf16 is answered with yes. Anything else
+is a `NotConstant`: known only when the script runs.
 """
 
 from __future__ import annotations

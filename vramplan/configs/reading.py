@@ -159,8 +159,9 @@ def named_in(file: str) -> tuple[str, str | None]:
 def _imported(file: str) -> Beside:
     """What finds a module that a Python file imports: by the part of its dotted name below a folder above the file.
 
-    A file of data by its path, from the file's folder or one above, or by its name beside the file. The farthest counts, as packages within it may have the same names. A module whose name has none of these folders is
-    looked for beside the file.
+    The farthest counts, as packages within it may have the same names. A module whose name has none of these folders is
+    looked for beside the file. A file of data is found by its path from the file's folder or one above it, or by its
+    name beside the file.
     """
     folder = os.path.dirname(os.path.abspath(file))
     above = [folder]
