@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.configs.meant import job, meant
+from vramplan.configs.combine import read_files
+from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
 
 pytestmark = pytest.mark.contract
@@ -148,3 +152,15 @@ def test_deepspeed_passes_over_sections_that_it_has_not_and_a_slip_is_an_error()
             meant(text % slip, "ds.json")
     with pytest.raises(InputError, match="own: is not understood"):  # DeepSpeed refuses it there
         meant(text.replace('"stage": 2', '"stage": 2, "own": 1') % '"seed": 1', "ds.json")
+
+
+def test_a_deepspeed_file_that_another_one_names_is_passed_over_in_the_same_way(tmp_path: Path) -> None:
+    file, named = tmp_path / "own.yaml", tmp_path / "ds.json"
+    file.write_text(
+        "model_name_or_path: gpt2\nper_device_train_batch_size: 1\nbf16: true\noutput_dir: o\ndeepspeed: ds.json\n"
+    )
+    named.write_text('{"zero_optimization": {"stage": 2}, "moe": {"enabled": true}}')
+    assert read_files([str(file)], Wanted()).job["parallel"]["sharding"] == "zero2"
+    named.write_text('{"zero_optimization": {"stage": 2}, "gradient_cliping": 1.0}')
+    with pytest.raises(InputError, match="gradient_cliping: is not understood"):
+        read_files([str(file)], Wanted())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -162,6 +163,11 @@ def test_an_option_without_a_default_is_nothing() -> None:
     assert found.job["model"] == "gpt2"
 
 
+def test_an_option_without_a_default_is_no_batch_of_the_trainers() -> None:
+    found = meant(PLAIN.format(default="required=True").replace("type=int, default=3", "type=int"), "own.py")
+    assert "rows, which only the caller knows" in found.open["micro_batch_size"]
+
+
 def test_what_only_the_command_line_says_is_asked_for() -> None:
     found = meant(PLAIN.format(default="required=True"), "own.py")
     assert "args.model_name is known to the caller alone" in found.open["model"]
@@ -198,7 +204,9 @@ FROM_A_FILE = """
     rows = settings["rows"]
     model = AutoModelForCausalLM.from_pretrained(settings["model"], torch_dtype="bfloat16")
     args = SFTConfig(per_device_train_batch_size=rows["each"], max_length=rows.get("length", 64), bf16=rows["half"])
-    SFTTrainer(model=model, args=args, peft_config=LoraConfig(**settings["lora"])).train()
+    lora = settings["lora"]
+    adapter = LoraConfig(r=lora["r"], target_modules=list(lora["target_modules"]))
+    SFTTrainer(model=model, args=args, peft_config=adapter).train()
 """
 
 
@@ -206,6 +214,9 @@ def test_a_file_of_data_that_the_script_reads(tmp_path: Path) -> None:
     script, data = tmp_path / "own.py", tmp_path / "settings" / "own.yaml"
     script.write_text(textwrap.dedent(FROM_A_FILE))
     left = read_file(str(script), Wanted()).open
+    whole = FROM_A_FILE.replace("""r=lora["r"], target_modules=list(lora["target_modules"])""", "**lora")
+    script.write_text(textwrap.dedent(whole))
+    assert read_file(str(script), Wanted()).open == {**left, "adapter.rank": ANY, "adapter.targets": ANY}
     asked = {"model", "micro_batch_size", "sequence_length", "precision", "adapter.rank", "adapter.targets"}
     assert asked <= set(left)
     data.parent.mkdir()

@@ -11,9 +11,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.programs.deepspeed_keys import OF_STAGE_3, OPTIMIZERS, RELEASES, SIZES, TABLE, WORDLESS, ZERO
+from vramplan.configs.programs.deepspeed_keys import (
+    OF_STAGE_3,
+    OPTIMIZERS,
+    RELEASES,
+    SIZES,
+    TABLE,
+    WORDLESS,
+    ZERO,
+    passed_over,
+)
 from vramplan.configs.sheet import Meaning, Program, Sheet
-from vramplan.errors import closest, near_matches
+from vramplan.errors import near_matches
 
 AUTO = "auto"
 
@@ -45,25 +54,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("parallel.tensor", size, "tensor_parallel.autotp_size")
     for name in ("model", "sequence_length", "activation_checkpointing"):
         meaning.ask(name, "the training script's")
-    _passed_over(sheet, meaning)
-
-
-SLIP = 0.8  # of difflib: `gradient_acumulation_steps` is a slip, `moe` is another program's
-
-
-def _passed_over(sheet: Sheet, meaning: Meaning) -> None:
-    """Note sections that DeepSpeed has not: at its top it reads what it knows, and looks at nothing else.
-
-    Source: deepspeed/runtime/config.py, DeepSpeedConfig.__init__. A slip of a known key stays an error.
-    """
-    known = {key.partition(".")[0] for key in TABLE.known()}
-    own: list[str] = []
-    for key in sheet.written:
-        top = key.partition(".")[0]
-        if top not in known and TABLE.class_of(key) is None and not closest(top, known, 1, SLIP):
-            sheet.taken.add(key)
-            own.append(top)
-    for top in dict.fromkeys(own):
+    own = passed_over(sheet.written)
+    sheet.taken.update(own)
+    for top in dict.fromkeys(key.partition(".")[0] for key in own):
         meaning.note(f"{top}: DeepSpeed has no such key and passes over it")
 
 

@@ -91,6 +91,9 @@ OPEN = (
 )
 """Settings that are asked for where only the command line of the script says them."""
 
+COUNTED = ("per_device_train_batch_size", "gradient_accumulation_steps")
+"""Settings that are never null."""
+
 
 DECISIVE = (
     *("per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "bf16", "optim"),
@@ -166,6 +169,8 @@ class _Page:
             for name, item in value.items():
                 self.put(f"{key}.{name}", item, node)
             return
+        if value is None and key in COUNTED:  # of an option that has no default
+            value = NotConstant(ast.unparse(node))
         if isinstance(value, NotConstant):
             if key in OPEN or key in ASKED or key in WITHOUT_MEMORY:
                 value = f"{shell.OPEN}{value.text}{shell.CLOSE}"
