@@ -32,7 +32,15 @@ UNKNOWN = "**"
 CAPABILITY = "get_device_capability"  # compared with 8: Ampere or newer
 PARSED = ("parse_args", "parse_known_args", "parse_args_into_dataclasses", "parse_args_and_config")
 MODULE = "torch."
-CAST = {"int": int, "float": float, "str": str, "bool": bool, "list": list, "tuple": list, "sorted": sorted}
+CAST: dict[str, Callable[[Any], Any]] = {
+    "int": int,
+    "float": float,
+    "str": str,
+    "bool": bool,
+    "list": list,
+    "tuple": list,
+    "sorted": sorted,
+}
 NAMESPACES = ("SimpleNamespace", "Namespace", "EasyDict", "AttrDict")
 OF_NUMBERS: dict[str, Callable[..., Any]] = {"max": max, "min": min, "round": round, "abs": abs}
 UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
