@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from vramplan.configs import forms, shell
+from vramplan.configs.table import names
 from vramplan.configs.written import Written
 from vramplan.errors import InputError
 from vramplan.tuples import NamedTuple
@@ -67,7 +68,7 @@ def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
     return written
 
 
-STARTED_BY_SRUN = ("torchrun", "deepspeed", "accelerate")
+STARTED_BY_SRUN = names("torchrun deepspeed accelerate")
 
 
 def _without_srun(words: Words, file: str | None) -> tuple[Words, dict[str, Written]]:
@@ -79,7 +80,7 @@ def _without_srun(words: Words, file: str | None) -> tuple[Words, dict[str, Writ
     if "srun" not in held:
         return words, {}
     start = held.index("srun")
-    behind = next((at for at in range(start, len(held)) if held[at] in (*STARTED_BY_SRUN, *INTERPRETERS)), len(held))
+    behind = next((at for at in range(start, len(held)) if held[at] in STARTED_BY_SRUN | INTERPRETERS), len(held))
     given = arguments(words[start + 1 : behind], file)
     each = "gpus_per_node" if any(name in held[behind:] for name in STARTED_BY_SRUN) else "ntasks_per_node"
     found = {}
@@ -91,7 +92,7 @@ def _without_srun(words: Words, file: str | None) -> tuple[Words, dict[str, Writ
     return [*words[:start], *words[behind:]], found if "nproc_per_node" in found else {}
 
 
-INTERPRETERS = ("python", "python3", "bash", "sh", "uv", "singularity", "apptainer")
+INTERPRETERS = names("python python3 bash sh uv singularity apptainer")
 
 
 def arguments(words: Words, file: str | None, empty: list[str] | None = None) -> dict[str, Written]:
