@@ -117,6 +117,13 @@ def test_pretraining_compiles_and_asks_for_the_fused_optimizer() -> None:
     assert set(found.open) == {"parallel.data"}
 
 
+def test_fine_tuning_takes_no_norm_as_the_program_does() -> None:
+    """`validate_args` of each script under litgpt/finetune raises for it, and null is none."""
+    with pytest.raises(InputError, match="max_norm: litgpt finetune clips nothing"):
+        meant(lora() + "train:\n  global_batch_size: 8\n  max_norm: 1.0\n", "a.yaml")
+    assert "max_gradient_norm" not in job(lora() + "train:\n  global_batch_size: 8\n  max_norm: null\n", "a.yaml")
+
+
 def test_the_number_of_gpus_beside_the_file_divides_the_batch() -> None:
     holds(
         job(PRETRAIN, "a.yaml", devices=4),

@@ -201,6 +201,23 @@ def test_llm_foundry() -> None:
     assert job(foundry(offload="true"), "a.yaml")["offload"] == ["activations"]
 
 
+@pytest.mark.parametrize(("more", "kind"), [("", "lora"), ("    use_dora: true\n    use_rslora: true\n", "dora")])
+def test_llm_foundrys_adapters_are_those_of_peft(more: str, kind: str) -> None:
+    text = (
+        foundry()
+        + f"""\
+model:
+  name: hf_causal_lm
+  pretrained_model_name_or_path: HuggingFaceTB/SmolLM2-135M
+  peft_config:
+    peft_type: LORA
+    r: 4
+    target_modules: [q_proj]
+{more}"""
+    )
+    holds(job(text, "a.yaml"), adapter__kind=kind, adapter__rank=4, adapter__targets=["q_proj"])
+
+
 def test_llm_foundry_finds_the_micro_batch_itself() -> None:
     assert "micro_batch_size" in meant(foundry("auto"), "a.yaml").open
 

@@ -121,3 +121,19 @@ def test_a_model_that_nobody_knows_is_called_by_the_name_that_the_file_has(tmp_p
     ran = run("fit", file, "--gpu", "8xa100")
     assert ran.code == 2
     assert "there is no model profile 'DeepSeek-V4-Pro' (hf download deepseek-ai/DeepSeek-V4-Pro config.json" in ran.err
+
+
+@pytest.mark.parametrize(("gpus", "replicas"), [("8", 4), ("2", 1), ("3", 3)])
+def test_gpus_are_all_of_them_for_a_file_that_leaves_their_number_to_its_launcher(
+    tmp_path: Path, gpus: str, replicas: int
+) -> None:
+    """A number that makes no whole replicas is that of these, as beside files that divide it themselves."""
+    path = tmp_path / "own.yaml"
+    path.write_text(
+        "base_model: NousResearch/Llama-3.2-1B\ndatasets: [{path: own, type: alpaca}]\nsequence_len: 64\n"
+        "micro_batch_size: 1\ngradient_accumulation_steps: 1\noptimizer: adamw_torch\nbf16: true\nfsdp_version: 2\n"
+        "fsdp_config: {reshard_after_forward: true}\ntensor_parallel_size: 2\n"
+    )
+    ran = run("fit", path, "--gpu", "h100", "--gpus", gpus, "--format", "json")
+    split = ran.document["job"]["parallel"]
+    assert (split["data"], split["tensor"]) == (replicas, 2), ran.err

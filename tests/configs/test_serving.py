@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.configs.meant import meant
+from tests.configs.meant import job, meant
+from vramplan.configs.combine import read_files
+from vramplan.configs.reading import Wanted
 from vramplan.errors import InputError
 
 pytestmark = pytest.mark.contract
@@ -92,3 +96,71 @@ def test_what_a_file_of_nemo_is_for_is_told_by_its_data_and_layers() -> None:
     recurrent = TESTS.replace("megatron_amp_O2: false", "activations_checkpoint_recurrent: false")
     with pytest.raises(InputError, match="another kind of model"):
         meant(recurrent, "n.yaml", program="nemo")
+
+
+TRAINS = """
+    trainer: {devices: 1, num_nodes: 1, precision: bf16}
+    model:
+      micro_batch_size: 1
+      global_batch_size: 1
+      tensor_model_parallel_size: 1
+      megatron_amp_O2: true
+      encoder_seq_length: 128
+      num_layers: 2
+      hidden_size: 64
+      num_attention_heads: 2
+      optim: {name: fused_adam}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("  virtual_prompt_style: p-tuning", "beside a frozen model"),
+        ("  ia3_tuning: {type: own}", "beside a frozen model"),
+        ("  adapter_tuning: {adapter_dim: 8}", "beside a frozen model"),
+        ("  peft: {peft_scheme: ptuning}", "beside a frozen model"),
+        ("  decoder_tokenizer: {library: yttm}", "translation"),
+        ("top_k: 4\n    output_path: out", "trains nothing"),
+    ],
+)
+def test_what_nemo_trains_beside_a_frozen_model_is_not_counted_as_the_model(more: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        meant(TRAINS + f"    {more}\n", "n.yaml", program="nemo")
+
+
+def test_a_reward_model_of_nemo_is_trained_on_pairs() -> None:
+    ranked = job(TRAINS + "      reward_model_type: binary_ranking\n", "n.yaml", program="nemo")
+    assert ranked["loss"] == "reward"
+    scored = meant(TRAINS + "      reward_model_type: regression\n", "n.yaml", program="nemo")
+    assert "single answers" in scored.unmodelled["model.reward_model_type"]
+    assert "loss" not in scored.job
+    padded = meant(TRAINS + "      padded_vocab_size: 640\n      vocab_file: own\n", "n.yaml", program="nemo")
+    assert padded.job["model"]["vocabulary_size"] == 640
+
+
+def test_deepspeed_passes_over_sections_that_it_has_not_and_a_slip_is_an_error() -> None:
+    text = '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}, %s}'
+    found = meant(text % '"logging": {"every": 5}, "moe": {"enabled": true}', "ds.json")
+    assert {
+        "logging: DeepSpeed has no such key and passes over it",
+        "moe: DeepSpeed has no such key and passes over it",
+    } <= {*found.notes}
+    assert found.job["parallel"]["sharding"] == "zero2"
+    for slip in ('"gradient_acumulation_steps": 2', '"zero_optimisation": {"stage": 3}'):
+        with pytest.raises(InputError, match="is not understood"):
+            meant(text % slip, "ds.json")
+    with pytest.raises(InputError, match="own: is not understood"):  # DeepSpeed refuses it there
+        meant(text.replace('"stage": 2', '"stage": 2, "own": 1') % '"seed": 1', "ds.json")
+
+
+def test_a_deepspeed_file_that_another_one_names_is_passed_over_in_the_same_way(tmp_path: Path) -> None:
+    file, named = tmp_path / "own.yaml", tmp_path / "ds.json"
+    file.write_text(
+        "model_name_or_path: gpt2\nper_device_train_batch_size: 1\nbf16: true\noutput_dir: o\ndeepspeed: ds.json\n"
+    )
+    named.write_text('{"zero_optimization": {"stage": 2}, "moe": {"enabled": true}}')
+    assert read_files([str(file)], Wanted()).job["parallel"]["sharding"] == "zero2"
+    named.write_text('{"zero_optimization": {"stage": 2}, "gradient_cliping": 1.0}')
+    with pytest.raises(InputError, match="gradient_cliping: is not understood"):
+        read_files([str(file)], Wanted())

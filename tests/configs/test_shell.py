@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.configs.meant import job
 from vramplan.configs import shell
 
 
@@ -107,3 +108,18 @@ def test_the_shell_that_srun_starts_knows_exported_variables() -> None:
     assert script.program.text.endswith("pretrain_gpt.py")
     assert [word.text for word in script.arguments] == ["--num-layers", "2", "--fp16"]
     assert "--nproc_per_node" in [word.text for word in script.launcher]
+
+
+@pytest.mark.parametrize(
+    ("command", "devices"),
+    [
+        ("srun --nodes=2 --gpus-per-node=4 --cpus-per-task 8 torchrun --nnodes 2 --nproc_per_node 4 train.py", 8),
+        ("srun --nodes=2 --gpus-per-node=a100:4 --exclusive deepspeed train.py", 8),
+        ("srun --ntasks-per-node=4 --gpus-per-node=8 --mem=0 python train.py", 4),
+        ("srun --gpus-per-node=$OWN deepspeed train.py", None),
+        ("srun --partition own python train.py", None),
+    ],
+)
+def test_what_srun_hands_out_are_the_gpus(command: str, devices: int | None) -> None:
+    words = "--model_name_or_path gpt2 --per_device_train_batch_size 2 --output_dir out --bf16 True"
+    assert job(f"{command} {words}\n", "run.sh").get("parallel.data") == devices

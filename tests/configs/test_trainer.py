@@ -327,6 +327,16 @@ def test_the_sizes_of_a_mesh_are_the_processes() -> None:
 # ---- together
 
 
+def test_the_precision_below_deepspeed_config_counts_before_the_files_own() -> None:
+    """The launcher copies what is below it over its own arguments."""
+    text = "distributed_type: DEEPSPEED\nmixed_precision: {}\nnum_processes: 2\nnum_machines: 1\n"
+    text += "deepspeed_config:\n  zero_stage: 2\n  mixed_precision: {}\n"
+    assert job(text.format("fp16", "bf16"), "own.yaml")["precision"] == "mixed-bf16"
+    assert job(text.format("fp16", "null"), "own.yaml")["precision"] == "mixed-fp16"
+    below = next(one for one in meant(text.format("fp16", "bf16"), "own.yaml").values if one.key == "precision")
+    assert below.sources[0].line == 7
+
+
 def test_accelerate_and_training_arguments(tmp_path: Path) -> None:
     read = together(tmp_path, acc_yaml=FSDP % "false", sft_yaml=SFT + "torch_dtype: bfloat16\n")
     assert (read.program, len(read.files)) == ("trl", 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -162,17 +163,101 @@ def test_an_option_without_a_default_is_nothing() -> None:
     assert found.job["model"] == "gpt2"
 
 
+def test_an_option_without_a_default_is_no_batch_of_the_trainers() -> None:
+    found = meant(PLAIN.format(default="required=True").replace("type=int, default=3", "type=int"), "own.py")
+    assert "rows, which only the caller knows" in found.open["micro_batch_size"]
+
+
 def test_what_only_the_command_line_says_is_asked_for() -> None:
     found = meant(PLAIN.format(default="required=True"), "own.py")
-    assert "$args.model_name is known to the caller alone" in found.open["model"]
+    assert "args.model_name is known to the caller alone" in found.open["model"]
 
 
 def test_a_step_that_depends_on_what_only_the_run_knows_is_a_problem_with_its_place() -> None:
-    text = QLORA.replace("r=32", "r=load()['rank']")
+    text = QLORA.replace("optim=", "label_smoothing_factor=load()['rank'], optim=")
     with pytest.raises(InputError) as caught:
         meant(text, "own.py")
     (problem,) = caught.value.problems
-    assert (problem.key, problem.line) == ("lora_r", 14)
+    assert (problem.key, problem.line) == ("label_smoothing_factor", 17)
+
+
+def test_what_only_the_run_knows_is_asked_for_by_the_key_that_it_decides() -> None:
+    text = QLORA.replace("r=32", "r=load()['rank']").replace("bf16=torch.cuda.is_bf16_supported()", "bf16=own.half")
+    found = meant(text.replace("lora_alpha=16", "lora_alpha=load()"), "own.py")
+    assert found.open["adapter.rank"] == "lora_r is load()['rank'], which only the caller knows"
+    assert found.open["precision"] == "bf16 is own.half, which only the caller knows"
+    assert not {"adapter.rank", "precision", "weight_dtype"} & {value.key for value in found.values}
+    assert found.job["adapter"]["kind"] == "lora"
+
+
+FROM_A_FILE = """
+    import yaml
+    from peft import LoraConfig
+    from transformers import AutoModelForCausalLM
+    from trl import SFTConfig, SFTTrainer
+
+    def load(path="settings/own.yaml"):
+        with open(path) as file:
+            return yaml.safe_load(file)
+
+    settings = load()
+    rows = settings["rows"]
+    model = AutoModelForCausalLM.from_pretrained(settings["model"], torch_dtype="bfloat16")
+    args = SFTConfig(per_device_train_batch_size=rows["each"], max_length=rows.get("length", 64), bf16=rows["half"])
+    lora = settings["lora"]
+    adapter = LoraConfig(r=lora["r"], target_modules=list(lora["target_modules"]))
+    SFTTrainer(model=model, args=args, peft_config=adapter).train()
+"""
+
+
+def test_a_file_of_data_that_the_script_reads(tmp_path: Path) -> None:
+    script, data = tmp_path / "own.py", tmp_path / "settings" / "own.yaml"
+    script.write_text(textwrap.dedent(FROM_A_FILE))
+    left = read_file(str(script), Wanted()).open
+    whole = FROM_A_FILE.replace("""r=lora["r"], target_modules=list(lora["target_modules"])""", "**lora")
+    script.write_text(textwrap.dedent(whole))
+    assert read_file(str(script), Wanted()).open == {**left, "adapter.rank": ANY, "adapter.targets": ANY}
+    asked = {"model", "micro_batch_size", "sequence_length", "precision", "adapter.rank", "adapter.targets"}
+    assert asked <= set(left)
+    data.parent.mkdir()
+    rows = "rows: {each: 3, length: 96, half: false}\n"
+    data.write_text("model: Qwen/Qwen2.5-0.5B\n" + rows + "lora: {r: 4, target_modules: [q_proj]}\n")
+    found = read_file(str(script), Wanted())
+    assert not asked & set(found.open)
+    holds(
+        {value.key: value.value for value in found.values},
+        model="qwen2.5-0.5b",
+        micro_batch_size=3,
+        sequence_length=96,
+        precision="pure-bf16",
+        adapter__rank=4,
+        adapter__targets=["q_proj"],
+    )
+
+
+@pytest.mark.parametrize("form", ["json.load(open('own.json'))", "EasyDict(json.load(open(Path('own.json'))))"])
+def test_settings_of_a_json_file_have_names_or_are_a_dictionary(tmp_path: Path, form: str) -> None:
+    rows = "settings.rows" if "Easy" in form else "settings['rows']"
+    (tmp_path / "own.json").write_text('{"rows": 5, "more": {"optim": "adafactor"}}')
+    script = tmp_path / "own.py"
+    script.write_text(
+        f"settings = {form}\n"
+        f"args = TrainingArguments('out', per_device_train_batch_size={rows}, **{rows.replace('rows', 'more')})\n"
+        "Trainer(model=AutoModelForCausalLM.from_pretrained('gpt2'), args=args)\n"
+    )
+    found = {value.key: value.value for value in read_file(str(script), Wanted()).values}
+    holds(found, micro_batch_size=5, optimizer="adafactor")
+
+
+def test_a_model_that_classifies_sequences_has_that_loss() -> None:
+    text = """
+        tokens = AutoTokenizer.from_pretrained("bert-base-uncased")(texts, truncation=True, max_length=96)
+        model = AutoModelForSequenceClassification.from_pretrained("bert-base-uncased", num_labels=3)
+        Trainer(model=model, args=TrainingArguments("out", per_device_train_batch_size=2, fp16=True))
+    """
+    holds(job(text, "own.py"), loss="classification", model="bert-base-uncased", sequence_length=96)
+    pairs = text.replace("Trainer(", "RewardTrainer(").replace("TrainingArguments", "RewardConfig")
+    assert job(pairs, "own.py")["loss"] == "reward"
 
 
 def test_arguments_from_the_command_line_ask_for_the_command() -> None:
@@ -219,7 +304,7 @@ def test_an_adapter_or_a_head_that_is_not_modelled_is_said() -> None:
     with pytest.raises(InputError, match="IA3Config is not modelled"):
         meant(QLORA.replace("LoraConfig(r=32", "IA3Config(r=32"), "own.py")
     with pytest.raises(InputError, match="has a head that is not read"):
-        meant(QLORA.replace("AutoModelForCausalLM.from", "AutoModelForSequenceClassification.from"), "own.py")
+        meant(QLORA.replace("AutoModelForCausalLM.from", "AutoModelForTokenClassification.from"), "own.py")
 
 
 def test_arguments_in_a_dictionary_and_fields_of_a_class_that_a_parameter_is_of() -> None:
@@ -246,8 +331,9 @@ def test_arguments_in_a_dictionary_and_fields_of_a_class_that_a_parameter_is_of(
     """
     found = job(text.replace("OWN", "max_length=256"), "own.py")
     holds(found, model="qwen2.5-0.5b", micro_batch_size=6, attention="flash", precision="pure-bf16")
-    with pytest.raises(InputError, match=r"load\(\) is known only when the script runs"):
-        meant(text.replace("OWN", "**load()"), "own.py")
+    left = meant(text.replace("OWN", "**load()"), "own.py").open
+    assert "load()" in left["precision"]
+    assert {"precision", "optimizer", "activation_checkpointing", "sequence_length"} <= set(left)
 
 
 def test_a_model_of_a_class_of_the_scripts_own_is_asked_for() -> None:

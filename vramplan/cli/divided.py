@@ -27,12 +27,20 @@ def counted_gpus(over: Mapping[str, Any]) -> int | None:
 
 
 def without_divided(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
-    """The options, without the GPUs where the file splits a replica: it has divided them already."""
+    """The options with the replicas that the GPUs make where the file splits one over several of them.
+
+    Without the GPUs where the file knew them, and has divided them already.
+    """
     typed = flat(over)
     if any(key in typed for key in SPLITS):
         return over  # beside these a number of GPUs is that of the replicas
-    if gpus_of_replica(read) == 1 or "parallel.data" in read.open or not str(typed.get("parallel.data")).isdecimal():
+    each, devices = gpus_of_replica(read), str(typed.get("parallel.data"))
+    if each == 1 or not devices.isdecimal():
         return over
+    if "parallel.data" in read.open:
+        if int(devices) % each:
+            return over  # no whole replicas: the number of these
+        return {**over, "parallel": {**over["parallel"], "data": int(devices) // each}}
     return {**over, "parallel": {key: value for key, value in over["parallel"].items() if key != "data"}}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from vramplan.configs import forms, shell
+from vramplan.configs.table import names
 from vramplan.configs.written import Written
 from vramplan.errors import InputError
 from vramplan.tuples import NamedTuple
@@ -51,7 +52,8 @@ def options_of(words: Words) -> Iterator[CommandOption]:
 def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
     """The arguments of a script as settings."""
     written = arguments(script.arguments, file, script.empty)
-    launcher = known_counts(arguments(script.launcher, file))
+    words, counted = _without_srun(script.launcher, file)
+    launcher = {**counted, **known_counts(arguments(words, file))}
     for key, item in launcher.items():
         written[f"launcher.{key}"] = item
     if script.program is not None:
@@ -64,6 +66,33 @@ def from_script(script: shell.Script, file: str | None) -> dict[str, Written]:
         if held and f"launcher.{key}" not in written and not shell.unknowns(held[0].text):
             written[f"launcher.{key}"] = Written(held[0].text, file, held[0].line)
     return written
+
+
+STARTED_BY_SRUN = names("torchrun deepspeed accelerate")
+
+
+def _without_srun(words: Words, file: str | None) -> tuple[Words, dict[str, Written]]:
+    """The words of a launcher without those of `srun`, and how many GPUs the options of `srun` hand out.
+
+    It starts a process for each task; what it starts makes one for each GPU where it is a launcher itself.
+    """
+    held = [named(word) for word in words]
+    if "srun" not in held:
+        return words, {}
+    start = held.index("srun")
+    behind = next((at for at in range(start, len(held)) if held[at] in STARTED_BY_SRUN | INTERPRETERS), len(held))
+    given = arguments(words[start + 1 : behind], file)
+    each = "gpus_per_node" if any(name in held[behind:] for name in STARTED_BY_SRUN) else "ntasks_per_node"
+    found = {}
+    for name, key in ((each, "nproc_per_node"), ("nodes", "nnodes")):
+        item = given.get(name)
+        count = None if item is None else re.fullmatch(r"(\w+:)?(\d+)", str(item.value))
+        if item is not None and count is not None:
+            found[key] = item._replace(value=int(count[2]))
+    return [*words[:start], *words[behind:]], found if "nproc_per_node" in found else {}
+
+
+INTERPRETERS = names("python python3 bash sh uv singularity apptainer")
 
 
 def arguments(words: Words, file: str | None, empty: list[str] | None = None) -> dict[str, Written]:

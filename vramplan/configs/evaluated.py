@@ -2,8 +2,9 @@
 
 Followed are names that are assigned a constant, here or in a module beside the script, parameters with defaults or
 that one call gives, what a function with one `return` returns, fields of classes and of data classes, dictionaries,
-the defaults of `argparse`, of environment variables and of `X if TEST else Y`, and arithmetic. Whether the device
-knows bf16 is answered with yes. Anything else is a `NotConstant`: known only when the script runs.
+files of YAML and JSON that the script reads and that stand beside it, the defaults of `argparse`, of environment
+variables and of `X if TEST else Y`, and arithmetic. Whether the device knows bf16 is answered with yes. Anything else
+is a `NotConstant`: known only when the script runs.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from vramplan.configs import data_files
 from vramplan.configs.constructed import COMPARED, Beside
 from vramplan.configs.forms import NotConstant, python_tree
 from vramplan.configs.shell.numbers import CALCULATED, MAX_NUMBER
@@ -30,7 +32,15 @@ UNKNOWN = "**"
 CAPABILITY = "get_device_capability"  # compared with 8: Ampere or newer
 PARSED = ("parse_args", "parse_known_args", "parse_args_into_dataclasses", "parse_args_and_config")
 MODULE = "torch."
-CAST = {"int": int, "float": float, "str": str, "bool": bool}
+CAST: dict[str, Callable[[Any], Any]] = {
+    "int": int,
+    "float": float,
+    "str": str,
+    "bool": bool,
+    "list": list,
+    "tuple": list,
+    "sorted": sorted,
+}
 NAMESPACES = ("SimpleNamespace", "Namespace", "EasyDict", "AttrDict")
 OF_NUMBERS: dict[str, Callable[..., Any]] = {"max": max, "min": min, "round": round, "abs": abs}
 UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
@@ -81,6 +91,12 @@ class ScriptNames:
                 found |= {str(key.value): item for key, item in pairs if isinstance(key, ast.Constant)}
             elif isinstance(below, ast.Call) and name_of(below) == "dict":
                 found |= self.given(below)
+            elif isinstance(kept := self.value(word.value), Mapping):  # of a file
+                found |= {
+                    str(key): ast.copy_location(ast.Constant(item), word.value)
+                    for key, item in kept.items()
+                    if not isinstance(item, NotConstant)
+                }
             else:
                 found[UNKNOWN] = word.value
             if isinstance(word.value, ast.Name):
@@ -125,6 +141,10 @@ class ScriptNames:
             self._assign(node.target, node.value, node.lineno)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             self._import(node)
+        elif isinstance(node, ast.With):  # with open("own.yaml") as file
+            for item in node.items:
+                if item.optional_vars is not None:
+                    self._assign(item.optional_vars, item.context_expr, node.lineno)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             self.functions[node.name] = node
             given = [*node.args.posonlyargs, *node.args.args]
@@ -326,10 +346,10 @@ class ScriptNames:
         annotated = self._annotated(node.value)
         if annotated is not None and node.attr in annotated:
             return self._value(annotated[node.attr], depth)
-        if isinstance(made, ast.Call) and name.rpartition(".")[2] in NAMESPACES:
+        if isinstance(made, ast.Call) and name.rpartition(".")[2] in NAMESPACES and made.keywords:
             return self._value(_known(next((one.value for one in made.keywords if one.arg == node.attr), None)), depth)
         if name in self.fields and node.attr in self.fields[name]:
-            given = {word.arg: word.value for word in made.keywords} if isinstance(made, ast.Call) else {}
+            given = self.given(made) if isinstance(made, ast.Call) else {}
             return self._value(given.get(node.attr, self.fields[name][node.attr]), depth)
         if self.is_parsed(node.value) or (isinstance(node.value, ast.Name) and self._last(node.value) is None):
             if node.attr in self.arguments:
@@ -337,13 +357,31 @@ class ScriptNames:
             of_classes = [fields[node.attr] for fields in self.fields.values() if node.attr in fields]
             if len(of_classes) == 1:
                 return self._value(of_classes[0], depth)
+        kept = self.value(node.value, depth)
+        if isinstance(kept, Mapping):
+            return _decided(kept[node.attr])
         raise _Unknown
+
+    def _loaded(self, node: ast.expr) -> Any:
+        """What is in the file beside the script that an expression is, opens or reads."""
+        path = data_files.place_in(node, self._behind, self.value)
+        found = self.beside(path) if path else None
+        inside = None if found is None else data_files.content(*found)
+        if inside is None:
+            raise _Unknown
+        return inside
 
     def _called(self, node: ast.Call, depth: int) -> Any:
         name = name_of(node)
         short = name.rpartition(".")[2]
         if short in YES:
             return True
+        if name in data_files.LOADERS and node.args:
+            return self._loaded(node.args[0])
+        if name in data_files.WRAPPERS and len(node.args) == 1 and not node.keywords:
+            return self._value(node.args[0], depth)
+        if name in self.functions:
+            return self._value(_known(_returned(self.functions[name])), depth)
         if name in CAST and len(node.args) == 1:
             return CAST[name](self._value(node.args[0], depth))
         if name in OF_NUMBERS and node.args and not node.keywords:

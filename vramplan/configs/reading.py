@@ -10,7 +10,7 @@ from typing import Any
 
 from vramplan.catalog import model_names
 from vramplan.catalog.text import read_text
-from vramplan.configs import command, forms, registry, shell
+from vramplan.configs import command, data_files, forms, registry, shell
 from vramplan.configs.catalogue import Catalogue
 from vramplan.configs.constructed import Beside
 from vramplan.configs.programs.megatron import options
@@ -160,7 +160,8 @@ def _imported(file: str) -> Beside:
     """What finds a module that a Python file imports: by the part of its dotted name below a folder above the file.
 
     The farthest counts, as packages within it may have the same names. A module whose name has none of these folders is
-    looked for beside the file.
+    looked for beside the file. A file of data is found by its path from the file's folder or one above it, or by its
+    name beside the file.
     """
     folder = os.path.dirname(os.path.abspath(file))
     above = [folder]
@@ -168,6 +169,14 @@ def _imported(file: str) -> Beside:
         above.append(os.path.dirname(above[-1]))
 
     def text_of(module: str) -> tuple[str, str] | None:
+        if module.endswith(data_files.SUFFIXES):
+            names = [os.path.join(one, module) for one in above]
+            names.append(os.path.join(folder, os.path.basename(module)))
+            path = next((name for name in names if os.path.isfile(name)), None)
+            try:
+                return None if path is None else (read_text(path), path)
+            except InputError:
+                return None
         parts = module.split(".")
         places = [
             (one, parts.index(os.path.basename(one)) + 1) for one in reversed(above) if os.path.basename(one) in parts

@@ -215,7 +215,8 @@ def _read(over: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> R
     if each != own:  # the batch of a step stays, and the GPUs where none are typed
         replicas = int(named) if named.isdecimal() else replicas_of(read, devices, each)
         return read if replicas is None else read_files(asked.files, replace(wanted, devices=replicas * own))
-    if own > 1 and named.isdecimal() and "parallel.data" in read.open:  # no whole replicas: the number of these
+    whole = named.isdecimal() and int(named) % own == 0
+    if own > 1 and named.isdecimal() and not whole and "parallel.data" in read.open:  # the number of replicas
         return read_files(asked.files, replace(wanted, devices=int(named) * own))
     return read
 
@@ -253,6 +254,7 @@ def _keys(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
         else:
             _put(keys, key, value)
     given = flat(keys)
+    given |= {key: None for key, value in flat(over).items() if value is None}  # taken away is said too
     if counted_gpus(over) is not None and "parallel.data" not in flat(over):  # as typed, and not as the file has it
         given["parallel.data"] = None
         if is_group("parallel", keys.get("parallel")):

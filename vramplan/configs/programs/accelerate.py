@@ -368,12 +368,29 @@ def tells(written: Mapping[str, Written], told: Mapping[str, Any]) -> dict[str, 
     return found
 
 
+OF_DEEPSPEED = "deepspeed_config.mixed_precision"
+
+
+def prepared(written: dict[str, Written]) -> dict[str, Written]:
+    """The settings with the precision that stands below `deepspeed_config`, which counts before the file's own.
+
+    The launcher copies what is below it over its own arguments. Source: huggingface/accelerate 1.15.0,
+    src/accelerate/commands/launch.py, `_validate_launch_command`.
+    """
+    below = written.get(OF_DEEPSPEED)
+    if below is None:
+        return written
+    kept = {key: item for key, item in written.items() if key != OF_DEEPSPEED}
+    return kept if below.value is None else {**kept, "mixed_precision": below}
+
+
 PROGRAM = Program(
     "accelerate",
     RELEASES,
     Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED),
     read,
     recognise,
+    prepared=prepared,
     says_how=True,
     tells=tells,
     file_keys=("deepspeed_config.deepspeed_config_file",),

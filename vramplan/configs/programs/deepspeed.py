@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramplan.configs.programs.deepspeed_keys import OF_STAGE_3, OPTIMIZERS, RELEASES, SIZES, TABLE, WORDLESS, ZERO
+from vramplan.configs.programs.deepspeed_keys import (
+    OF_STAGE_3,
+    OPTIMIZERS,
+    RELEASES,
+    SIZES,
+    TABLE,
+    WORDLESS,
+    ZERO,
+    passed_over,
+)
 from vramplan.configs.sheet import Meaning, Program, Sheet
 from vramplan.errors import near_matches
 
@@ -45,6 +54,10 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("parallel.tensor", size, "tensor_parallel.autotp_size")
     for name in ("model", "sequence_length", "activation_checkpointing"):
         meaning.ask(name, "the training script's")
+    own = passed_over(sheet.written)
+    sheet.taken.update(own)
+    for top in dict.fromkeys(key.partition(".")[0] for key in own):
+        meaning.note(f"{top}: DeepSpeed has no such key and passes over it")
 
 
 def _is_auto(value: Any) -> bool:

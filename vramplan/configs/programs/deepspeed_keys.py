@@ -6,9 +6,11 @@ runtime/zero/offload_config.py, runtime/precision_config.py and runtime/constant
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from vramplan.configs.table import ProgramRelease, Table, names
+from vramplan.errors import closest
 
 ZERO = "zero_optimization"
 SIZES = {
@@ -131,3 +133,15 @@ OPTIMIZERS = {
 }
 WORDLESS = ("onebitadam", "zerooneadam", "onebitlamb", "muadam", "muadamw", "musgd")
 TABLE = Table(UNDERSTOOD, WITHOUT_EFFECT, UNMODELLED)
+
+SLIP = 0.8  # of difflib: `gradient_acumulation_steps` is a slip, `moe` is another program's
+
+
+def passed_over(keys: Iterable[str]) -> list[str]:
+    """Keys in sections that DeepSpeed has not: at the top of a file it reads what it knows, and looks at nothing else.
+
+    A slip of a known name is none of these. Source: deepspeed/runtime/config.py, DeepSpeedConfig.__init__.
+    """
+    known = {key.partition(".")[0] for key in TABLE.known()}
+    tops = {key: key.partition(".")[0] for key in keys if TABLE.class_of(key) is None}
+    return [key for key, top in tops.items() if top not in known and not closest(top, known, 1, SLIP)]

@@ -209,7 +209,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         else:
             meaning.say("gradient_accumulation_steps", steps, *of)
     norm = of_train("max_norm")
-    if norm:
+    if norm and not pretrain:
+        sheet.problem("train.max_norm", "litgpt finetune clips nothing and refuses it", "leave train.max_norm out")
+    elif norm:
         meaning.say("max_gradient_norm", norm, "train.max_norm")
     quantized = sheet.word("quantize", QUANTIZATIONS)
     if quantized:

@@ -135,6 +135,8 @@ def _model(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
             "init_from", f"{start!r} is not understood", "scratch, resume, gpt2, gpt2-medium, gpt2-large or gpt2-xl"
         )
         return
+    if start == "resume":
+        meaning.note("init_from: resume takes the sizes of the checkpoint in out_dir; those of the file are counted")
     vocabulary = CHARACTERS.get(dataset)
     if sizes in PUBLISHED and vocabulary is None and length == 1024:
         meaning.say("model", PUBLISHED[sizes], "n_layer", "n_head", "n_embd")

@@ -114,12 +114,17 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
 
 _IMAGES, _SAMPLES = "a job has no word for a model of images alone", "sampling answers beside training is not modelled"
 _OTHER = "it is for another kind of model, which is not modelled"
+_FROZEN = "what is trained stands beside a frozen model, which is not modelled"
+_TRANSLATES = "a model of its own for translation, with a tokenizer for each language, is not modelled"
 _RECURRENT = "model.activations_checkpoint_recurrent"  # of Griffin's recurrent layers
 OTHERS = {
     **dict.fromkeys(("model.unet_config", "model.first_stage_config", "model.vision.num_layers"), _IMAGES),
     **dict.fromkeys(("model.unet", "model.patch_dim"), _IMAGES),
     **dict.fromkeys(("trainer.ppo", "trainer.reinforce", "trainer.rs", "trainer.spin"), _SAMPLES),
     **dict.fromkeys(("base_model.version", "model.head.num_fc_layers", "model.language_model", "model.retro"), _OTHER),
+    **dict.fromkeys(("model.virtual_prompt_style", "model.prompt_tuning"), _FROZEN),
+    **dict.fromkeys(("model.adapter_tuning", "model.ia3_tuning", "model.p_tuning"), _FROZEN),
+    **dict.fromkeys(("model.encoder_tokenizer", "model.decoder_tokenizer"), _TRANSLATES),
     _RECURRENT: _OTHER,
 }
 """Keys of files that train no language model on a data set, and why each is refused."""
@@ -145,6 +150,8 @@ def _trains_text(sheet: Sheet) -> bool:
     steps = any(key.startswith(("model.optim.", "model.data.train_ds.")) for key in sheet.written)
     tests = next((key for key in sheet.written if key.startswith(("inference.", *_EVALUATES))), None)
     trains = steps or ((tests is None or not tests.startswith(_EVALUATES)) and "trainer.max_steps" in sheet.written)
+    if all(key in sheet.written for key in ("top_k", "output_path")):  # compute_topk_logits.py of NeMo-Aligner
+        tests, trains = "top_k", False
     if tests is None and not any(key.startswith("model.") for key in sheet.written):
         tests, trains = next((key for key in sheet.written if key in _LOADS), None), False
     if tests is not None and not trains:
@@ -225,6 +232,11 @@ def _numbers(sheet: Sheet, meaning: Meaning) -> None:
     norm = norm or sheet.number("trainer.sft.gradient_clip_val") or sheet.number("trainer.rm.gradient_clip_val")
     if any(key == "model.dpo" or key.startswith("model.dpo.") for key in sheet.written):
         meaning.say("loss", "dpo", "model.dpo")
+    kind = sheet.text("model.reward_model_type")  # NeMo-Aligner, examples/nlp/gpt/train_reward_model.py
+    if kind == "binary_ranking":
+        meaning.say("loss", "reward", "model.reward_model_type")
+    elif kind is not None:
+        meaning.lack("model.reward_model_type", f"{kind} scores single answers, and a language model's loss is counted")
     if any(key.startswith("model.kto.") for key in sheet.written):
         meaning.say("loss", "kto", "model.kto")
     if (sheet.count("model.num_moe_experts") or 1) > 1 and sheet.number("model.moe_expert_capacity_factor"):
@@ -267,7 +279,8 @@ def _adapter(sheet: Sheet, meaning: Meaning) -> None:
     if scheme in ("", "none", "null"):
         return
     if scheme in ("adapter", "ptuning", "ia3", "selective", "mora"):
-        meaning.lack("model.peft.peft_scheme", f"{scheme}, and full fine-tuning is counted")
+        message = f"{scheme}: {_FROZEN}"
+        sheet.problem("model.peft.peft_scheme", message, "lora, or null for the whole model")
         return
     if scheme not in ("lora", "qlora"):
         sheet.problem("model.peft.peft_scheme", f"{scheme!r} is not understood", "lora, or null")

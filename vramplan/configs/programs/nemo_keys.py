@@ -22,7 +22,7 @@ UNDERSTOOD = names(
     model.data.train_ds.max_seq_length model.data.seq_length model.rampup_batch_size
     model.data.train_ds.packed_sequence model.moe_expert_capacity_factor model.moe_pad_expert_input_to_capacity
     trainer.sft.gradient_clip_val trainer.rm.gradient_clip_val model.model_parallel_size
-    model.dpo model.dpo.* model.kto model.kto.*
+    model.dpo model.dpo.* model.kto model.kto.* model.reward_model_type
     """
 )
 WITHOUT_EFFECT = names(
@@ -59,8 +59,8 @@ WITHOUT_EFFECT = names(
     model.attention_type model.pp_* model.gc_interval model.deterministic_mode model.overwrite_base_config.*
     trainer.sft.* trainer.rm.* trainer.dpo.* trainer.kto.*
     trainer.knowledge_distillation.* precision pretrained_checkpoint.* model.output_sequence
-    model.use_avg_pool model.force_head_dtype model.reward_model_type model.regression.* model.moe_drop_* model.data
-    model.wgrad_deferral_limit model.virtual_prompt_style model.language_model_path model.existing_tasks
+    model.use_avg_pool model.force_head_dtype model.regression.* model.moe_drop_* model.data
+    model.wgrad_deferral_limit model.vocab_file model.merges_file model.language_model_path model.existing_tasks
     model.new_tasks model.task_templates.* model.task_templates env_vars.* model.tokenizer
     """
 )
@@ -119,7 +119,6 @@ UNMODELLED = {
     "model.fp8_params": "weights are kept in fp8",
     "model.tp_only_amax_red*": "how numbers are scaled",
     "model.knowledge_distillation.*": "distillation: a teacher beside the trained model",
-    **dict.fromkeys(("model.adapter_tuning.*", "model.p_tuning.*"), "weights beside the model, which is counted whole"),
     "model.mm_cfg.*": "the encoder of images, its weights and the layers behind it",
     "model.optim.ddp_bucket_size": "buckets of the distributed optimizer",
     "model.ddp_overlap": "gradients are reduced during backward",

@@ -31,8 +31,9 @@ UNDERSTOOD = names(
     model.kv_channels model.num_moe_experts model.moe_router_topk model.normalization model.activation model.bias
     model.position_embedding_type model.share_embeddings_and_output_weights model.tokenizer.library
     model.tokenizer.type model.tokenizer.vocab_size model.tokenizer.model model.restore_from_path
-    model.restore_from_ckpt model.qkv_bias model.override_vocab_size model.apply_embedding_scaling model.mcore_bert
-    model.bert_binary_head model.mcore_t5 model.mcore_customization_config.attn_logit_softcapping
+    model.restore_from_ckpt model.qkv_bias model.override_vocab_size model.padded_vocab_size
+    model.apply_embedding_scaling
+    model.mcore_bert model.bert_binary_head model.mcore_t5 model.mcore_customization_config.attn_logit_softcapping
     model.mcore_customization_config.final_logit_softcapping model.mcore_customization_config.query_pre_attn_scalar
     model.mcore_customization_config.new_decoder_architecture model.mcore_customization_config.parallel_attention
     model.encoder.num_layers model.encoder.hidden_size model.encoder.ffn_hidden_size
@@ -74,6 +75,7 @@ def read(sheet: Sheet, meaning: Meaning, length: int | None) -> None:
         return
     kinds = _kinds(sheet, meaning)
     vocabulary = sheet.count("model.override_vocab_size") or sheet.count("model.vocab_size")
+    vocabulary = vocabulary or sheet.count("model.padded_vocab_size")
     vocabulary = vocabulary or sheet.count("model.tokenizer.vocab_size") or VOCABULARIES.get(tokens)
     if vocabulary is None and "/" in tokens:
         named = sheet.shape_of(tokens)

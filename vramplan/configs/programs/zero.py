@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vramplan.configs.programs.deepspeed_keys import OF_STAGE_3, OPTIMIZERS, RELEASES, SIZES, TABLE
+from vramplan.configs.programs.deepspeed_keys import OF_STAGE_3, OPTIMIZERS, RELEASES, SIZES, TABLE, passed_over
 from vramplan.configs.sheet import Meaning, Sheet
 from vramplan.configs.written import Written
 from vramplan.errors import Problem
@@ -202,7 +202,9 @@ def named_below(sheet: Sheet, meaning: Meaning, program: str) -> tuple[bool, int
 
 def _read(sheet: Sheet, written: Mapping[str, Written], key: str) -> dict[str, Any]:
     """The facts of settings that are there; they are sorted out with those of the sheet."""
-    sheet.adopt(key, Sheet(written, RELEASES[0]), TABLE)
+    other = Sheet(written, RELEASES[0])
+    other.taken.update(passed_over(written))
+    sheet.adopt(key, other, TABLE)
     facts = zero_facts(nested(written))
     place = written.get("zero_optimization.stage")
     if facts["stage"] not in STAGES and place is not None:

@@ -26,6 +26,10 @@ _FOLDER = re.compile(
 """The command that tells a script in which folder it is."""
 
 
+_OF_SHELL = re.compile(r"\(|[\w@*#?$!-]+(\[[\w@*]+\])?([:#%/^,].*)?$")
+"""What stands behind `$`: a name, with what is done to it, or a command."""
+
+
 class Argument(NamedTuple):
     """One expanded word of the command, and where it stands."""
 
@@ -44,8 +48,8 @@ def without_unknowns(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """An expanded text with its unknowns as variables."""
-    return _UNKNOWN.sub(lambda found: f"${found[1]}", text)
+    """An expanded text with its unknowns as variables; an expression of Python stays as it is."""
+    return _UNKNOWN.sub(lambda found: f"${found[1]}" if _OF_SHELL.match(found[1]) else found[1], text)
 
 
 class Expansion:

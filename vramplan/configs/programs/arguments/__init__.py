@@ -11,7 +11,7 @@ tatsu-lab/stanford_alpaca (761dc5bf), train.py, and scripts made from it: `model
 from __future__ import annotations
 
 from vramplan.configs.programs import trainer
-from vramplan.configs.programs.arguments import command, computing, devices, losses, recognising, scripts, tuning
+from vramplan.configs.programs.arguments import asked, command, computing, devices, losses, recognising, scripts, tuning
 from vramplan.configs.programs.arguments.file import TrainingFile
 from vramplan.configs.programs.arguments.keys import OF_PEFT, TABLE
 from vramplan.configs.programs.arguments.releases import RELEASES, TRL_RELEASES
@@ -41,6 +41,7 @@ def read_file(file: TrainingFile) -> None:
     trainer.renamed(sheet, OF_PEFT)
     if "program" in sheet:
         trainer.complete(sheet, TABLE)
+    left = asked.taken_out(file)
     if sheet.flag("use_unsloth"):
         meaning.say("runtime", "unsloth", "use_unsloth")
     if "runtime" not in meaning.job:
@@ -71,6 +72,7 @@ def read_file(file: TrainingFile) -> None:
     if compiled:
         meaning.say("compile", True, "torch_compile", "torch_compile_backend", "torch_compile_mode")
     losses.evaluation(file)
+    asked.ask(file, left)
     if "parallel.data" not in meaning.job:
         meaning.ask("parallel.data", "the number of GPUs is the launcher's (--gpus N)")
 

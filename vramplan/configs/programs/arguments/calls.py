@@ -20,7 +20,8 @@ from vramplan.configs import shell
 from vramplan.configs.constructed import Beside
 from vramplan.configs.evaluated import UNKNOWN, ScriptNames, name_of
 from vramplan.configs.forms import NotConstant
-from vramplan.configs.programs.arguments.keys import KBIT, TABLE
+from vramplan.configs.programs.arguments.asked import ASKED, WITHOUT_MEMORY
+from vramplan.configs.programs.arguments.keys import CLASSIFIER, KBIT, TABLE
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
 from vramplan.tuples import NamedTuple
@@ -46,7 +47,8 @@ MODEL = re.compile(
     r"|AutoModelForMaskedLM|AutoLigerKernelForCausalLM|AutoPeftModelForCausalLM|\w+ForCausalLM|\w+LMHeadModel"
     r"|\w+ForConditionalGeneration|\w+ForMaskedLM)\.from_pretrained"
 )
-HEADED = re.compile(r"(\w+\.)*\w+For(SequenceClassification|TokenClassification|QuestionAnswering)\.from_pretrained")
+CLASSIFIERS = re.compile(r"(\w+\.)*\w+ForSequenceClassification\.from_pretrained")
+HEADED = re.compile(r"(\w+\.)*\w+For(TokenClassification|QuestionAnswering|MultipleChoice)\.from_pretrained")
 OTHER_ADAPTERS = re.compile(r"(\w+\.)*(Prompt\w*|Prefix\w*|IA3|AdaLora|LoHa|LoKr|OFT|VeRA?|PTuning)Config")
 GIVE = "give the command that starts it, or a file of its arguments"
 
@@ -88,6 +90,16 @@ OPEN = (
     "max_seq_length",
 )
 """Settings that are asked for where only the command line of the script says them."""
+
+COUNTED = ("per_device_train_batch_size", "gradient_accumulation_steps")
+"""Settings that are never null."""
+
+
+DECISIVE = (
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "bf16", "optim"),
+    "max_grad_norm",
+)
+"""Arguments that are asked for where all of them are a dictionary that only the run knows."""
 
 
 class _Run(NamedTuple):
@@ -157,8 +169,10 @@ class _Page:
             for name, item in value.items():
                 self.put(f"{key}.{name}", item, node)
             return
+        if value is None and key in COUNTED:  # of an option that has no default
+            value = NotConstant(ast.unparse(node))
         if isinstance(value, NotConstant):
-            if key in OPEN:
+            if key in OPEN or key in ASKED or key in WITHOUT_MEMORY:
                 value = f"{shell.OPEN}{value.text}{shell.CLOSE}"
             elif TABLE.class_of(key) == "without_effect":
                 value = value.text
@@ -182,13 +196,16 @@ class _Page:
         """The keyword arguments of a call under their names among `words`; all of them without."""
         given = self.names.given(call)
         unknown = given.pop(UNKNOWN, None)
-        if unknown is not None:
-            message = f"{ast.unparse(unknown)} is known only when the script runs"
-            hint = "write its keys there as arguments"
-            self.problems.append(Problem(message, f"**{ast.unparse(unknown)}", hint, self.file, call.lineno))
         for name, value in given.items():
             if words is None or name in words:
                 self.put(name if words is None else words[name], self.names.value(value), value)
+        if unknown is None:
+            return
+        left = DECISIVE if words is None else tuple(words[name] for name in ("r", "target_modules") if name in words)
+        if words is None and not name_of(call).endswith("TrainingArguments"):
+            left = (*left, "max_length")
+        for key in left:
+            self.usual(key, NotConstant(ast.unparse(unknown)), unknown)
 
     def read(self, run: _Run) -> None:
         """Everything that the run is of."""
@@ -230,6 +247,8 @@ class _Page:
         source = first or (call.args[0] if call.args else None)
         self.put("model_name_or_path", self.names.value(source) if source else NotConstant("its model"), call)
         self.of_call(call, LOADED)
+        if CLASSIFIERS.fullmatch(name_of(call)):
+            self.put(CLASSIFIER, True, call)
         if isinstance(self.written.get("dtype", Written(None)).value, NotConstant):
             del self.written["dtype"]
         quantized = self.names.behind(words.get("quantization_config"))
@@ -280,7 +299,9 @@ class _Page:
             hint = "--model NAME with the other options, without the file"
             raise InputError([Problem(message, file=self.file, line=call.lineno, hint=hint)])
         found = UNSLOTH.fullmatch(name)
-        return bool(MODEL.fullmatch(name)) or (found is not None and found["what"] == "from_pretrained")
+        return bool(MODEL.fullmatch(name) or CLASSIFIERS.fullmatch(name)) or (
+            found is not None and found["what"] == "from_pretrained"
+        )
 
     def _unsloth(self, call: ast.Call, words: Mapping[str, ast.expr]) -> None:
         self.put("use_unsloth", True, call)

@@ -91,7 +91,7 @@ def precision(file: TrainingFile, peft: bool, quantized: bool) -> None:
     row = accelerate.strategy_of(file.sharding)
     tf32 = sheet.flag("tf32")
     sharded = row in ("zero", "fsdp")
-    widened = quantized and bool(sheet.flag(KBIT))  # whatever is not quantized
+    widened = bool(sheet.flag(KBIT))  # whatever is not quantized, be it all of the model
     if widened and (sharded or half is None):
         meaning.lack(KBIT, "norms, embeddings and head in fp32 beside quantized weights")
     if half is None:

@@ -34,6 +34,9 @@ OF_SCRIPTS = names(
 KBIT = "prepare_model_for_kbit_training"
 """A call of PEFT in a script: whatever is not quantized is in fp32."""
 
+CLASSIFIER = "ForSequenceClassification"
+"""A model of a script that classifies sequences."""
+
 HANDBOOK = names("chat_template dataset_mixture dataset_mixer dataset_splits")
 """Keys of the scripts of the alignment handbook, whose README launches full training under ZeRO-3."""
 

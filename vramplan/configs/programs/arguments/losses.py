@@ -9,6 +9,7 @@ import re
 
 from vramplan.configs.programs import trainer
 from vramplan.configs.programs.arguments.file import TrainingFile
+from vramplan.configs.programs.arguments.keys import CLASSIFIER
 from vramplan.configs.table import names
 
 DPO_LOSSES = names(
@@ -74,11 +75,14 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
     liger = sum(bool(sheet.flag(key)) for key in ("use_liger_kernel", "use_liger_loss", "use_liger")) > 0
     kinds = sheet.texts("loss_type") or []
     unknown: list[str] = []
+    classifies = sheet.flag(CLASSIFIER)
     precomputed = sheet.flag("precompute_ref_log_probs")
     for key in ("num_generations", "max_completion_length", "desirable_weight"):
         sheet.get(key)
     if task == SFT:
-        if liger:
+        if classifies:
+            meaning.say("loss", "classification", CLASSIFIER)
+        elif liger:
             trainer.liger(sheet, meaning, "use_liger_kernel")
         elif file.is_trl and "chunked_nll" in kinds:
             meaning.lack(

@@ -26,7 +26,7 @@ UNDERSTOOD = names(
     model.config_overrides.max_position_embeddings model.config_overrides.attn_config.attn_impl
     model.config_overrides.attn_config.attn_uses_sequence_id model.peft_config.peft_type model.peft_config.r
     model.peft_config.lora_alpha model.peft_config.lora_dropout model.peft_config.target_modules
-    model.peft_config.modules_to_save model.loss_fn optimizer.name optimizer.momentum
+    model.peft_config.modules_to_save model.peft_config.use_dora model.loss_fn optimizer.name optimizer.momentum
     algorithms.gradient_clipping.clipping_type algorithms.gradient_clipping.clipping_threshold
     global_train_batch_size device_train_batch_size device_train_microbatch_size precision
     fsdp_config fsdp_config.sharding_strategy fsdp_config.mixed_precision fsdp_config.activation_checkpointing
@@ -49,7 +49,9 @@ WITHOUT_EFFECT = names(
     model.use_auth_token model.trust_remote_code model.init_device model.init_config.* model.norm_eps model.use_cache
     model.use_train_metrics model.additional_train_metrics model.additional_eval_metrics model.should_save_peft_only
     model.allow_embedding_resizing model.pretrained_lora_id_or_path model.logit_scale model.peft_config.task_type
-    model.peft_config.bias model.peft_config.inference_mode model.attn_config.softmax_scale
+    model.peft_config.bias model.peft_config.inference_mode model.peft_config.use_rslora
+    model.peft_config.init_lora_weights model.peft_config.base_model_name_or_path model.peft_config.fan_in_fan_out
+    model.peft_config.revision model.attn_config.softmax_scale
     model.attn_config.alibi_bias_max model.attn_config.rope_* model.tokenizer_name model.verbose
     model.ffn_config.moe_loss_weight model.ffn_config.moe_lbl_in_fp32 model.ffn_config.uniform_expert_assignment
     fsdp_config.state_dict_type fsdp_config.sync_module_states fsdp_config.load_planner fsdp_config.save_planner
@@ -275,7 +277,8 @@ def _adapter(sheet: Sheet, meaning: Meaning) -> None:
     if kind != "lora":
         sheet.problem("model.peft_config.peft_type", f"{kind!r} is not understood", "LORA")
         return
-    meaning.say("adapter.kind", "lora", "model.peft_config.peft_type")
+    word = "dora" if sheet.flag("model.peft_config.use_dora") else "lora"
+    meaning.say("adapter.kind", word, "model.peft_config.peft_type", "model.peft_config.use_dora")
     meaning.say("adapter.rank", sheet.count("model.peft_config.r", 8), "model.peft_config.r")
     targets = sheet.texts("model.peft_config.target_modules")
     if targets:
