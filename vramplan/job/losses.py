@@ -32,6 +32,7 @@ RESIDENT = "model"  # the reference model lies beside the one that trains
 ADAPTER_OFF = "adapter-off"  # it is the one that trains, without its adapter
 GENERATING_TASKS = ("lm", "seq2seq")
 SMOOTHED_HEADS = ("chunked:N", "fused", words.TILED)  # words of losses whose parts can be smoothed
+UPCAST = "fp32-logits"
 PADDED_TASKS = ("lm", "mlm", "cls", "seq2seq")
 SMOOTHED_TASKS = ("lm", "mlm", "cls", "seq2seq", "image")
 
@@ -256,10 +257,10 @@ def smoothed(resolver: Resolver, loss: str, model: ModelShape) -> str:
         _check_outside(resolver, "the Trainer's smoothed labels")
         if resolver.raw.sequence_length == 1 and model.task == "lm":
             fields.refuse("sequence_length", "1 leaves no token to predict", hint="use 2 or more")
-        if word in SMOOTHED_HEADS:
+        if word in (*SMOOTHED_HEADS, UPCAST):
             resolver.assume("loss", "standard", f"the Trainer smooths over whole logits, and {loss} is not run")
             return "standard"
-    if word not in ("standard", *SMOOTHED_HEADS) or resolver.raw.loss == "fp32-logits":
+    if word not in ("standard", *SMOOTHED_HEADS, UPCAST):
         loss = resolver.raw.loss or loss
         message = f"smoothed labels are modelled with the standard loss, not with {loss}"
         fields.refuse("label_smoothing", message, hint="leave one of the two out")

@@ -140,7 +140,7 @@ class Attention:
         states = cat([q_pass, q_rot], -1)
         key, value = self.expand_kv(kv_nope, k_rot)
         attended = states, key, value, mask
-        output, weights = recomputable(recipe, self.core, *attended, holds=position_ids, are_cached=False)
+        output, weights = recomputable(recipe, self.core, *attended, holds=position_ids)
         del attended
         output = contiguous(view(output, (batch, length, shape.attention_heads * latent.value_size)))
         output = self.o_proj(output)

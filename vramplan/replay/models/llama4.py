@@ -17,7 +17,7 @@ from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, fused_attention, repeat_kv
 from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES_WITHOUT_HALF, Linear, Recipe, RMSNorm
 from vramplan.replay.models.part_names import DOWN, GATE_UP
-from vramplan.replay.models.recomputed import recomputable
+from vramplan.replay.models.recomputed import cached, recomputable
 from vramplan.replay.models.windows import are_alike
 from vramplan.replay.observers import Outer, Trained
 from vramplan.replay.operators.elementwise import (
@@ -96,6 +96,7 @@ class Attention(LlamaAttention):
         else:
             query, _kept = self.tempered(query)
         query, key = transpose(query, 1, 2), transpose(key, 1, 2)
+        key, value = cached(key, value)
         output, weights = recomputable(recipe, self.core, query, key, value, mask)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)

@@ -96,7 +96,9 @@ class LogitPairs(Pairs):
             margin = add_scalar(margin) if word == SIMPO else margin
             either = mul_scalar(neg(log_sigmoid(mul_scalar(margin))))  # with the labels, and as if they were turned
             loss = mean_last(add(either, neg(mul_scalar(log_sigmoid(mul_scalar(margin))))))
-        return loss if nll is None else add(nll, neg(loss) if word == ORPO else loss)
+        if nll is None:
+            return loss
+        return add(nll, neg(loss)) if word == ORPO else add(loss, mul_scalar(nll))
 
     def _chosen(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`cross_entropy_loss` of the chosen half, whose logits are copied without the last position."""
@@ -105,7 +107,7 @@ class LogitPairs(Pairs):
         half = labels.alias((pairs, length), None, None)
         _shifted = contiguous(shifted(half, (pairs, length - 1)))
         rows = pairs * (length - 1)
-        return mul_scalar(cross_entropy(view(_logits, (rows, width)), view(_shifted, (rows,))))
+        return cross_entropy(view(_logits, (rows, width)), view(_shifted, (rows,)))
 
     def _log_probabilities(self, logits: Tensor, given: Tensor, *, average: bool) -> Tensor:
         """`get_batch_logps`: a number for each sequence."""
