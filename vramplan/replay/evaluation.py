@@ -29,6 +29,7 @@ OF_THE_FORWARD_PASS = ("inputs", "gradients")
 def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool = False) -> Record:
     """One forward pass with its loss in eval mode under `torch.no_grad()`: no dropout, no checkpoints, no graph.
 
+    Weights are rounded as in training, since torchao's layers ask for no mode.
     `training` is a record of the same job, for what stays on the device. `batch` and `direct` are those of `replay`.
     The results are dropped before the next batch, as the Trainer does where it computes no metrics of them.
     Source: transformers 5.23, trainer.py, Trainer.prediction_step and evaluation_loop.
@@ -42,6 +43,9 @@ def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool =
     if setup.frozen or setup.adapter is not None:
         adapter = None if setup.adapter is None else setup.adapter._replace(dropout=0.0)
         train(tape, trained_of(setup._replace(adapter=adapter), precision))
+    rounds = imported("vramplan.replay.techniques.fake_quantization:RoundsInForward")(setup, tape, precision) if setup.qat is not None else None
+    if rounds is not None:
+        rounds.before_model()
     ran = Launches(tape)
     model = family(setup.model.family)(tape, recipe)
     arguments, inputs = make_inputs(tape, inputs_of(model, recipe))
@@ -57,6 +61,8 @@ def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool =
     del output
     arguments.clear()
     record = Record(tape, [*resident(setup, training), *inputs], 0, ran=ran)
+    if rounds is not None:
+        rounds.annotate(record)
     tape.tell(())  # which know the tape
     for parameter in tape.parameters:
         parameter.node = None  # it was its own accumulator: the only cycle
