@@ -43,8 +43,9 @@ def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool =
     if setup.frozen or setup.adapter is not None:
         adapter = None if setup.adapter is None else setup.adapter._replace(dropout=0.0)
         train(tape, trained_of(setup._replace(adapter=adapter), precision))
-    rounds = imported("vramplan.replay.techniques.fake_quantization:RoundsInForward")(setup, tape, precision) if setup.qat is not None else None
-    if rounds is not None:
+    rounds = None
+    if setup.qat is not None:
+        rounds = imported("vramplan.replay.techniques.fake_quantization:RoundsInForward")(setup, tape, precision)
         rounds.before_model()
     ran = Launches(tape)
     model = family(setup.model.family)(tape, recipe)
