@@ -49,24 +49,25 @@ def step(tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementa
     """Parameter by parameter, those that are not projected first.
 
     The weight is copied before its place is taken, so that it is there twice for a moment; the gradient in its subspace
-    stays as the gradient of the parameter.
+    stays as the gradient of the parameter, whose own goes.
     Source: galore_torch/adamw8bit.py, AdamW8bit.step.
     """
-    rank = rank_of(optimizer)
-    gradient: Tensor | None = None
+    rank, stays = rank_of(optimizer), None
     for parameter in one_by_one(tape, [one for one in parameters if is_projected(one)]):
         shape, dtype = parameter.shape, parameter.dtype
         projection = decompose(tape, parameter, rank)
         del projection  # it replaces the one that is among the states
         low = low_rank_shape(shape, rank)
-        gradient = tape.new("mm", low, dtype, False)
+        parameter.grad = tape.new("mm", low, dtype, False, category="gradients")
+        stays = parameter.grad.storage
         saved = tape.new("clone", shape, dtype, False)
         weight = tape.new("clone", low, dtype, False)
         del saved  # it is the weight's own place from now on
         full = tape.new("mm", shape, dtype, False)
         scaled = tape.new("mul", shape, dtype, False)
         del full, scaled, weight
-    del gradient
+    if stays is not None:
+        tape.unseen.handed_on.discard(stays.index)  # each copy of the last weight has one of its own
 
 
 def describe(optimizer: str, itemsize: int) -> str:
