@@ -103,9 +103,6 @@ def _frozen_of_adapter(raw: RawJob) -> tuple[str, ...]:
         fields.refuse("frozen", message, hint="leave it out, or kind lora")
     elif len(set(raw.frozen)) == len(LORA_PARTS):
         fields.refuse("frozen", "nothing is left to train", hint="leave one of the two out")
-    elif raw.frozen and raw.quantization is not None:
-        message = f"{raw.frozen[0]} over {raw.quantization} weights is not modelled"
-        fields.refuse("frozen", message, hint="leave one of the two out")
     return raw.frozen
 
 

@@ -36,8 +36,12 @@ def states(parameter: Parameter, optimizer: str, implementation: str, wide_embed
 
 
 def shared_bytes(parameters: Sequence[Parameter], optimizer: str, wide_embeddings: bool) -> int:
-    """A signed and an unsigned code book."""
-    return bnb.shared_bytes(parameters, KERNEL, wide_embeddings=False)
+    """A signed and an unsigned code book, as soon as one parameter or projected gradient has 8-bit states."""
+    plain = [one for one in parameters if not is_projected(one)]
+    projected = (low_rank_shape(one.shape, rank_of(optimizer)) for one in parameters if is_projected(one))
+    if any(rows * columns >= bnb.SMALLEST_8BIT for rows, columns in projected):
+        return bnb.moments_of(KERNEL) * bnb.CODE_BOOK_BYTES
+    return bnb.shared_bytes(plain, KERNEL, wide_embeddings=False)
 
 
 def managed_bytes(parameter: Parameter, optimizer: str, wide_embeddings: bool) -> int:
