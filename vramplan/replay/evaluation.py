@@ -26,11 +26,14 @@ from vramplan.values.model import LatentAttention, LinearAttention, ModelShape, 
 OF_THE_FORWARD_PASS = ("inputs", "gradients")
 
 
-def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool = False) -> Record:
+def evaluation(
+    setup: Setup, training: Record, *, batch: int = 2, direct: bool = False, micro: int | None = None
+) -> Record:
     """One forward pass with its loss in eval mode under `torch.no_grad()`: no dropout, no checkpoints, no graph.
 
     Weights are rounded as in training, since torchao's layers ask for no mode.
-    `training` is a record of the same job, for what stays on the device. `batch` and `direct` are those of `replay`.
+    `training` is a record of the same job, for what stays on the device. `micro` is the micro-batch that it trains on,
+    whose outputs a loop may hold until the next step has made new ones: without it these are not counted. `batch` and `direct` are those of `replay`.
     The results are dropped before the next batch, as the Trainer does where it computes no metrics of them.
     Source: transformers 5.23, trainer.py, Trainer.prediction_step and evaluation_loop.
     """
@@ -61,7 +64,7 @@ def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool =
     tape.casts.clear()
     del output
     arguments.clear()
-    record = Record(tape, [*resident(setup, training), *inputs], 0, ran=ran)
+    record = Record(tape, [*resident(setup, training, micro), *inputs], 0, ran=ran)
     if rounds is not None:
         rounds.annotate(record)
     tape.tell(())  # which know the tape
@@ -71,14 +74,17 @@ def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool =
     return record
 
 
-def resident(setup: Setup, training: Record) -> list[StandingState]:
-    """What is on the device between two steps."""
+def resident(setup: Setup, training: Record, micro: int | None = None) -> list[StandingState]:
+    """What is on the device between two steps; of outputs that a loop holds, what a micro-batch has left."""
     stays = setup.persistent_gradients or setup.fp32_gradients
     gone = ("inputs",) if stays else OF_THE_FORWARD_PASS
-    return [state for state in training.states if state.category not in gone]
+    stay = [state for state in training.states if state.category not in gone]
+    if training.carried is None or micro is None:
+        return stay
+    return [*stay, StandingState("activations", training.sizes(micro)[training.carried[0]], 0)]
 
 
-def generation_bytes(setup: Setup, training: Record, batch: int, length: int) -> int:
+def generation_bytes(setup: Setup, training: Record, batch: int, length: int, micro: int | None = None) -> int:
     """The least that generating sequences of so many tokens allocates, when the last token is made.
 
     That is what stays on the device, keys and values of all tokens in every block, and the larger of two: the old
@@ -89,7 +95,7 @@ def generation_bytes(setup: Setup, training: Record, batch: int, length: int) ->
     """
     model, itemsize = setup.model, precision_of(setup.precision, half_weights=setup.half_weights).weights.itemsize
     logits = rounded(batch * model.vocabulary_size * itemsize) + rounded(batch * model.vocabulary_size * FP32.itemsize)
-    static = sum(state.at(batch) for state in resident(setup, training))
+    static = sum(state.at(batch) for state in resident(setup, training, micro))
     if model.latent_attention is not None:
         cache, heads = _latent_cache_bytes(model, model.latent_attention, batch * length * itemsize)
         return static + cache + max(heads, logits)
