@@ -212,8 +212,8 @@ def check_beside(resolver: Resolver, loss: str, model: ModelShape | None) -> Non
     """Refuse what is not modelled of evaluation and generation."""
     raw, fields = resolver.raw, resolver.fields
     key = "eval_batch_size"
-    if raw.eval_batch_size and words.pattern_word(loss) in ("fused", words.TILED, *words.PREFERENCE_LOSSES):
-        message = f"an evaluation with the loss {loss} is not modelled"
+    if raw.eval_batch_size and words.pattern_word(loss) == "fused" and raw.label_smoothing:
+        message = f"an evaluation with the loss {loss} and smoothed labels is not modelled"
         fields.refuse(key, message, hint="leave it out; training is answered without it")
     if model is not None and raw.eval_batch_size and not evaluates(model.family):
         fields.refuse(key, f"an evaluation is not modelled for {model.code}", hint="leave it out")

@@ -7,10 +7,10 @@ in buffers that stay.
 from __future__ import annotations
 
 from vramplan.engines import imported
-from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.kernels import Launches
 from vramplan.replay.models import attends_beside, family
-from vramplan.replay.models.modules import LABEL_SMOOTHER, Segment
+from vramplan.replay.models.capable import own_loss
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, Segment
 from vramplan.replay.models.parts import full_blocks
 from vramplan.replay.observers import Kernels, train
 from vramplan.replay.precision import precision_of
@@ -18,7 +18,8 @@ from vramplan.replay.recipe import recipe_of
 from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
-from vramplan.replay.techniques.objectives import forward_and_smoothed_loss
+from vramplan.replay.techniques import objective_of
+from vramplan.replay.techniques.losses import FUSED
 from vramplan.replay.techniques.trained import trained_of
 from vramplan.replay.tensors import FP32
 from vramplan.values.model import LatentAttention, LinearAttention, ModelShape, ShortConvolution, StateSpace
@@ -33,13 +34,15 @@ def evaluation(
 
     Weights are rounded as in training, since torchao's layers ask for no mode.
     `training` is a record of the same job, for what stays on the device. `micro` is the micro-batch that it trains on,
-    whose outputs a loop may hold until the next step has made new ones: without it these are not counted. `batch` and `direct` are those of `replay`.
+    whose outputs a loop may hold until the next step has made new ones: without it these are not counted. `batch` and
+    `direct` are those of `replay`.
     The results are dropped before the next batch, as the Trainer does where it computes no metrics of them.
     Source: transformers 5.23, trainer.py, Trainer.prediction_step and evaluation_loop.
     """
     precision = precision_of(setup.precision, half_weights=setup.half_weights)
     stored = tuple(Segment(1, layers, False) for layers in setup.model.stacks)
-    recipe = recipe_of(setup._replace(dropout=0.0, segments=stored), precision)
+    setup = setup._replace(dropout=0.0, segments=stored, loss=_evaluated(setup))
+    recipe = recipe_of(setup, precision)
     tape = Tape(batch, direct=direct)
     if setup.liger_kernels:
         tape.enlist(Kernels, imported("vramplan.replay.techniques.liger:kernels_of")(setup))
@@ -50,16 +53,21 @@ def evaluation(
     if setup.qat is not None:
         rounds = imported("vramplan.replay.techniques.fake_quantization:RoundsInForward")(setup, tape, precision)
         rounds.before_model()
+    teaches = None
+    if setup.teacher is not None:
+        teaches = imported("vramplan.replay.techniques.distillation:Teaches")(setup, tape, precision)
+        teaches.before_model()
     ran = Launches(tape)
     model = family(setup.model.family)(tape, recipe)
-    arguments, inputs = make_inputs(tape, inputs_of(model, recipe))
+    objective = objective_of(setup, tape, recipe)
+    arguments, inputs = objective.inputs(model)
     tape.phase("forward")
     tape.no_grad = True
     tape.autocast = precision.autocast
-    if setup.loss == LABEL_SMOOTHER:
-        output = forward_and_smoothed_loss(setup, tape, model, arguments)
-    else:
-        output = model(*arguments)
+    there: list[StandingState] = []  # weights of a second model, which are there in training too
+    if teaches is not None:
+        arguments = teaches.given(arguments, there)
+    output = objective.forward(model, arguments, there)
     tape.autocast = None
     tape.casts.clear()
     del output
@@ -72,6 +80,16 @@ def evaluation(
         parameter.node = None  # it was its own accumulator: the only cycle
     tape.parameters.clear()
     return record
+
+
+def _evaluated(setup: Setup) -> str:
+    """The loss in eval mode: Liger's fused one is for training, and a model that is evaluated returns logits.
+
+    Source: liger-kernel 0.8.5, transformers/model/llama.py, lce_forward, and its siblings.
+    """
+    if setup.loss.startswith(FUSED):
+        return own_loss(setup.model.family) or CAUSAL_LM_FP32
+    return setup.loss
 
 
 def resident(setup: Setup, training: Record, micro: int | None = None) -> list[StandingState]:

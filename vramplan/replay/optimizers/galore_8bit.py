@@ -12,7 +12,7 @@ from vramplan.replay.optimizers import bitsandbytes as bnb
 from vramplan.replay.optimizers import one_by_one
 from vramplan.replay.optimizers.galore import decompose, is_projected, low_rank_shape, projection_bytes, rank_of
 from vramplan.replay.recorder import Tape, rounded
-from vramplan.replay.tensors import FP32, Parameter, Tensor
+from vramplan.replay.tensors import FP32, Parameter
 
 WORD, KERNEL = "galore-adamw-8bit", "adamw-8bit"
 NORM = rounded(FP32.itemsize)
