@@ -109,7 +109,9 @@ def _has_head(model: ModelShape, word: str, known: tuple[str, ...]) -> bool:
     """Whether the family's head can have a loss: KTO's is that of DPO, and pairs need logits, as smoothed labels do."""
     if word in words.PAIR_LOSSES:
         return smooths(model.family) and not model.takes_images  # of which the replay of pairs has none
-    return word in known or (word in (*words.REFERENCED_LOSSES, words.TILED) and "dpo" in known)
+    if word == words.TILED:
+        return "chunked:N" in known and not model.takes_images
+    return word in known or (word in words.REFERENCED_LOSSES and "dpo" in known)
 
 
 def _is_smoothed_instead(resolver: Resolver, word: str) -> bool:
@@ -257,7 +259,7 @@ def smoothed(resolver: Resolver, loss: str, model: ModelShape) -> str:
         _check_outside(resolver, "the Trainer's smoothed labels")
         if resolver.raw.sequence_length == 1 and model.task == "lm":
             fields.refuse("sequence_length", "1 leaves no token to predict", hint="use 2 or more")
-        if word in (*SMOOTHED_HEADS, UPCAST):
+        if word in (*SMOOTHED_HEADS, UPCAST, words.HALF_LOGITS):
             resolver.assume("loss", "standard", f"the Trainer smooths over whole logits, and {loss} is not run")
             return "standard"
     if word not in ("standard", *SMOOTHED_HEADS, UPCAST):

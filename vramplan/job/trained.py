@@ -98,7 +98,7 @@ def _frozen_of_adapter(raw: RawJob) -> tuple[str, ...]:
     if any(word not in LORA_PARTS for word in raw.frozen):
         hint = f"leave frozen out; of lora itself {' or '.join(LORA_PARTS)} may be frozen"
         fields.refuse("frozen", "an adapter freezes the whole model", hint=hint)
-    elif raw.frozen and (raw.adapter_kind or "lora") != "lora":
+    elif raw.frozen and (raw.adapter_kind or "lora") not in ("lora", "dora"):
         message = f"{', '.join(raw.frozen)} of {raw.adapter_kind} is not modelled"
         fields.refuse("frozen", message, hint="leave it out, or kind lora")
     elif len(set(raw.frozen)) == len(LORA_PARTS):

@@ -15,7 +15,7 @@ from vramplan.replay.models.experts import GatedMLP, Look, experts_of
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, fused_attention, repeat_kv
-from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES_WITHOUT_HALF, Linear, Recipe, RMSNorm
+from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, Linear, Recipe, RMSNorm
 from vramplan.replay.models.part_names import DOWN, GATE_UP
 from vramplan.replay.models.recomputed import cached, recomputable
 from vramplan.replay.models.windows import are_alike
@@ -228,7 +228,7 @@ class Llama4(Llama):
     takes_packing = True
     has_tensor_plan = True  # configuration_llama4.py; torchtune, models/llama4/_parallelism.py, decoder_only_tp_plan
     chunked = True  # is_flash_attention_requested raises an error where a sequence is longer than a chunk
-    head_losses = HEAD_LOSSES_WITHOUT_HALF
+    head_losses = HEAD_LOSSES
     no_fake_quantization = "whose router is a linear layer that returns two tensors (Llama4Router)"
 
     def chunk_mask(self, hidden: Tensor) -> Tensor | None:

@@ -15,7 +15,7 @@ from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import MLP, Llama, Rotary, apply_rotary
 from vramplan.replay.models.llama import Attention as LlamaAttention
-from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Linear, Output, Recipe, output_embedding
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Output, Recipe, output_embedding
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.projections import three
 from vramplan.replay.models.qwen_moe import SparseMoeBlock as QwenMoeBlock
@@ -127,7 +127,7 @@ class Qwen3Next(Llama):
     """Qwen3NextForCausalLM, Qwen3_5ForCausalLM and Qwen3_5MoeForCausalLM, with their loss."""
 
     selective = SELECTIVE
-    head_losses = HEAD_LOSSES_WITHOUT_HALF
+    head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
     padding: Tensor | None = None  # the mask that comes with padded sequences
