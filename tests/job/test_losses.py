@@ -98,7 +98,6 @@ def test_the_trainer_smooths_whole_logits_and_a_loop_what_its_loss_has(loss: str
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"loss": "fp32-logits"}, "label_smoothing: smoothed labels are modelled with the standard loss"),
         ({"sequence_length": 1}, "sequence_length: 1 leaves no token to predict"),
         ({"activation_checkpointing": "optimal"}, "optimal is not modelled with the Trainer's smoothed labels"),
         ({"label_smoothing": 1}, "label_smoothing: "),
@@ -107,6 +106,28 @@ def test_the_trainer_smooths_whole_logits_and_a_loop_what_its_loss_has(loss: str
 )
 def test_refused_smoothing(keys: dict[str, Any], message: str) -> None:
     assert message in refused(**{"label_smoothing": 0.1, **keys})
+
+
+@pytest.mark.parametrize("loss", ["fp32-logits", "half-logits", "chunked:4", "fused", "tiled"])
+def test_the_trainer_smooths_over_the_logits_that_come_back(loss: str) -> None:
+    one = job(label_smoothing=0.1, loss=loss, precision="amp-bf16", gpu="a100-80gb")
+    assert (one.loss, told(one)["loss"]) == ("standard", "standard")
+
+
+def test_logits_in_fp32_that_a_loop_holds_are_smoothed_as_they_are() -> None:
+    one = job(
+        runtime="pytorch",
+        label_smoothing=0.1,
+        loss="fp32-logits",
+        precision="amp-bf16",
+        hold_outputs=True,
+        gpu="a100-80gb",
+    )
+    assert loss_of(one) == "smoothed-fp32-logits"
+
+
+def test_a_trainer_of_pairs_packs_nothing() -> None:
+    assert "packing: true says nothing to simpo" in refused(loss="simpo", packing=True)
 
 
 def test_preference_training() -> None:
@@ -175,7 +196,6 @@ def test_an_adapter_over_quantized_weights_has_the_dtype_that_trl_gives_it() -> 
         ),
         ({"sequence_length": 1}, "sequence_length: 1 leaves no token to predict"),
         ({"activation_checkpointing": "optimal"}, "activation_checkpointing: optimal is not modelled with dpo"),
-        ({"eval_batch_size": 8}, "eval_batch_size: an evaluation with the loss dpo is not modelled"),
         ({"loss": "standard", "dpo_reference": "model"}, "dpo_reference: model belongs to the losses dpo and kto"),
     ],
 )
@@ -193,7 +213,10 @@ def test_refused_preference_training(keys: dict[str, Any], message: str) -> None
             {"model": "bert-base-uncased", "generation_batch_size": 8, "generation_length": 8},
             "generation_batch_size: a model of the task mlm generates nothing",
         ),
-        ({"loss": "fused", "eval_batch_size": 8}, "eval_batch_size: an evaluation with the loss fused is not modelled"),
+        (
+            {"runtime": "pytorch", "loss": "fused", "eval_batch_size": 8, "label_smoothing": 0.1},
+            "eval_batch_size: an evaluation with the loss fused and smoothed labels is not modelled",
+        ),
         ({"eval_batch_size": 0}, "eval_batch_size: "),
     ],
 )
@@ -365,7 +388,6 @@ def test_preferences_beside_an_adapter_are_replayed_under_zero3(loss: str) -> No
         ({"compile": True}, "tiled is not modelled in a compiled model"),
         ({"hold_outputs": True}, "true contradicts tiled"),
         ({"activation_checkpointing": "optimal"}, "optimal is not modelled with tiled"),
-        ({"eval_batch_size": 2}, "an evaluation with the loss tiled is not modelled"),
         ({"model": "bert-base"}, "tiled is modelled for causal language models"),
     ],
 )

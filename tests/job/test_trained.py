@@ -127,11 +127,7 @@ def test_round_trip(keys: dict[str, Any]) -> None:
             {"frozen": ["lora_A", "lora_B"], "adapter": LORA},
             "frozen: nothing is left to train (leave one of the two out)",
         ),
-        ({"frozen": ["lora_A"], "adapter": {"kind": "dora"}}, "frozen: lora_A of dora is not modelled"),
-        (
-            {"frozen": ["lora_A"], "adapter": LORA, "quantization": "nf4"},
-            "frozen: lora_A over nf4 weights is not modelled",
-        ),
+        ({"frozen": ["lora_A"], "adapter": {"kind": "oft"}}, "frozen: lora_A of oft is not modelled"),
         ({"frozen": ["lora_A"]}, "frozen: 'lora_A' names no part of gpt2"),
         ({"model": "bert-base", "frozen": ["mlp"]}, "frozen: 'mlp' names no part of bert-base"),
         ({"frozen": ["lm_head"]}, "frozen: the head of gpt2 is tied to its embeddings: neither can be frozen alone"),

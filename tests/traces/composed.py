@@ -145,7 +145,7 @@ def predicted(one: ResolvedJob) -> dict[str, int]:
     record = replay(setup, batch=min(one.micro_batch_size, 2))
     peaks = dict(record.peaks(one.micro_batch_size))
     if one.eval_batch_size is not None:
-        beside = evaluation(setup, record, batch=min(one.eval_batch_size, 2))
+        beside = evaluation(setup, record, batch=min(one.eval_batch_size, 2), micro=one.micro_batch_size)
         peaks[EVALUATION] = beside.peak_bytes(one.eval_batch_size)
     return peaks
 

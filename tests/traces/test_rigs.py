@@ -123,7 +123,7 @@ def test_the_page_of_composed_jobs_is_current() -> None:
 def test_a_draw_drops_what_contradicts_it_and_keeps_what_nobody_modelled() -> None:
     keys = {"model": "bloom-560m", "gpu": "v100", "runtime": "pytorch", "attention": "efficient"}
     wrong = {"channels_last": True, "hold_outputs_until": "backward"}
-    kept = {"trained_blocks": "badam", "parallel": {"data": 2, "sharding": "ddp"}}
+    kept = {"trained_blocks": "badam", "parallel": {"data": 2, "sharding": "fsdp"}}
     found = composed.settled({**keys, **wrong, **kept})
     assert not wrong.keys() & found.keys()
     assert found["attention"] == "eager"

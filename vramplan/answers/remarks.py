@@ -202,7 +202,8 @@ def _beside(decision: Decision) -> list[str]:
     if job.eval_batch_size is None and job.generation_batch_size is None:
         return []
     rung = decision.choice.rung
-    return on_demand.exceeding(job, decision.judge, decision.setup, decision.record, rung.peak)
+    micro = rung.schedule.micro_batch_size
+    return on_demand.exceeding(job, decision.judge, decision.setup, decision.record, rung.peak, micro)
 
 
 def _by_the_allocator(decision: Decision) -> list[str]:

@@ -32,6 +32,7 @@ RESIDENT = "model"  # the reference model lies beside the one that trains
 ADAPTER_OFF = "adapter-off"  # it is the one that trains, without its adapter
 GENERATING_TASKS = ("lm", "seq2seq")
 SMOOTHED_HEADS = ("chunked:N", "fused", words.TILED)  # words of losses whose parts can be smoothed
+UPCAST = "fp32-logits"
 PADDED_TASKS = ("lm", "mlm", "cls", "seq2seq")
 SMOOTHED_TASKS = ("lm", "mlm", "cls", "seq2seq", "image")
 
@@ -108,7 +109,9 @@ def _has_head(model: ModelShape, word: str, known: tuple[str, ...]) -> bool:
     """Whether the family's head can have a loss: KTO's is that of DPO, and pairs need logits, as smoothed labels do."""
     if word in words.PAIR_LOSSES:
         return smooths(model.family) and not model.takes_images  # of which the replay of pairs has none
-    return word in known or (word in (*words.REFERENCED_LOSSES, words.TILED) and "dpo" in known)
+    if word == words.TILED:
+        return "chunked:N" in known and not model.takes_images
+    return word in known or (word in words.REFERENCED_LOSSES and "dpo" in known)
 
 
 def _is_smoothed_instead(resolver: Resolver, word: str) -> bool:
@@ -211,8 +214,8 @@ def check_beside(resolver: Resolver, loss: str, model: ModelShape | None) -> Non
     """Refuse what is not modelled of evaluation and generation."""
     raw, fields = resolver.raw, resolver.fields
     key = "eval_batch_size"
-    if raw.eval_batch_size and words.pattern_word(loss) in ("fused", words.TILED, *words.PREFERENCE_LOSSES):
-        message = f"an evaluation with the loss {loss} is not modelled"
+    if raw.eval_batch_size and words.pattern_word(loss) == "fused" and raw.label_smoothing:
+        message = f"an evaluation with the loss {loss} and smoothed labels is not modelled"
         fields.refuse(key, message, hint="leave it out; training is answered without it")
     if model is not None and raw.eval_batch_size and not evaluates(model.family):
         fields.refuse(key, f"an evaluation is not modelled for {model.code}", hint="leave it out")
@@ -256,10 +259,10 @@ def smoothed(resolver: Resolver, loss: str, model: ModelShape) -> str:
         _check_outside(resolver, "the Trainer's smoothed labels")
         if resolver.raw.sequence_length == 1 and model.task == "lm":
             fields.refuse("sequence_length", "1 leaves no token to predict", hint="use 2 or more")
-        if word in SMOOTHED_HEADS:
+        if word in (*SMOOTHED_HEADS, UPCAST, words.HALF_LOGITS):
             resolver.assume("loss", "standard", f"the Trainer smooths over whole logits, and {loss} is not run")
             return "standard"
-    if word not in ("standard", *SMOOTHED_HEADS) or resolver.raw.loss == "fp32-logits":
+    if word not in ("standard", *SMOOTHED_HEADS, UPCAST):
         loss = resolver.raw.loss or loss
         message = f"smoothed labels are modelled with the standard loss, not with {loss}"
         fields.refuse("label_smoothing", message, hint="leave one of the two out")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vramplan.options import words
 from vramplan.replay.models.capable import masks_positions
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ KEY, HINT = "packing", "leave it out"
 def check_packing(resolver: Resolver, model: ModelShape, sequence_length: int) -> None:
     """Refuse packed sequences where the mask that keeps them apart is not modelled."""
     fields = resolver.fields
+    if resolver.raw.loss in words.PREFERENCE_LOSSES:
+        fields.refuse(KEY, f"true says nothing to {resolver.raw.loss}, whose trainer packs no sequences", hint=HINT)
+        return
     if resolver.raw.attention == "flash" and model.task == "lm" and sequence_length > 1:
         return  # by lengths, without a mask
     if model.task != "lm":

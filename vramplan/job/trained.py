@@ -98,14 +98,11 @@ def _frozen_of_adapter(raw: RawJob) -> tuple[str, ...]:
     if any(word not in LORA_PARTS for word in raw.frozen):
         hint = f"leave frozen out; of lora itself {' or '.join(LORA_PARTS)} may be frozen"
         fields.refuse("frozen", "an adapter freezes the whole model", hint=hint)
-    elif raw.frozen and (raw.adapter_kind or "lora") != "lora":
+    elif raw.frozen and (raw.adapter_kind or "lora") not in ("lora", "dora"):
         message = f"{', '.join(raw.frozen)} of {raw.adapter_kind} is not modelled"
         fields.refuse("frozen", message, hint="leave it out, or kind lora")
     elif len(set(raw.frozen)) == len(LORA_PARTS):
         fields.refuse("frozen", "nothing is left to train", hint="leave one of the two out")
-    elif raw.frozen and raw.quantization is not None:
-        message = f"{raw.frozen[0]} over {raw.quantization} weights is not modelled"
-        fields.refuse("frozen", message, hint="leave one of the two out")
     return raw.frozen
 
 

@@ -373,6 +373,8 @@ def without_data(job: ResolvedJob) -> dict[str, Any]:
 def _between(counted: Any, loop: Loop) -> dict[str, int]:
     """Peaks of what the job runs between its steps, with all that a step leaves."""
     job, found = loop.job, {}
+    if job.trained_blocks == "badam" and (job.eval_batch_size or job.generation_batch_size):
+        one_step(loop, counted.enter)  # the one before was the last of its block, and left no moments
     loop.batch.clear()
 
     def run(one: ResolvedJob, batch: dict[str, Any]) -> None:

@@ -16,36 +16,36 @@ from vramplan.values.job import ResolvedJob
 _FITS = ", and fits"
 
 
-def exceeding(job: ResolvedJob, judge: Judge, setup: Setup, training: Record, peak: Footprint) -> list[str]:
-    """A sentence for each of them whose peak is above that of training."""
+def exceeding(job: ResolvedJob, judge: Judge, setup: Setup, training: Record, peak: Footprint, micro: int) -> list[str]:
+    """A sentence for each of them whose peak is above that of training, whose micro-batch is `micro`."""
     said = []
     batch = job.eval_batch_size
     if batch is not None:
-        needed = evaluation_bytes(setup, training, batch)
+        needed = evaluation_bytes(setup, training, batch, micro)
         if needed > peak.allocated:
-            most = largest(setup, training, batch, peak.allocated)
+            most = largest(setup, training, batch, peak.allocated, micro)
             hint = f"; {most} at a time need no more than training" if most else ""
             what = f"an evaluation of {batch} {_sequences(batch)} allocates"
             said.append(f"{what} {_against(judge, needed, peak, _FITS)}{hint}")
     batch, length = job.generation_batch_size, job.generation_length
     if batch is not None and length is not None:
-        needed = generation_bytes(setup, training, batch, length)
+        needed = generation_bytes(setup, training, batch, length, micro)
         if needed > peak.allocated:
             what = f"generating {batch} {_sequences(batch)} of {length} tokens allocates at least"
             said.append(f"{what} {_against(judge, needed, peak, '')}")
     return said
 
 
-def evaluation_bytes(setup: Setup, training: Record, batch: int) -> int:
-    """The peak of an evaluation at a batch."""
-    return evaluation(setup, training, batch=min(batch, 2)).peak_bytes(batch)
+def evaluation_bytes(setup: Setup, training: Record, batch: int, micro: int) -> int:
+    """The peak of an evaluation at a batch, beside training at a micro-batch."""
+    return evaluation(setup, training, batch=min(batch, 2), micro=micro).peak_bytes(batch)
 
 
-def largest(setup: Setup, training: Record, batch: int, limit_bytes: int) -> int:
+def largest(setup: Setup, training: Record, batch: int, limit_bytes: int, micro: int) -> int:
     """The largest smaller batch whose evaluation is within the limit; 0 if none."""
-    if evaluation_bytes(setup, training, 1) > limit_bytes:
+    if evaluation_bytes(setup, training, 1, micro) > limit_bytes:
         return 0
-    record = evaluation(setup, training)
+    record = evaluation(setup, training, micro=micro)
     low, high = 1, batch - 1
     while low < high:
         middle = (low + high + 1) // 2

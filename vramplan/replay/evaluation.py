@@ -7,10 +7,10 @@ in buffers that stay.
 from __future__ import annotations
 
 from vramplan.engines import imported
-from vramplan.replay.inputs import inputs_of, make_inputs
 from vramplan.replay.kernels import Launches
 from vramplan.replay.models import attends_beside, family
-from vramplan.replay.models.modules import LABEL_SMOOTHER, Segment
+from vramplan.replay.models.capable import own_loss
+from vramplan.replay.models.modules import CAUSAL_LM_FP32, Segment
 from vramplan.replay.models.parts import full_blocks
 from vramplan.replay.observers import Kernels, train
 from vramplan.replay.precision import precision_of
@@ -18,7 +18,8 @@ from vramplan.replay.recipe import recipe_of
 from vramplan.replay.record import Record, StandingState
 from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.setup import Setup
-from vramplan.replay.techniques.objectives import forward_and_smoothed_loss
+from vramplan.replay.techniques import objective_of
+from vramplan.replay.techniques.losses import FUSED
 from vramplan.replay.techniques.trained import trained_of
 from vramplan.replay.tensors import FP32
 from vramplan.values.model import LatentAttention, LinearAttention, ModelShape, ShortConvolution, StateSpace
@@ -26,37 +27,54 @@ from vramplan.values.model import LatentAttention, LinearAttention, ModelShape, 
 OF_THE_FORWARD_PASS = ("inputs", "gradients")
 
 
-def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool = False) -> Record:
+def evaluation(
+    setup: Setup, training: Record, *, batch: int = 2, direct: bool = False, micro: int | None = None
+) -> Record:
     """One forward pass with its loss in eval mode under `torch.no_grad()`: no dropout, no checkpoints, no graph.
 
-    `training` is a record of the same job, for what stays on the device. `batch` and `direct` are those of `replay`.
+    Weights are rounded as in training, since torchao's layers ask for no mode.
+    `training` is a record of the same job, for what stays on the device. `micro` is the micro-batch that it trains on,
+    whose outputs a loop may hold until the next step has made new ones: without it these are not counted. `batch` and
+    `direct` are those of `replay`.
     The results are dropped before the next batch, as the Trainer does where it computes no metrics of them.
     Source: transformers 5.23, trainer.py, Trainer.prediction_step and evaluation_loop.
     """
     precision = precision_of(setup.precision, half_weights=setup.half_weights)
     stored = tuple(Segment(1, layers, False) for layers in setup.model.stacks)
-    recipe = recipe_of(setup._replace(dropout=0.0, segments=stored), precision)
+    setup = setup._replace(dropout=0.0, segments=stored, loss=_evaluated(setup))
+    recipe = recipe_of(setup, precision)
     tape = Tape(batch, direct=direct)
     if setup.liger_kernels:
         tape.enlist(Kernels, imported("vramplan.replay.techniques.liger:kernels_of")(setup))
     if setup.frozen or setup.adapter is not None:
         adapter = None if setup.adapter is None else setup.adapter._replace(dropout=0.0)
         train(tape, trained_of(setup._replace(adapter=adapter), precision))
+    rounds = None
+    if setup.qat is not None:
+        rounds = imported("vramplan.replay.techniques.fake_quantization:RoundsInForward")(setup, tape, precision)
+        rounds.before_model()
+    teaches = None
+    if setup.teacher is not None:
+        teaches = imported("vramplan.replay.techniques.distillation:Teaches")(setup, tape, precision)
+        teaches.before_model()
     ran = Launches(tape)
     model = family(setup.model.family)(tape, recipe)
-    arguments, inputs = make_inputs(tape, inputs_of(model, recipe))
+    objective = objective_of(setup, tape, recipe)
+    arguments, inputs = objective.inputs(model)
     tape.phase("forward")
     tape.no_grad = True
     tape.autocast = precision.autocast
-    if setup.loss == LABEL_SMOOTHER:
-        output = forward_and_smoothed_loss(setup, tape, model, arguments)
-    else:
-        output = model(*arguments)
+    there: list[StandingState] = []  # weights of a second model, which are there in training too
+    if teaches is not None:
+        arguments = teaches.given(arguments, there)
+    output = objective.forward(model, arguments, there)
     tape.autocast = None
     tape.casts.clear()
     del output
     arguments.clear()
-    record = Record(tape, [*resident(setup, training), *inputs], 0, ran=ran)
+    record = Record(tape, [*resident(setup, training, micro), *inputs], 0, ran=ran)
+    if rounds is not None:
+        rounds.annotate(record)
     tape.tell(())  # which know the tape
     for parameter in tape.parameters:
         parameter.node = None  # it was its own accumulator: the only cycle
@@ -64,14 +82,27 @@ def evaluation(setup: Setup, training: Record, *, batch: int = 2, direct: bool =
     return record
 
 
-def resident(setup: Setup, training: Record) -> list[StandingState]:
-    """What is on the device between two steps."""
+def _evaluated(setup: Setup) -> str:
+    """The loss in eval mode: Liger's fused one is for training, and a model that is evaluated returns logits.
+
+    Source: liger-kernel 0.8.5, transformers/model/llama.py, lce_forward, and its siblings.
+    """
+    if setup.loss.startswith(FUSED):
+        return own_loss(setup.model.family) or CAUSAL_LM_FP32
+    return setup.loss
+
+
+def resident(setup: Setup, training: Record, micro: int | None = None) -> list[StandingState]:
+    """What is on the device between two steps; of outputs that a loop holds, what a micro-batch has left."""
     stays = setup.persistent_gradients or setup.fp32_gradients
     gone = ("inputs",) if stays else OF_THE_FORWARD_PASS
-    return [state for state in training.states if state.category not in gone]
+    stay = [state for state in training.states if state.category not in gone]
+    if training.carried is None or micro is None:
+        return stay
+    return [*stay, StandingState("activations", training.sizes(micro)[training.carried[0]], 0)]
 
 
-def generation_bytes(setup: Setup, training: Record, batch: int, length: int) -> int:
+def generation_bytes(setup: Setup, training: Record, batch: int, length: int, micro: int | None = None) -> int:
     """The least that generating sequences of so many tokens allocates, when the last token is made.
 
     That is what stays on the device, keys and values of all tokens in every block, and the larger of two: the old
@@ -82,7 +113,7 @@ def generation_bytes(setup: Setup, training: Record, batch: int, length: int) ->
     """
     model, itemsize = setup.model, precision_of(setup.precision, half_weights=setup.half_weights).weights.itemsize
     logits = rounded(batch * model.vocabulary_size * itemsize) + rounded(batch * model.vocabulary_size * FP32.itemsize)
-    static = sum(state.at(batch) for state in resident(setup, training))
+    static = sum(state.at(batch) for state in resident(setup, training, micro))
     if model.latent_attention is not None:
         cache, heads = _latent_cache_bytes(model, model.latent_attention, batch * length * itemsize)
         return static + cache + max(heads, logits)

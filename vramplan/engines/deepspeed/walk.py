@@ -43,7 +43,9 @@ def order_of(
     gradient.
     """
     shape = recipe.shape
-    small = recipe._replace(sequence_length=shape.image_tokens + 3, target_length=None)
+    in_parts = recipe.tiling is not None or ":" in recipe.loss  # of which there are as many as the sequence has
+    length = recipe.sequence_length if in_parts else shape.image_tokens + 3
+    small = recipe._replace(sequence_length=length, target_length=None)
     if recipe.loss in OUTSIDE_LOSSES.values():  # which is made of what the model returns: the order is that of its own
         small = small._replace(loss=CAUSAL_LM)
     if not with_uses and not reentrant:

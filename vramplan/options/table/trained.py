@@ -219,7 +219,7 @@ TRAINED_ROWS = (
         "Warn where an evaluation of N sequences exceeds training.",
         maximum=MAX_COUNT,
         usual="`null`, not looked at",
-        note="[Modelled](losses.md#evaluation), not with the loss `fused` and those of preferences.",
+        note="[Modelled](losses.md#evaluation).",
         section=BETWEEN,
     ),
     Option(

@@ -8,12 +8,11 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.entropy import entropy
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
-    FP32_LOGITS,
     LOGITS,
     SELECTIVE,
-    SMOOTHED,
     LayerNorm,
     Linear,
     Output,
@@ -24,14 +23,13 @@ from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, dropout, mul_scalar, tanh
-from vramplan.replay.operators.ends import cross_entropy, embedding
+from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.products import matmul
-from vramplan.replay.operators.views import contiguous, select, to, transpose, view
+from vramplan.replay.operators.views import contiguous, select, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.padding import padded_mask
-from vramplan.replay.techniques.smoothing import smoothed_cross_entropy
-from vramplan.replay.tensors import FP32, INT64, Tensor
+from vramplan.replay.tensors import INT64, Tensor
 
 
 def eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float) -> tuple[Tensor, Tensor]:
@@ -168,7 +166,7 @@ class Bert:
         if self.recipe.loss == LOGITS:
             return Output(None, scores)
         rows = view(scores, (batch * length, shape.vocabulary_size))
-        loss = self.loss(rows, view(labels, (batch * length,)))
+        loss = entropy(rows, view(labels, (batch * length,)), self.recipe)
         return Output(loss, scores)
 
     def predict(self, hidden: Tensor) -> Tensor:
@@ -207,14 +205,8 @@ class Bert:
         logits = classifier(pooled)
         if recipe.loss == LOGITS:
             return Output(None, logits)
-        loss = self.loss(logits, labels)
+        loss = entropy(logits, labels, recipe)
         return Output(loss, logits)
-
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """nn.CrossEntropyLoss, over logits in fp32 or smoothed if the job asks for that."""
-        if self.recipe.loss == SMOOTHED:
-            return smoothed_cross_entropy(logits, labels)
-        return cross_entropy(to(logits, FP32) if self.recipe.loss == FP32_LOGITS else logits, labels)
 
     def encode_and_pool(self, input_ids: Tensor) -> tuple[Tensor, Tensor]:
         """BertModel.forward with its pooler: the first token, projected."""

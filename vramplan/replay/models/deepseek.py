@@ -14,7 +14,7 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.experts import GatedMLP, GroupedExperts, Look, Routed, experts_of
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Llama, apply_rotary, eager_attention
-from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Linear, Recipe, RMSNorm
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, RMSNorm
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.recomputed import recomputable
 from vramplan.replay.observers import KeyValues, Trained
@@ -140,7 +140,7 @@ class Attention:
         states = cat([q_pass, q_rot], -1)
         key, value = self.expand_kv(kv_nope, k_rot)
         attended = states, key, value, mask
-        output, weights = recomputable(recipe, self.core, *attended, holds=position_ids, are_cached=False)
+        output, weights = recomputable(recipe, self.core, *attended, holds=position_ids)
         del attended
         output = contiguous(view(output, (batch, length, shape.attention_heads * latent.value_size)))
         output = self.o_proj(output)
@@ -314,7 +314,7 @@ class DeepSeek(Llama):
     """DeepseekV3ForCausalLM, DeepseekV2ForCausalLM, with their loss."""
 
     selective = SELECTIVE
-    head_losses = HEAD_LOSSES_WITHOUT_HALF
+    head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
     package_flash = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramplan.replay.models.modules import FP32_LOGITS, SMOOTHED, Recipe
+from vramplan.replay.models.modules import FP32_LOGITS, SMOOTHED, SMOOTHED_FP32, Recipe
 from vramplan.replay.operators.ends import cross_entropy
 from vramplan.replay.operators.views import to
 from vramplan.replay.techniques.smoothing import smoothed_cross_entropy
@@ -10,7 +10,10 @@ from vramplan.replay.tensors import FP32, Tensor
 
 
 def entropy(rows: Tensor, labels: Tensor, recipe: Recipe) -> Tensor:
-    """A cross-entropy over rows of logits as they are, in fp32, or with smoothed labels."""
-    if recipe.loss == SMOOTHED:
-        return smoothed_cross_entropy(rows, labels)
-    return cross_entropy(to(rows, FP32) if recipe.loss == FP32_LOGITS else rows, labels)
+    """A cross-entropy over rows of logits as they are or in fp32, with labels as they are or smoothed."""
+    rows = to(rows, FP32) if recipe.loss in (FP32_LOGITS, SMOOTHED_FP32) else rows
+    return (
+        smoothed_cross_entropy(rows, labels)
+        if recipe.loss in (SMOOTHED, SMOOTHED_FP32)
+        else cross_entropy(rows, labels)
+    )

@@ -21,7 +21,7 @@ from vramplan.replay.models.llama import Rotary, apply_rotary
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
     ALL_SCORES,
-    HEAD_LOSSES_WITHOUT_HALF,
+    HEAD_LOSSES,
     SCORES,
     SELECTIVE_OP,
     TOKEN_SCORES,
@@ -194,7 +194,7 @@ class Falcon(Positions):
 
     block_lists = ("h",)
     selective = SELECTIVE_OP
-    head_losses = HEAD_LOSSES_WITHOUT_HALF
+    head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
     holds_outputs = True  # the loop holds a block's weights until the next one returns

@@ -19,7 +19,7 @@ from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Outpu
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.projections import three
-from vramplan.replay.models.recomputed import recomputable
+from vramplan.replay.models.recomputed import cached, recomputable
 from vramplan.replay.models.windows import masks_of_kinds
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import add, dropout, mul_scalar, tanh
@@ -77,6 +77,7 @@ class Attention:
         key = transpose(view(second(), kv_heads), 1, 2)
         value = transpose(view(third(), kv_heads), 1, 2)
         query, key = apply_rotary(query, key, *rotary)
+        key, value = cached(key, value)
         output, weights = recomputable(self.recipe, self.core, query, key, value, mask, holds=position_ids)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)

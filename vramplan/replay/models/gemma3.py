@@ -16,6 +16,7 @@ from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Outpu
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.projections import three
+from vramplan.replay.models.recomputed import cached
 from vramplan.replay.models.windows import are_alike, has_window, masks_of_kinds, window_mask
 from vramplan.replay.operators.elementwise import add
 from vramplan.replay.operators.views import contiguous, transpose, view
@@ -54,6 +55,7 @@ class Attention:
         query = self.q_norm(query)
         key = self.k_norm(key)
         query, key = apply_rotary(query, key, *rotary)
+        key, value = cached(key, value)
         output, weights = attend(recipe, query, key, value, mask, position_ids)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)

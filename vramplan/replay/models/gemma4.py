@@ -17,7 +17,8 @@ from vramplan.replay.models.gemma4_router import Router
 from vramplan.replay.models.layer_inputs import TABLE as OF_LAYERS
 from vramplan.replay.models.layer_inputs import LayerInput, LayerInputs
 from vramplan.replay.models.llama import Rotary, rotate_half
-from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Linear, Recipe
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe
+from vramplan.replay.models.recomputed import cached
 from vramplan.replay.models.shared_keys import OWN, REUSES, STORES, SharedKeys, saved_again
 from vramplan.replay.models.windows import has_window
 from vramplan.replay.observers import Outer, Sharding
@@ -117,6 +118,7 @@ class Attention:
             others = len(saved_again(tape))
             key, value = self.keys_and_values(hidden, rotary)
             graph = (*graph, *saved_again(tape)[others:])
+            key, value = cached(key, value)
         if self.mode == STORES:
             self.shared.put(self.full, (key, value), graph)
         del graph
@@ -242,7 +244,7 @@ class Gemma4(Gemma3):
     equal_blocks = False  # the last one has no window, and what makes the inputs of all grows with their number
     has_tensor_plan = True
     selective = SELECTIVE
-    head_losses = HEAD_LOSSES_WITHOUT_HALF
+    head_losses = HEAD_LOSSES
     takes_padding = True
     hands_groups_on = True  # `use_gqa_in_sdpa`
     takes_packing = True

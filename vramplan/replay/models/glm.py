@@ -27,6 +27,7 @@ from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.phi3 import MLP
 from vramplan.replay.models.positions import Positions
 from vramplan.replay.models.projections import three
+from vramplan.replay.models.recomputed import cached
 from vramplan.replay.operators.elementwise import add, mul, neg
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.indexing import every_second, stack_last
@@ -83,6 +84,7 @@ class Attention:
         key = transpose(view(second(), kv_heads), 1, 2)
         value = transpose(view(third(), kv_heads), 1, 2)
         query, key = apply_rotary(query, key, *rotary)
+        key, value = cached(key, value)
         output, weights = attend(recipe, query, key, value, mask, position_ids)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramplan.replay.models import deepseek, llama, neox
-from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF
+from vramplan.replay.models.modules import HEAD_LOSSES
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.values.model import ModelShape
 
@@ -27,7 +27,7 @@ class Block(deepseek.Block):
 class Glm4Moe(deepseek.DeepSeek):
     """Glm4MoeForCausalLM, with its loss."""
 
-    head_losses = HEAD_LOSSES_WITHOUT_HALF
+    head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
     block = Block

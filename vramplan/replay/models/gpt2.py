@@ -53,12 +53,12 @@ class Attention:
         key = transpose(view(key, heads), 1, 2)
         value = transpose(view(value, heads), 1, 2)
         query = transpose(view(query, heads), 1, 2)
+        key, value = key.tape.role(KeyValues).kept(key, value)
         if recipe.recomputes_core:
             from vramplan.replay.models.recomputed import recomputable  # only these jobs pay for it
 
             output, weights = recomputable(recipe, self.core, query, key, value, mask, holds=position_ids)
         else:
-            key, value = key.tape.role(KeyValues).kept(key, value)
             output, weights = self.core(query, key, value, mask)
         output = contiguous(view(output, (batch, length, width)))
         output = self.c_proj(output)

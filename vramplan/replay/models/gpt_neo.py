@@ -127,7 +127,7 @@ class GPTNeo:
     selective = SELECTIVE_OP
     no_fused_attention = "its code has none"
     holds_outputs = True  # the loop holds a block's weights until the next one returns
-    head_losses = ("chunked:N",)
+    head_losses = ("half-logits", "chunked:N")
     takes_padding = True
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:

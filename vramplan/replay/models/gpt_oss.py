@@ -12,7 +12,7 @@ from vramplan.replay.models.experts import GroupedExperts, Look, Routed, TopKRou
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, Rotary, repeat_kv
-from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, Recipe, rotary_kernel
+from vramplan.replay.models.modules import HEAD_LOSSES, Recipe, rotary_kernel
 from vramplan.replay.models.olmo2 import RMSNorm
 from vramplan.replay.models.windows import has_window
 from vramplan.replay.observers import Trained
@@ -180,7 +180,7 @@ class GptOss(Llama):
         "(kernels-community/vllm-flash-attn3); composed, and never traced"
     )
     takes_padding = takes_packing = True
-    head_losses = HEAD_LOSSES_WITHOUT_HALF
+    head_losses = HEAD_LOSSES
 
     @staticmethod
     def block_kind(shape: ModelShape, block: int) -> bool:

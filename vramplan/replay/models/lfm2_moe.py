@@ -12,7 +12,7 @@ from vramplan.replay.autograd import dropped
 from vramplan.replay.models import lfm2
 from vramplan.replay.models.experts import GroupedExperts, Look, Routed, TopKRouter, experts_of
 from vramplan.replay.models.llama import Rotary
-from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Recipe
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Recipe
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.contrastive import div
 from vramplan.replay.operators.elementwise import add, add_scalar, mul_scalar
@@ -81,7 +81,7 @@ class Lfm2Moe(lfm2.Lfm2):
     """Lfm2MoeForCausalLM, with its loss."""
 
     selective = SELECTIVE
-    head_losses = HEAD_LOSSES_WITHOUT_HALF
+    head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
     block = Block

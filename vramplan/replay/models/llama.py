@@ -30,7 +30,7 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.projections import three
-from vramplan.replay.models.recomputed import recomputable
+from vramplan.replay.models.recomputed import cached, recomputable
 from vramplan.replay.models.windows import are_alike, equal_windows, has_window, masks_of
 from vramplan.replay.observers import Sharding, Trained
 from vramplan.replay.operators.attention import LARGEST_FLASH_HEAD, scaled_dot_product
@@ -155,6 +155,7 @@ class Attention:
             query, key = self.turn(query, key, *rotary)
         query = self.scaled(query, position_ids)
         key = self.turned_key(key)
+        key, value = cached(key, value)
         output, weights = recomputable(recipe, self.core, query, key, value, mask, holds=position_ids)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)

@@ -15,9 +15,9 @@ from vramplan.replay.models.experts import GatedMLP, Look, experts_of
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Llama, fused_attention, repeat_kv
-from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES_WITHOUT_HALF, Linear, Recipe, RMSNorm
+from vramplan.replay.models.modules import ACTIVATIONS, HEAD_LOSSES, Linear, Recipe, RMSNorm
 from vramplan.replay.models.part_names import DOWN, GATE_UP
-from vramplan.replay.models.recomputed import recomputable
+from vramplan.replay.models.recomputed import cached, recomputable
 from vramplan.replay.models.windows import are_alike
 from vramplan.replay.observers import Outer, Trained
 from vramplan.replay.operators.elementwise import (
@@ -96,6 +96,7 @@ class Attention(LlamaAttention):
         else:
             query, _kept = self.tempered(query)
         query, key = transpose(query, 1, 2), transpose(key, 1, 2)
+        key, value = cached(key, value)
         output, weights = recomputable(recipe, self.core, query, key, value, mask)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)
@@ -227,7 +228,7 @@ class Llama4(Llama):
     takes_packing = True
     has_tensor_plan = True  # configuration_llama4.py; torchtune, models/llama4/_parallelism.py, decoder_only_tp_plan
     chunked = True  # is_flash_attention_requested raises an error where a sequence is longer than a chunk
-    head_losses = HEAD_LOSSES_WITHOUT_HALF
+    head_losses = HEAD_LOSSES
     no_fake_quantization = "whose router is a linear layer that returns two tensors (Llama4Router)"
 
     def chunk_mask(self, hidden: Tensor) -> Tensor | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Block as LlamaBlock
 from vramplan.replay.models.llama import Llama
-from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE
 from vramplan.replay.operators.elementwise import mul
 from vramplan.replay.operators.views import to
 from vramplan.replay.tensors import FP32, Tensor
@@ -38,7 +38,7 @@ class Ministral3(Llama):
 
     has_tensor_plan = True
     selective = SELECTIVE
-    head_losses = HEAD_LOSSES_WITHOUT_HALF
+    head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
     hands_groups_on = True  # `use_gqa_in_sdpa`

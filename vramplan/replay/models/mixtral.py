@@ -11,7 +11,7 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.experts import GroupedExperts, TopKRouter
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention, Llama, Rotary
-from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Recipe, RMSNorm
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Recipe, RMSNorm
 from vramplan.replay.models.part_names import DOWN, GATE_UP, ROUTER
 from vramplan.replay.observers import Outer
 from vramplan.replay.operators.elementwise import add
@@ -69,7 +69,7 @@ class Mixtral(Llama):
 
     has_tensor_plan = True
     selective = SELECTIVE
-    head_losses = HEAD_LOSSES_WITHOUT_HALF
+    head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
 

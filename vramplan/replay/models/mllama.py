@@ -19,7 +19,7 @@ from vramplan.replay.models.llama import Block as TextBlock
 from vramplan.replay.models.mllama_vision import TiledVisionModel, tiles_of
 from vramplan.replay.models.modules import SELECTIVE, Linear, Output, Recipe, RMSNorm, Segment, output_embedding
 from vramplan.replay.models.part_names import EMBEDDINGS
-from vramplan.replay.models.recomputed import Context
+from vramplan.replay.models.recomputed import Context, cached
 from vramplan.replay.operators.elementwise import add, mul, tanh
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.tiles import cross_mask
@@ -69,6 +69,7 @@ class CrossAttention:
         key = transpose(view(key, of_heads), 1, 2)
         value = transpose(view(value, of_heads), 1, 2)
         key = self.k_norm(key)
+        key, value = cached(key, value)
         output, weights = attend(recipe, query, key, value, mask, causal=False)
         output = contiguous(view(output, (batch, length, heads * size)))
         output = self.o_proj(output)

@@ -48,6 +48,7 @@ ALL_SCORES = "all-scores"  # and their entropies, mean logits and whether they a
 TOKEN_SCORES = "token-scores"  # the same without the mean logits
 TILED = "tiled"  # the negative log-likelihood of what that head gives
 SMOOTHED = "smoothed"  # the model's own with PyTorch's label smoothing
+SMOOTHED_FP32 = f"{SMOOTHED}-{FP32_LOGITS}"
 LABEL_SMOOTHER = "label-smoother"
 DISTILLED = "distilled"  # a divergence of its logits from those of a teacher
 DPO, DPO_PRECOMPUTED = "dpo", "dpo-precomputed"  # preference training with a reference model, or with its scores
@@ -68,7 +69,6 @@ OUTSIDE_LOSSES = {
 HEAD_LOSSES: tuple[str, ...] = ("half-logits", "chunked:N", "fused", "dpo")
 """Losses instead of a causal language model's own."""
 
-HEAD_LOSSES_WITHOUT_HALF = ("chunked:N", "fused", "dpo")  # of families without half-logits
 HEAD_LOSSES_WITH_BIAS = ("half-logits", "chunked:N", "dpo")  # LigerForCausalLMLoss takes no head with a bias
 HEAD_LOSSES_WITHOUT_MASK = ("half-logits", "chunked:N", "fused")  # positions depend on the attention mask of pairs
 

@@ -18,7 +18,7 @@ from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention
 from vramplan.replay.models.modules import (
     ACTIVATIONS,
-    HEAD_LOSSES_WITHOUT_HALF,
+    HEAD_LOSSES,
     SELECTIVE,
     Linear,
     Recipe,
@@ -146,7 +146,7 @@ class NemotronH(Recurrent):
     """NemotronHForCausalLM, with its loss."""
 
     selective = SELECTIVE
-    head_losses = HEAD_LOSSES_WITHOUT_HALF
+    head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
     casts_logits = True

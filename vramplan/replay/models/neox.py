@@ -26,6 +26,7 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
+from vramplan.replay.models.recomputed import cached
 from vramplan.replay.operators.elementwise import add, dropout, mul
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import cat, contiguous, narrow, split, transpose, view
@@ -70,6 +71,7 @@ class Attention:
         _qkv = transpose(view(self.query_key_value(hidden), heads), 1, 2)
         query, key, value = split(_qkv, shape.head_size)
         query, key = apply_rotary(query, key, *rotary)
+        key, value = cached(key, value)
         output, weights = attend(recipe, query, key, value, mask, position_ids)
         output = contiguous(view(output, (batch, length, width)))
         output = self.dense(output)

@@ -4,7 +4,7 @@ keys that are normalised over all heads together.
 
 from __future__ import annotations
 
-from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF
+from vramplan.replay.models.modules import HEAD_LOSSES
 from vramplan.replay.models.olmo2 import WholeNorms
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.qwen_moe import Block as QwenBlock
@@ -31,7 +31,7 @@ class Olmoe(QwenMoe):
 
     takes_padding = True
     takes_packing = True
-    head_losses = HEAD_LOSSES_WITHOUT_HALF
+    head_losses = HEAD_LOSSES
     block = Block
 
     @staticmethod

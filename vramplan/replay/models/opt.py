@@ -22,6 +22,7 @@ from vramplan.replay.models.modules import (
     as_is,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
+from vramplan.replay.models.recomputed import cached
 from vramplan.replay.operators.elementwise import add, add_scalar, dropout, mul, mul_scalar
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import contiguous, to, transpose, view
@@ -52,6 +53,7 @@ class Attention:
         value = self.v_proj(hidden)
         key = transpose(view(key, heads), 1, 2)
         value = transpose(view(value, heads), 1, 2)
+        key, value = cached(key, value)
         output, weights = attend(recipe, query, key, value, mask, position_ids)
         output = contiguous(view(output, (batch, length, width)))
         output = self.out_proj(output)

@@ -26,6 +26,7 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.models.positions import Positions
+from vramplan.replay.models.recomputed import cached
 from vramplan.replay.operators.elementwise import add, dropout
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.views import cat, contiguous, narrow, transpose, view
@@ -65,6 +66,7 @@ class Attention:
         query_rot, key_rot = apply_rotary(query_rot, key_rot, cos, sin)
         query = cat([query_rot, query_pass], -1)
         key = cat([key_rot, key_pass], -1)
+        key, value = cached(key, value)
         output, weights = attend(recipe, query, key, value, mask, position_ids)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.dense(output)

@@ -27,6 +27,7 @@ from vramplan.replay.models.modules import (
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.positions import Positions
+from vramplan.replay.models.recomputed import cached
 from vramplan.replay.models.windows import masks_of
 from vramplan.replay.operators.elementwise import add, dropout, mul
 from vramplan.replay.operators.ends import embedding
@@ -81,6 +82,7 @@ class Attention:
         key = transpose(view(key, kv_heads), 1, 2)
         value = transpose(view(value, kv_heads), 1, 2)
         query, key = apply_rotary(query, key, *rotary)
+        key, value = cached(key, value)
         output, weights = attend(recipe, query, key, value, mask, position_ids)
         output = contiguous(view(output, (batch, length, self.query_width)))
         output = self.o_proj(output)

@@ -15,11 +15,11 @@ from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.llama import MLP, Llama, Rotary, apply_rotary
 from vramplan.replay.models.llama import Attention as LlamaAttention
-from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Linear, Output, Recipe, output_embedding
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Output, Recipe, output_embedding
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.projections import three
 from vramplan.replay.models.qwen_moe import SparseMoeBlock as QwenMoeBlock
-from vramplan.replay.models.recomputed import recomputable
+from vramplan.replay.models.recomputed import cached, recomputable
 from vramplan.replay.models.recurrent import recurrent_mask
 from vramplan.replay.operators.elementwise import add, mul, mul_scalar
 from vramplan.replay.operators.ends import embedding
@@ -76,6 +76,7 @@ class Attention(LlamaAttention):
         value = transpose(view(third(), kv_heads), 1, 2)
         assert rotary is not None
         query, key = apply_partial_rotary(query, key, *rotary)
+        key, value = cached(key, value)
         output, weights = recomputable(recipe, self.core, query, key, value, mask, holds=position_ids)
         output = contiguous(view(output, (batch, length, width)))
         output = mul(output, sigmoid(gate))
@@ -126,7 +127,7 @@ class Qwen3Next(Llama):
     """Qwen3NextForCausalLM, Qwen3_5ForCausalLM and Qwen3_5MoeForCausalLM, with their loss."""
 
     selective = SELECTIVE
-    head_losses = HEAD_LOSSES_WITHOUT_HALF
+    head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
     padding: Tensor | None = None  # the mask that comes with padded sequences

@@ -12,7 +12,7 @@ from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.experts import GatedMLP, GroupedExperts, TopKRouter, experts_of
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention, Llama, Rotary
-from vramplan.replay.models.modules import HEAD_LOSSES_WITHOUT_HALF, SELECTIVE, Linear, Recipe, RMSNorm
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, RMSNorm
 from vramplan.replay.models.part_names import GATED_EXPERTS
 from vramplan.replay.models.windows import window_mask
 from vramplan.replay.observers import Outer
@@ -106,7 +106,7 @@ class QwenMoe(Llama):
 
     has_tensor_plan = True
     selective = SELECTIVE
-    head_losses = HEAD_LOSSES_WITHOUT_HALF
+    head_losses = HEAD_LOSSES
     takes_padding = True
     takes_packing = True
     block: type[Block] = Block

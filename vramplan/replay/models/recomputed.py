@@ -12,26 +12,25 @@ from vramplan.replay.tensors import Tensor
 Context = tuple[Tensor, Tensor | None]  # the result of attention, and of eager attention its weights
 
 
+def cached(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values with which a block goes on, under the names of those that it made: these end with the cache's."""
+    return key.tape.role(KeyValues).kept(key, value)
+
+
 def recomputable(
     recipe: Recipe,
     core: Callable[..., Context],
     *inputs: Tensor | None,
     holds: Tensor | None = None,
-    are_cached: bool = True,
 ) -> Context:
     """Run an attention core, as a checkpoint that returns no weights if the job recomputes it.
 
     The function that the checkpoint runs again `holds` a tensor besides: positions among the keyword arguments, which
-    the core does not use. It is no input, so it stays on the device where inputs go to the host. `are_cached` says that
-    a cache has these keys and values, and not what they were made of.
+    the core does not use. It is no input, so it stays on the device where inputs go to the host.
     Source: torch/utils/checkpoint.py, checkpoint(use_reentrant=False); arXiv:2205.05198, section 5.
     """
-    query, key, value, *rest = inputs
+    query = inputs[0]
     assert query is not None
-    cache = query.tape.role(KeyValues)
-    if are_cached and cache.keeps and key is not None and value is not None:
-        inputs = (query, *cache.kept(key, value), *rest)
-        del key, value
     if not recipe.recomputes_core:
         return core(*inputs)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramplan.replay.models.blocks import run_blocks
-from vramplan.replay.models.modules import ACTIVATIONS, FP32_LOGITS, Linear, Output, Recipe, Segment, as_is
+from vramplan.replay.models.entropy import entropy
+from vramplan.replay.models.modules import ACTIVATIONS, Linear, Output, Recipe, Segment, as_is
 from vramplan.replay.models.part_names import NORMS
 from vramplan.replay.observers import Trained
 from vramplan.replay.operators.convolution import conv2d
 from vramplan.replay.operators.elementwise import add_in_place
-from vramplan.replay.operators.ends import cross_entropy
 from vramplan.replay.operators.images import average_pool, batch_norm, max_pool
-from vramplan.replay.operators.views import to, view
+from vramplan.replay.operators.views import view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import FP32, INT64, DType, Shape, Tensor
+from vramplan.replay.tensors import INT64, DType, Shape, Tensor
 
 Module = Callable[[Tensor], Tensor]
 
@@ -149,7 +149,7 @@ class ResNet:
             width, classes = flat.shape[1], recipe.shape.classes
             classifier = Linear(self.tape, "classifier", width, classes, recipe.weight_dtype, bias=True)
         logits = classifier(flat)
-        loss = cross_entropy(to(logits, FP32) if recipe.loss == FP32_LOGITS else logits, labels)
+        loss = entropy(logits, labels, recipe)
         return Output(loss, logits)
 
     def embed(self, pixel_values: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models.bert import Bert
+from vramplan.replay.models.entropy import entropy
 from vramplan.replay.models.modules import LOGITS, LayerNorm, Linear, Output, Recipe, times_head
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD
 from vramplan.replay.operators.elementwise import add, add_scalar, dropout, gelu, mul, tanh
@@ -102,7 +103,7 @@ class Roberta(Bert):
         logits = self.classifier(_sequence)
         if self.recipe.loss == LOGITS:
             return Output(None, logits)
-        loss = self.loss(logits, labels)
+        loss = entropy(logits, labels, self.recipe)
         return Output(loss, logits)
 
     def embed(self, input_ids: Tensor) -> Tensor:

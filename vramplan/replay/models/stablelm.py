@@ -13,6 +13,7 @@ from vramplan.replay.models.llama import Block as LlamaBlock
 from vramplan.replay.models.llama import Rotary, apply_rotary
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, LayerNorm, Recipe
 from vramplan.replay.models.nemotron import PartlyTurned
+from vramplan.replay.models.recomputed import cached
 from vramplan.replay.operators.elementwise import add, dropout
 from vramplan.replay.operators.views import cat, contiguous, narrow, view
 from vramplan.replay.recorder import Tape
@@ -38,6 +39,7 @@ class Attention(LlamaAttention):
         query_rot, key_rot = apply_rotary(query_rot, key_rot, cos, sin)
         query = cat([query_rot, query_pass], -1)
         key = cat([key_rot, key_pass], -1)
+        key, value = cached(key, value)
         output, weights = attend(recipe, query, key, value, mask, position_ids)
         output = contiguous(view(output, (batch, length, shape.attention_heads * shape.head_size)))
         output = self.o_proj(output)

@@ -79,10 +79,11 @@ def _scratch(
     Under autocast the cast of the weight is made in between, and is no part of either.
     """
     vocabulary, width = weight.shape
-    half = x.tape.autocast if weight.dtype is FP32 else None
+    half = None if x.dtype is weight.dtype is not FP32 else x.tape.autocast
     is_half = x.dtype is half  # as the norm of some models gives it
     itemsize = (half or x.dtype).itemsize
     table = rounded(vocabulary * width * itemsize)
+    cast_table = table if weight.dtype is FP32 else 0
     summed = 0 if accumulates or itemsize == FP32.itemsize else rounded(vocabulary * width * FP32.itemsize)
 
     def sizes(samples: int) -> list[int]:
@@ -102,7 +103,7 @@ def _scratch(
 
     def first(samples: int) -> int:
         size = sizes(samples)[0]
-        return table + cast(size) + logits(size) if half is not None else logits(size)
+        return cast_table + cast(size) + logits(size) if half is not None else logits(size)
 
     def later(samples: int) -> int:
         chunks = sizes(samples)
@@ -111,7 +112,7 @@ def _scratch(
             return logits(chunks[0]) + product
         largest = chunks[0]
         own = hidden(largest) + (table if summed else 0)  # the chunk cast, or a product as large, and the product of it
-        again = [table + cast(n) + logits(n) for n in chunks[1:]]  # the transposed weight is cast for each chunk
+        again = [cast_table + cast(n) + logits(n) for n in chunks[1:]]  # the transposed weight is cast for each chunk
         return max(logits(largest) + max(own, product), *again, 0)
 
     return first, later

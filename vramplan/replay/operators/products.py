@@ -45,11 +45,8 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
         w = autocast_half(weight)
         x = autocast_half(x)
         if x.strides is not None:
-            if b is not None and len(lead) > 1:  # ATen multiplies, and adds the bias in place
-                product = linear(x, weight)
-                if is_function:
-                    tape.save(product.node, b)
-                return add_in_place(product, b)
+            if b is not None and len(lead) > 1 and not is_function:  # ATen multiplies, and adds the bias in place
+                return add_in_place(linear(x, weight), b)
             is_apart = not view_strides(x.shape, x.strides, (rows, in_features))[0]
             if w.node is None and not is_function and is_apart:
                 return matmul(x, _for_each(w, lead[:-1]))
@@ -95,7 +92,7 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
     if is_function:
         tape.save(node, *operands)
     if tape.selective:
-        tape.keep(True, out)
+        tape.keep(need_w or not is_apart, out)  # what is multiplied sample by sample is no mm, and kept each time
     return out
 
 

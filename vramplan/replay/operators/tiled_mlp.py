@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from math import prod
 
 from vramplan.replay.autograd import walk
+from vramplan.replay.checkpoints import ALTERNATE_MATMULS
 from vramplan.replay.observers import Accumulation, TiledWeights
 from vramplan.replay.operators.views import reshape_gradient
 from vramplan.replay.recorder import Leaf, Saved, Tape
@@ -133,11 +134,14 @@ def _forward(
 def _sizes(tape: Tape, length: int, number: int, *, one_by_one: bool) -> Iterator[tuple[int, bool]]:
     """How long each tile is, and whether it is the last one: as torch.chunk cuts.
 
-    `one_by_one`: what is gathered for a tile stays for others, so that none stands for several.
+    `one_by_one`: what is gathered for a tile stays for others, so that none stands for several. Nor does one where a
+    checkpoint keeps every second product: which of a tile's these are depends on how many there were before.
     """
     step = -(-length // number)
     number = -(-length // step)
-    for index in range(number) if one_by_one else (index for index, _ in tape.repeat(number, stride=0)):
+    frame = tape.frame or tape.recomputing
+    apart = range(number) if frame is not None and frame.keeps == ALTERNATE_MATMULS else ()
+    for index in range(number) if one_by_one else (index for index, _ in tape.repeat(number, stride=0, apart=apart)):
         is_last = index == number - 1
         yield (length - index * step if is_last else step), is_last
 

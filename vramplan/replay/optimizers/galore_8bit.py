@@ -12,7 +12,7 @@ from vramplan.replay.optimizers import bitsandbytes as bnb
 from vramplan.replay.optimizers import one_by_one
 from vramplan.replay.optimizers.galore import decompose, is_projected, low_rank_shape, projection_bytes, rank_of
 from vramplan.replay.recorder import Tape, rounded
-from vramplan.replay.tensors import FP32, Parameter, Tensor
+from vramplan.replay.tensors import FP32, Parameter
 
 WORD, KERNEL = "galore-adamw-8bit", "adamw-8bit"
 NORM = rounded(FP32.itemsize)
@@ -36,8 +36,12 @@ def states(parameter: Parameter, optimizer: str, implementation: str, wide_embed
 
 
 def shared_bytes(parameters: Sequence[Parameter], optimizer: str, wide_embeddings: bool) -> int:
-    """A signed and an unsigned code book."""
-    return bnb.shared_bytes(parameters, KERNEL, wide_embeddings=False)
+    """A signed and an unsigned code book, as soon as one parameter or projected gradient has 8-bit states."""
+    plain = [one for one in parameters if not is_projected(one)]
+    projected = (low_rank_shape(one.shape, rank_of(optimizer)) for one in parameters if is_projected(one))
+    if any(rows * columns >= bnb.SMALLEST_8BIT for rows, columns in projected):
+        return bnb.moments_of(KERNEL) * bnb.CODE_BOOK_BYTES
+    return bnb.shared_bytes(plain, KERNEL, wide_embeddings=False)
 
 
 def managed_bytes(parameter: Parameter, optimizer: str, wide_embeddings: bool) -> int:
@@ -49,24 +53,25 @@ def step(tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementa
     """Parameter by parameter, those that are not projected first.
 
     The weight is copied before its place is taken, so that it is there twice for a moment; the gradient in its subspace
-    stays as the gradient of the parameter.
+    stays as the gradient of the parameter, whose own goes.
     Source: galore_torch/adamw8bit.py, AdamW8bit.step.
     """
-    rank = rank_of(optimizer)
-    gradient: Tensor | None = None
+    rank, stays = rank_of(optimizer), None
     for parameter in one_by_one(tape, [one for one in parameters if is_projected(one)]):
         shape, dtype = parameter.shape, parameter.dtype
         projection = decompose(tape, parameter, rank)
         del projection  # it replaces the one that is among the states
         low = low_rank_shape(shape, rank)
-        gradient = tape.new("mm", low, dtype, False)
+        parameter.grad = tape.new("mm", low, dtype, False, category="gradients")
+        stays = parameter.grad.storage
         saved = tape.new("clone", shape, dtype, False)
         weight = tape.new("clone", low, dtype, False)
         del saved  # it is the weight's own place from now on
         full = tape.new("mm", shape, dtype, False)
         scaled = tape.new("mul", shape, dtype, False)
         del full, scaled, weight
-    del gradient
+    if stays is not None:
+        tape.unseen.handed_on.discard(stays.index)  # each copy of the last weight has one of its own
 
 
 def describe(optimizer: str, itemsize: int) -> str:

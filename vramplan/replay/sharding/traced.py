@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.engines import engine_of
-from vramplan.options.words import BITSANDBYTES_OPTIMIZERS, TORCHAO_OPTIMIZERS
+from vramplan.options.words import ADAM_MINI, BITSANDBYTES_OPTIMIZERS, TORCHAO_OPTIMIZERS
 from vramplan.replay.models import prefetches_after, shares_by_itself
 from vramplan.replay.models.capable import classifies_itself
 from vramplan.replay.models.part_names import ENCODER
@@ -31,7 +31,7 @@ SHARDED_BITS = ("nf4", "nf4-double")
 def steps_shards(version: int) -> tuple[str, ...]:
     """Optimizers that step what a version of FSDP gives them."""
     return (
-        (*ELEMENTWISE, *BY_TENSOR, *OF_BITSANDBYTES, *TORCHAO_OPTIMIZERS)
+        (*ELEMENTWISE, *BY_TENSOR, *OF_BITSANDBYTES, *TORCHAO_OPTIMIZERS, ADAM_MINI)
         if version == 1
         else (*ELEMENTWISE, *BY_MATRIX, *OF_TORCHAO)
     )

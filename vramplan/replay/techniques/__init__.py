@@ -135,8 +135,9 @@ def frees_gradients(setup: Setup) -> bool:
 
 
 def going(setup: Setup) -> bool:
-    """Whether it does so on one device: who shares the states has the gradients."""
-    return frees_gradients(setup) and setup.sharding is None
+    """Whether it does so on one device, or puts others in their place: who shares the states has the gradients."""
+    replaces = setup.optimizer.startswith("galore-adamw-8bit")
+    return (frees_gradients(setup) or replaces) and setup.sharding is None
 
 
 def clips_on_device(setup: Setup) -> bool:

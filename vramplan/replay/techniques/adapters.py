@@ -90,6 +90,7 @@ class LowRank:
         self.p = adapter.dropout
         self.lora_A = tape.parameter(f"{name}.lora_A.weight", (adapter.rank, inputs), dtype)
         self.lora_B = tape.parameter(f"{name}.lora_B.weight", (outputs, adapter.rank), dtype)
+        self.lora_A.in_linear = self.lora_B.in_linear = True
 
 
 class LoRA(LowRank):

@@ -106,8 +106,11 @@ def _weighed(x: Tensor) -> Tensor:
 
 
 def _sum_of_parts(of_teacher: Tensor, of_student: Tensor, beta: Tensor) -> Tensor:
+    first = mul(of_teacher, beta)
     rest = beta.tape.new("rsub", (), beta.dtype, False)
-    return add(mul(of_teacher, beta), mul(of_student, rest))
+    second = mul(of_student, rest)
+    del rest
+    return add(first, second)
 
 
 def _relative(x: Tensor, target: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from vramplan.replay.models.modules import (
     LOGITS,
     SCORES,
     SMOOTHED,
+    SMOOTHED_FP32,
     TOKEN_SCORES,
     Output,
     Recipe,
@@ -69,7 +70,7 @@ def head_and_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, lab
         hidden = hidden.tape.leave_graph(hidden)
         scaled = mul_scalar(hidden) if scales_logits(recipe.shape.family) else hidden
         return fused_loss(scaled, weight, labels, accumulates=loss == FUSED)
-    if loss in (FP32_LOGITS, HALF_LOGITS):
+    if loss in (FP32_LOGITS, HALF_LOGITS, SMOOTHED_FP32):
         return shifted_loss(hidden, weight, bias, labels, recipe)
     hidden = hidden.tape.leave_graph(hidden)
     return chunked_loss(hidden, weight, bias, labels, recipe)
@@ -85,13 +86,14 @@ def shifted_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, labe
     batch, length = labels.shape
     vocabulary = recipe.shape.vocabulary_size
     logits = project(hidden, weight, bias, recipe)
-    if recipe.loss == FP32_LOGITS:
+    if recipe.loss in (FP32_LOGITS, SMOOTHED_FP32):
         logits = to(logits, FP32)
     shifted = contiguous(narrow(logits, 1, length - 1))
     targets = contiguous(after(labels, 1, 1))
     shifted = view(shifted, (batch * (length - 1), vocabulary))
     targets = view(targets, (batch * (length - 1),))
-    return Output(cross_entropy(shifted, targets), logits)
+    loss = smoothed_cross_entropy if recipe.loss == SMOOTHED_FP32 else cross_entropy
+    return Output(loss(shifted, targets), logits)
 
 
 def chunked_loss(hidden: Tensor, weight: Parameter, bias: Parameter | None, labels: Tensor, recipe: Recipe) -> Output:

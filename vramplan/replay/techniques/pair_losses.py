@@ -82,21 +82,43 @@ class LogitPairs(Pairs):
         return Output(self.loss(self.logits(model, joined[0]), joined), None)
 
     def loss(self, logits: Tensor, arguments: list[Tensor]) -> Tensor:
-        """The preference loss, and but for SimPO the cross-entropy of the chosen sequences."""
-        tape, word = self.tape, self.setup.loss
-        pairs, given = tape.batch, arguments[2]
-        _labels = tape.new("where" if word == ORPO else "clone", given.shape, INT64, True)
-        nll = self._chosen(logits, _labels) if word in (ORPO, CPO) else None
-        chosen, rejected = split(self._log_probabilities(logits, given, average=word != CPO), pairs, 0)
+        """The preference loss, and but for SimPO the cross-entropy of the chosen sequences.
+
+        Beside it the trainer makes rewards of both, for its log.
+        """
+        word = self.setup.loss
+        nll, chosen, rejected = self._compared(logits, arguments)
         if word == ORPO:
             odds = add(add(chosen, neg(rejected)), neg(add(log1mexp(chosen), neg(log1mexp(rejected)))))
-            loss = mean_last(mul_scalar(log_sigmoid(odds)))
-        else:
-            margin = add(chosen, neg(rejected))
-            margin = add_scalar(margin) if word == SIMPO else margin
-            either = mul_scalar(neg(log_sigmoid(mul_scalar(margin))))  # with the labels, and as if they were turned
-            loss = mean_last(add(either, neg(mul_scalar(log_sigmoid(mul_scalar(margin))))))
-        return loss if nll is None else add(nll, neg(loss) if word == ORPO else loss)
+            ratio = log_sigmoid(odds)
+            losses = mul_scalar(ratio)
+            _rewards = self._rewarded(chosen), self._rewarded(rejected)
+            _means = mean_last(ratio), mean_last(odds)
+            del ratio, odds
+            assert nll is not None
+            return add(nll, neg(mean_last(losses)))
+        margin = add(chosen, neg(rejected))
+        margin = add_scalar(margin) if word == SIMPO else margin
+        either = mul_scalar(neg(log_sigmoid(mul_scalar(margin))))  # with the labels, and as if they were turned
+        losses = add(either, neg(mul_scalar(log_sigmoid(mul_scalar(margin)))))
+        del either, margin
+        _rewards = self._rewarded(chosen), self._rewarded(rejected)
+        mean = mean_last(losses)
+        return mean if nll is None else add(mean, mul_scalar(nll))
+
+    def _compared(self, logits: Tensor, arguments: list[Tensor]) -> tuple[Tensor | None, Tensor, Tensor]:
+        """`concatenated_forward`: the cross-entropy of the chosen ones, and a number for each sequence."""
+        tape, word = self.tape, self.setup.loss
+        given = arguments[2]
+        _labels = tape.new("where" if word == ORPO else "clone", given.shape, INT64, True)
+        nll = self._chosen(logits, _labels) if word in (ORPO, CPO) else None
+        chosen, rejected = split(self._log_probabilities(logits, given, average=word != CPO), tape.batch, 0)
+        arguments.clear()  # the concatenated tensors were its own
+        return nll, chosen, rejected
+
+    def _rewarded(self, scores: Tensor) -> Tensor:
+        """A number for each pair, outside of the graph."""
+        return self.tape.like("mul", scores)
 
     def _chosen(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`cross_entropy_loss` of the chosen half, whose logits are copied without the last position."""
@@ -105,7 +127,7 @@ class LogitPairs(Pairs):
         half = labels.alias((pairs, length), None, None)
         _shifted = contiguous(shifted(half, (pairs, length - 1)))
         rows = pairs * (length - 1)
-        return mul_scalar(cross_entropy(view(_logits, (rows, width)), view(_shifted, (rows,))))
+        return cross_entropy(view(_logits, (rows, width)), view(_shifted, (rows,)))
 
     def _log_probabilities(self, logits: Tensor, given: Tensor, *, average: bool) -> Tensor:
         """`get_batch_logps`: a number for each sequence."""
