@@ -55,6 +55,8 @@ class WrittenFiles(NamedTuple):
     texts: Mapping[str, str]
     launch: tuple[str, ...]
     again: str
+    yours: tuple[str, ...] = ()
+    """What of the first file is for a person to choose."""
 
     @property
     def first(self) -> str:
@@ -94,10 +96,10 @@ def made(
         shown = [*files.launch, *header, f"read back: {again}"]
         if len(files.pages) > 1:
             shown.append(f"of {len(files.pages)} files: {', '.join(page.name for page in files.pages)} ({ALL_FILES})")
-        texts = {page.name: page.text(shown, comment) for page in files.pages}
+        texts = {page.name: page.text([*shown, *page.left_to_you()], comment) for page in files.pages}
         lacking = _lacking(asked, writer, files, texts, beside, folders)
         if lacking is None:
-            return WrittenFiles(texts, files.launch, again)
+            return WrittenFiles(texts, files.launch, again, files.pages[0].left_to_you())
         if least is None or len(lacking.problems) < len(least.problems):
             least = lacking
     least = least or InputError([Problem(f"{writer.name} has no file for this job")])

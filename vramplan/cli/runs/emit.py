@@ -291,6 +291,8 @@ def out(files: WrittenFiles, emission: Emission) -> None:
     for line in files.launch:
         say(f"note: launch: {line}")
     say(f"note: read back: {files.again}")
+    for line in files.yours:
+        say(f"note: {line}")
     if len(files.texts) > 1 and emission.folder is None:
         say(f"note: of {len(files.texts)} files: {', '.join(files.texts)} ({ALL_FILES})")
 

@@ -18,6 +18,17 @@ from vramplan.replay.models.lora_kernels import EVERY
 
 LIGER = "axolotl.integrations.liger.LigerPlugin"
 
+PAIRS = "fozziethebeat/alpaca_messages_2k_dpo_test"
+DATASETS = {
+    "standard": ("yahma/alpaca-cleaned", "alpaca"),
+    "dpo": (PAIRS, "chat_template.default"),
+    "simpo": (PAIRS, "chat_template.default"),
+    "orpo": ("argilla/ultrafeedback-binarized-preferences-cleaned", "chat_template.argilla"),
+    "kto": ("argilla/ultrafeedback-binarized-preferences-cleaned-kto", "llama3.ultra"),
+    "reward": ("argilla/distilabel-intel-orca-dpo-pairs", "bradley_terry.chat_template"),
+}
+"""Data that Axolotl's examples have for each loss, and the form of it: prompt_strategies/{dpo,orpo,kto,bradley_terry}."""
+
 
 def write(asked: Asked) -> Iterator[ProgramFiles]:
     """One file."""
@@ -49,22 +60,27 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
     if asked["qat.weights"]:
         _rounding(page, asked)
     if asked["eval_batch_size"]:
+        page.put("eval_strategy", "epoch", "eval_batch_size")  # without a set apart nothing is evaluated
         page.put("eval_batch_size", asked["eval_batch_size"], "eval_batch_size")
+        page.yours("val_set_size", 0.05)
     further = _strategy(page, asked)
-    if asked["loss"] == "dpo":
-        page.yours("datasets", [{"path": "fozziethebeat/alpaca_messages_2k_dpo_test", "type": "chat_template.default"}])
-        page.yours("chat_template", "tokenizer_default_fallback_chatml")
-    elif asked["loss"] == "kto":
-        answers = "argilla/ultrafeedback-binarized-preferences-cleaned-kto"
-        page.yours("datasets", [{"path": answers, "type": "llama3.ultra"}])
-        page.put("remove_unused_columns", False)  # schemas/validation.py, validate_kto_config, asks for it
-    else:
-        page.yours("datasets", [{"path": "yahma/alpaca-cleaned", "type": "alpaca"}])
+    _data(page, asked)
     page.yours("learning_rate", 0.00002)
     page.yours("num_epochs", 1)
     page.yours("output_dir", "out")
     launch = f"{asked.environment(hides=True)}axolotl train {page.name} {_launcher(asked)}"
     yield ProgramFiles((page, *further), (launch,))
+
+
+def _data(page: Page, asked: Asked) -> None:
+    """Examples of the form that the loss needs: answers, pairs of them, or answers with a judgement."""
+    word = str(asked["loss"])
+    path, form = DATASETS.get(word, DATASETS["standard"])
+    page.yours("datasets", [{"path": path, "type": form}])
+    if form.startswith(("chat_template", "bradley_terry")):
+        page.yours("chat_template", "tokenizer_default_fallback_chatml")
+    if word == "kto":
+        page.put("remove_unused_columns", False)  # schemas/validation.py, validate_kto_config, asks for it
 
 
 def _launcher(asked: Asked) -> str:
