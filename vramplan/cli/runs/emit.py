@@ -234,7 +234,10 @@ def convert(
     assert emission is not None
     if not config:
         name = given.get("model")
-        said = "is missing" if name is None else f"{name!r} is no file of a training program"
+        said = "is missing"
+        if name is not None:
+            is_there = os.path.exists(name)
+            said = f"{name!r} is no file of a training program" if is_there else f"there is no file {name!r}"
         raise UsageError(said, key="FILE", hint="vramplan convert axolotl.yaml --to trl")
     folders = [Path(one) for one in profiles or ()]
     asked = GivenFiles(config, program, version, ignore_unknown, quiet)

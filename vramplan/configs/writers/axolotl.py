@@ -42,7 +42,9 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
         page.put("attn_implementation", kernel, "attention")
     page.put("sequence_len", asked["sequence_length"], "sequence_length")
     page.put("sample_packing", bool(asked["packing"]), "packing")
-    page.put("micro_batch_size", asked["micro_batch_size"], "micro_batch_size")
+    # check_context_parallel_size: the ring takes one packed sequence at a time
+    alone = asked["packing"] and (asked["parallel.context"] or 1) > 1
+    page.put("micro_batch_size", 1 if alone else asked["micro_batch_size"], "micro_batch_size")
     page.put("gradient_accumulation_steps", asked["gradient_accumulation_steps"], "gradient_accumulation_steps")
     _checkpoints(page, asked)
     words.put_optimizer(page, "optimizer", asked, {"muon": OPTIMIZERS["muon"]})
@@ -236,9 +238,9 @@ def _strategy(page: Page, asked: Asked) -> tuple[Page, ...]:
         page.put("fsdp_config.offload_params", asked.offloads("parameters"), "offload")
         page.put("fsdp_config.state_dict_type", "SHARDED_STATE_DICT")
         if asked.kind == "hsdp" and version != 1:
-            shards = asked["parallel.shards"]
-            page.put("dp_shard_size", shards, *words.STATES)
-            page.put("dp_replicate_size", asked["parallel.data"] // shards, *words.STATES)
+            shards, context = asked["parallel.shards"], asked["parallel.context"] or 1
+            page.put("dp_shard_size", max(1, shards // context), *words.STATES)
+            page.put("dp_replicate_size", max(1, asked["parallel.data"] * context // shards), *words.STATES)
     for key, ours in (("tensor_parallel_size", "parallel.tensor"), ("context_parallel_size", "parallel.context")):
         if (asked[ours] or 1) > 1:
             page.put(key, asked[ours], ours)

@@ -41,7 +41,7 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
     if asked["attention"] is not None:
         page.put("flash_attn", words.attention(asked, ATTENTIONS), "attention")
     page.put("cutoff_len", asked["sequence_length"], "sequence_length")
-    if asked["packing"]:
+    if asked["packing"] and stage == "sft":  # hparams/parser.py, get_train_args: "cannot be set as True except SFT"
         page.put("packing", True, "packing")
         page.put("neat_packing", True, "packing")
     page.put("per_device_train_batch_size", asked["micro_batch_size"], "micro_batch_size")
