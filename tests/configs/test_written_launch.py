@@ -112,6 +112,11 @@ def test_one_gpu_under_fsdp_is_told_so_in_the_file_of_accelerate() -> None:
         ("torchtune", {"parallel.data": 4, "parallel.tensor": 2}, "torchtune.models.llama3.base_llama_tp_plan"),
         ("megatron-lm", {"parallel.data": 4, "parallel.sharding": "fsdp"}, "--ckpt-format fsdp_dtensor"),
         ("megatron-lm", {"model": "t5-small", "target_length": 512}, "examples/t5/pretrain_t5.py"),
+        (
+            "megatron-lm",  # whose validate_args takes no sequence beyond its positions
+            {"model": "t5-small", "target_length": 512, "sequence_length": 1024},
+            "--max-position-embeddings 1024",
+        ),
         ("llama-factory", {"loss": "kto", **LORA}, "dataset: kto_en_demo"),  # which refuses examples of another form
         ("llama-factory", {"loss": "simpo", **LORA}, "dataset: dpo_en_demo"),
         ("llama-factory", {"eval_batch_size": 2, "weight_dtype": "fp32"}, "val_size: 0.05"),

@@ -265,7 +265,10 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
 
 
 def _sharding(sheet: Sheet, meaning: Meaning, replicas: int, shards: int, reduce: str, each: int, context: int) -> None:
-    """How devices share states; `each`: the devices of one data-parallel rank. Those of a context shard the model too."""
+    """How devices share states; `each`: the devices of one data-parallel rank.
+
+    Those of a context shard the model too.
+    """
     whole = sheet.text("parallelism.fsdp_reshard_after_forward")
     of = ("parallelism.data_parallel_shard_degree", "parallelism.data_parallel_replicate_degree")
     if replicas > 1 and shards == context == 1:

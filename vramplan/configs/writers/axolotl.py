@@ -27,7 +27,7 @@ DATASETS = {
     "kto": ("argilla/ultrafeedback-binarized-preferences-cleaned-kto", "llama3.ultra"),
     "reward": ("argilla/distilabel-intel-orca-dpo-pairs", "bradley_terry.chat_template"),
 }
-"""Data that Axolotl's examples have for each loss, and the form of it: prompt_strategies/{dpo,orpo,kto,bradley_terry}."""
+"""Data of Axolotl's examples for each loss, and its form: prompt_strategies/{dpo,orpo,kto,bradley_terry}."""
 
 
 def write(asked: Asked) -> Iterator[ProgramFiles]:
