@@ -43,6 +43,8 @@ def written(name: str, **keys: Any) -> dict[str, str]:
 FSDP = {"parallel.sharding": "fsdp", "precision": "fsdp-bf16"}
 ON_8 = {"parallel.data": 8, **FSDP}
 ON_16 = {"parallel.data": 16, **FSDP}
+PURE = {"precision": "pure-bf16"}
+LORA = {"adapter.kind": "lora", "weight_dtype": "bf16"}
 ZERO = {"parallel.data": 1, "parallel.sharding": "zero2", "precision": "mixed-bf16"}
 MEETING = "--nnodes 2 --rdzv_backend c10d --rdzv_endpoint HOST:29500 --nproc_per_node 8"
 TRL = "-m trl.scripts.sft --config trl.yaml"
@@ -110,6 +112,23 @@ def test_one_gpu_under_fsdp_is_told_so_in_the_file_of_accelerate() -> None:
         ("torchtune", {"parallel.data": 4, "parallel.tensor": 2}, "torchtune.models.llama3.base_llama_tp_plan"),
         ("megatron-lm", {"parallel.data": 4, "parallel.sharding": "fsdp"}, "--ckpt-format fsdp_dtensor"),
         ("megatron-lm", {"model": "t5-small", "target_length": 512}, "examples/t5/pretrain_t5.py"),
+        (
+            "megatron-lm",  # whose validate_args takes no sequence beyond its positions
+            {"model": "t5-small", "target_length": 512, "sequence_length": 1024},
+            "--max-position-embeddings 1024",
+        ),
+        ("llama-factory", {"loss": "kto", **LORA}, "dataset: kto_en_demo"),  # which refuses examples of another form
+        ("llama-factory", {"loss": "simpo", **LORA}, "dataset: dpo_en_demo"),
+        ("llama-factory", {"eval_batch_size": 2, "weight_dtype": "fp32"}, "val_size: 0.05"),
+        ("axolotl", {"eval_batch_size": 2, **PURE}, "eval_strategy: epoch"),
+        ("axolotl", {"eval_batch_size": 2, **PURE}, "val_set_size: 0.05"),
+        ("axolotl", {"loss": "reward", **PURE}, "type: bradley_terry.chat_template"),
+        ("axolotl", {"loss": "orpo", **LORA}, "type: chat_template.argilla"),
+        (
+            "torchtune",
+            {"model": "phi-3-mini-4k", "adapter.targets": ["qkv_proj"], **LORA},
+            "lora_attn_modules: [q_proj, k_proj, v_proj]",
+        ),
     ],
 )
 def test_what_the_program_asks_for_is_written(name: str, keys: dict[str, Any], line: str) -> None:
@@ -148,12 +167,60 @@ def test_what_the_program_does_not_take_is_not_written(name: str, keys: dict[str
         ),
         ("torchtune", {"adapter.kind": "lora", "loss": "dpo", "max_gradient_norm": 1.0}, {"max_gradient_norm"}),
         ("training-arguments", {"offload": ["activations"]}, {"offload"}),  # a key of TRL
+        ("llama-factory", {"loss": "kto", "packing": True, **LORA}, {"packing"}),  # of sft alone
+        (
+            "axolotl",  # whose ring takes one packed sequence at a time
+            {"micro_batch_size": 2, "packing": True, "parallel.context": 2, "attention": "flash", **PURE},
+            {"micro_batch_size"},
+        ),
     ],
 )
 def test_what_is_not_in_effect_is_an_error(name: str, keys: dict[str, Any], nearest: set[str]) -> None:
     with pytest.raises(Unsaid) as caught:
         written(name, **keys)
     assert nearest <= set(caught.value.nearest)
+
+
+@pytest.mark.parametrize("name", ["accelerate", "axolotl", "torchtitan"])
+def test_the_devices_of_a_context_shard_the_model_too_and_count_apart(name: str) -> None:
+    keys = {**FSDP, "model": "llama-3.1-8b", "parallel.data": 4, "parallel.context": 2, "parallel.sharding": "hsdp:4"}
+    text = "\n".join(list(written(name, **keys).values())[1:])
+    found = {word: int(value) for word, value in re.findall(r"_?(shard|replicate)_\w+[:=\s]+(\d+)", text)}
+    assert found == {"shard": 2, "replicate": 2}
+
+
+@pytest.mark.parametrize(
+    ("keys", "nearest"),
+    [
+        (ON_8, "zero3"),
+        ({**ON_8, "parallel.sharding": "fsdp-grad-op"}, "zero2"),
+        ({"precision": "pure-bf16"}, "zero1"),  # of one GPU, where ddp would be no job
+    ],
+)
+def test_the_nearest_to_a_sharding_is_the_stage_of_deepspeed_that_shards_as_much(
+    keys: dict[str, Any], nearest: str
+) -> None:
+    with pytest.raises(Unsaid) as caught:
+        written("deepspeed", **keys)
+    assert caught.value.nearest["parallel.sharding"] == nearest
+
+
+def test_a_model_that_a_loss_changes_is_no_error_of_its_own() -> None:
+    with pytest.raises(Unsaid) as caught:
+        written("trl", loss="reward", precision="pure-bf16", weight_dtype="bf16")
+    said = [str(problem) for problem in caught.value.problems]
+    assert any("loss=reward" in one for one in said)
+    assert not any("model=" in one for one in said)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("trl", "dataset_name"), ("axolotl", "datasets"), ("torchtitan", "training.dataset")]
+)
+def test_what_is_yours_to_choose_is_told_before_the_settings(name: str, key: str) -> None:
+    text = list(written(name, **{**ON_8, "model": "llama-3.1-8b"}).values())[1]
+    above, _, below = text.partition("yours to choose: ")
+    assert all(line.startswith("#") for line in above.splitlines())
+    assert key in below.partition("\n")[0].split(", ")
 
 
 def test_torchtune_has_no_recipe_for_preferences_of_a_whole_model_on_one_gpu() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from vramplan.tuples import NamedTuple
 
+YOURS = "yours to choose"
 YAML, JSON, TOML, SHELL = "yaml", "json", "toml", "shell"
 
 _PLAIN = re.compile(r"[A-Za-z_/.][\w./@+-]*( [\w./@+-]+)*")
@@ -44,7 +45,12 @@ class Page:
 
     def yours(self, key: str, value: Any) -> None:
         """Write a setting that no job has, and that the program wants all the same."""
-        self.put(key, value, note="yours to choose")
+        self.put(key, value, note=YOURS)
+
+    def left_to_you(self) -> tuple[str, ...]:
+        """The settings that are yours to choose, for the first lines of the file: one line, or none."""
+        keys = ", ".join(line.key for line in self.lines.values() if line.note == YOURS)
+        return (f"{YOURS}: {keys}",) if keys else ()
 
     def text(self, header: Sequence[str], comment: Callable[[SettingLine], str]) -> str:
         """The file. `header`: its first lines, as comments; `comment`: what stands behind a setting."""

@@ -55,6 +55,8 @@ class WrittenFiles(NamedTuple):
     texts: Mapping[str, str]
     launch: tuple[str, ...]
     again: str
+    yours: tuple[str, ...] = ()
+    """What of the first file is for a person to choose."""
 
     @property
     def first(self) -> str:
@@ -94,10 +96,10 @@ def made(
         shown = [*files.launch, *header, f"read back: {again}"]
         if len(files.pages) > 1:
             shown.append(f"of {len(files.pages)} files: {', '.join(page.name for page in files.pages)} ({ALL_FILES})")
-        texts = {page.name: page.text(shown, comment) for page in files.pages}
+        texts = {page.name: page.text([*shown, *page.left_to_you()], comment) for page in files.pages}
         lacking = _lacking(asked, writer, files, texts, beside, folders)
         if lacking is None:
-            return WrittenFiles(texts, files.launch, again)
+            return WrittenFiles(texts, files.launch, again, files.pages[0].left_to_you())
         if least is None or len(lacking.problems) < len(least.problems):
             least = lacking
     least = least or InputError([Problem(f"{writer.name} has no file for this job")])
@@ -212,15 +214,17 @@ def _lacking(
             return InputError([one._replace(message=said + one.message) for one in error.problems])
     if not differing:
         return None
-    problems = [_problem(writer, key, asked[key], value) for key, value in _causes(differing).items()]
+    problems = [_problem(writer, key, asked[key], value) for key, value in _causes(asked, differing).items()]
     return Unsaid(problems, differing)
 
 
-def _causes(differing: Mapping[str, Any]) -> dict[str, Any]:
+def _causes(asked: Asked, differing: Mapping[str, Any]) -> dict[str, Any]:
     """The keys without those that differ because another one does: what only one way of sharding has, and the element
     type of weights that a precision decides.
     """
     left = dict(differing)
+    if len(left) > 1 and "model" in left and _name(asked["model"]) == _name(left["model"]):
+        del left["model"]  # what another key makes of it, as a loss that puts one number in the place of the head
     for cause, others in _FOLLOW.items():
         if cause in differing:
             left = {key: value for key, value in left.items() if key == cause or not key.startswith(others)}
@@ -294,6 +298,9 @@ def _is_free(asked: Asked, key: str) -> bool:
 
 
 def _problem(writer: Writer, key: str, value: Any, nearest: Any) -> Problem:
+    if key == "model" and isinstance(value, Mapping) and _name(value) == _name(nearest):
+        name, own, other = next((one, value[one], nearest.get(one)) for one in value if nearest.get(one) != value[one])
+        return _problem(writer, f"model.{name}", own, other)
     if key == "model":
         value, nearest = _name(value), _name(nearest)
     row = next((row for row in table.TABLE if row.key == key), None)

@@ -234,7 +234,10 @@ def convert(
     assert emission is not None
     if not config:
         name = given.get("model")
-        said = "is missing" if name is None else f"{name!r} is no file of a training program"
+        said = "is missing"
+        if name is not None:
+            is_there = os.path.exists(name)
+            said = f"{name!r} is no file of a training program" if is_there else f"there is no file {name!r}"
         raise UsageError(said, key="FILE", hint="vramplan convert axolotl.yaml --to trl")
     folders = [Path(one) for one in profiles or ()]
     asked = GivenFiles(config, program, version, ignore_unknown, quiet)
@@ -291,6 +294,8 @@ def out(files: WrittenFiles, emission: Emission) -> None:
     for line in files.launch:
         say(f"note: launch: {line}")
     say(f"note: read back: {files.again}")
+    for line in files.yours:
+        say(f"note: {line}")
     if len(files.texts) > 1 and emission.folder is None:
         say(f"note: of {len(files.texts)} files: {', '.join(files.texts)} ({ALL_FILES})")
 

@@ -211,7 +211,8 @@ def _fsdp(sheet: Sheet, meaning: Meaning) -> None:
     shard = sheet.count(f"{PARALLEL}.{PARALLEL}_dp_shard_size")
     replicas = sheet.count(f"{PARALLEL}.{PARALLEL}_dp_replicate_size")
     if replicas and replicas > 1 and shard and shard > 1:
-        word = f"hsdp:{shard}"
+        context = sheet.count(f"{PARALLEL}.{PARALLEL}_cp_size") or 1  # whose devices shard the model too
+        word = f"hsdp:{shard * context}"
     elif word == "hsdp":
         word = f"hsdp:{NODE}"
         meaning.note(f"HYBRID_SHARD shards within a node; a node of {NODE} GPUs is assumed")

@@ -245,7 +245,7 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
             "parallelism.context_parallel_rotate_method",
         )
     sheet.text("parallelism.context_parallel_rotate_method")
-    _sharding(sheet, meaning, replicas, shards, reduce, tensor * stages * context)
+    _sharding(sheet, meaning, replicas, shards, reduce, tensor * stages * context, context)
     schedule = (
         sheet.text("experimental.pipeline_parallel_schedule")
         or sheet.text("parallelism.pipeline_parallel_schedule")
@@ -264,18 +264,21 @@ def _devices(sheet: Sheet, meaning: Meaning, stages: int) -> None:
         meaning.say("offload", ["parameters", "gradients", "optimizer"], "training.enable_cpu_offload")
 
 
-def _sharding(sheet: Sheet, meaning: Meaning, replicas: int, shards: int, reduce: str, each: int) -> None:
-    """How devices share states; `each`: the devices of one data-parallel rank."""
+def _sharding(sheet: Sheet, meaning: Meaning, replicas: int, shards: int, reduce: str, each: int, context: int) -> None:
+    """How devices share states; `each`: the devices of one data-parallel rank.
+
+    Those of a context shard the model too.
+    """
     whole = sheet.text("parallelism.fsdp_reshard_after_forward")
     of = ("parallelism.data_parallel_shard_degree", "parallelism.data_parallel_replicate_degree")
-    if replicas > 1 and shards == 1:
+    if replicas > 1 and shards == context == 1:
         meaning.say("parallel.sharding", "ddp", *of)
         meaning.say("parallel.data", replicas, of[1])
         return
-    if replicas > 1 and shards > 1:
-        meaning.say("parallel.sharding", f"hsdp:{shards}", *of)
+    if replicas > 1 and shards >= 1 and shards * context > 1:
+        meaning.say("parallel.sharding", f"hsdp:{shards * context}", *of)
     elif replicas > 1 and sheet.devices:
-        meaning.say("parallel.sharding", f"hsdp:{max(1, sheet.devices // each // replicas)}", *of)
+        meaning.say("parallel.sharding", f"hsdp:{max(1, sheet.devices // each // replicas) * context}", *of)
     else:
         meaning.say("parallel.sharding", "fsdp-grad-op" if whole == "never" else "fsdp", *of)
     meaning.say("parallel.fsdp_version", 2, "torchtitan shards with fully_shard")

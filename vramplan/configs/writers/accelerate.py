@@ -82,11 +82,12 @@ def _fsdp(page: Page, asked: Asked) -> None:
     page.put(f"{FSDP}.fsdp_offload_params", asked.offloads("parameters"), "offload")
     page.put(f"{FSDP}.fsdp_state_dict_type", "SHARDED_STATE_DICT")
     sizes = {"tp": asked["parallel.tensor"] or 1, "cp": asked["parallel.context"] or 1}
-    data, shards = asked["parallel.data"] or 1, asked["parallel.shards"] or asked["parallel.data"] or 1
+    each = (asked["parallel.data"] or 1) * sizes["cp"]  # the devices of a context shard the model too, and count apart
+    shards = asked["parallel.shards"] or each
     if version == 2 and (asked.kind == "hsdp" or max(sizes.values()) > 1):
         prefix = f"{PARALLEL}.{PARALLEL}_"
-        page.put(f"{prefix}dp_replicate_size", data // shards, *words.STATES)
-        page.put(f"{prefix}dp_shard_size", shards, *words.STATES)
+        page.put(f"{prefix}dp_replicate_size", max(1, each // shards), *words.STATES)
+        page.put(f"{prefix}dp_shard_size", max(1, shards // sizes["cp"]), *words.STATES)
         for name, ours in (("tp", "parallel.tensor"), ("cp", "parallel.context")):
             page.put(f"{prefix}{name}_size", sizes[name], ours)
 

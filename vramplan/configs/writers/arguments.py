@@ -71,7 +71,7 @@ def page_of(asked: Asked, name: str, *, is_trl: bool) -> Page:
     if is_trl and asked["quantization"]:
         _quantization(page, asked)
     if asked["eval_batch_size"]:
-        page.put("eval_strategy", "steps", "eval_batch_size")
+        page.put("eval_strategy", "epoch", "eval_batch_size")
         page.put("per_device_eval_batch_size", asked["eval_batch_size"], "eval_batch_size")
     if is_trl:
         page.yours("dataset_name", "trl-lib/ultrafeedback_binarized" if asked["loss"] == "dpo" else "trl-lib/Capybara")

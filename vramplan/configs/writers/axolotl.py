@@ -18,6 +18,17 @@ from vramplan.replay.models.lora_kernels import EVERY
 
 LIGER = "axolotl.integrations.liger.LigerPlugin"
 
+PAIRS = "fozziethebeat/alpaca_messages_2k_dpo_test"
+DATASETS = {
+    "standard": ("yahma/alpaca-cleaned", "alpaca"),
+    "dpo": (PAIRS, "chat_template.default"),
+    "simpo": (PAIRS, "chat_template.default"),
+    "orpo": ("argilla/ultrafeedback-binarized-preferences-cleaned", "chat_template.argilla"),
+    "kto": ("argilla/ultrafeedback-binarized-preferences-cleaned-kto", "llama3.ultra"),
+    "reward": ("argilla/distilabel-intel-orca-dpo-pairs", "bradley_terry.chat_template"),
+}
+"""Data of Axolotl's examples for each loss, and its form: prompt_strategies/{dpo,orpo,kto,bradley_terry}."""
+
 
 def write(asked: Asked) -> Iterator[ProgramFiles]:
     """One file."""
@@ -31,7 +42,9 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
         page.put("attn_implementation", kernel, "attention")
     page.put("sequence_len", asked["sequence_length"], "sequence_length")
     page.put("sample_packing", bool(asked["packing"]), "packing")
-    page.put("micro_batch_size", asked["micro_batch_size"], "micro_batch_size")
+    # check_context_parallel_size: the ring takes one packed sequence at a time
+    alone = asked["packing"] and (asked["parallel.context"] or 1) > 1
+    page.put("micro_batch_size", 1 if alone else asked["micro_batch_size"], "micro_batch_size")
     page.put("gradient_accumulation_steps", asked["gradient_accumulation_steps"], "gradient_accumulation_steps")
     _checkpoints(page, asked)
     words.put_optimizer(page, "optimizer", asked, {"muon": OPTIMIZERS["muon"]})
@@ -49,22 +62,27 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
     if asked["qat.weights"]:
         _rounding(page, asked)
     if asked["eval_batch_size"]:
+        page.put("eval_strategy", "epoch", "eval_batch_size")  # without a set apart nothing is evaluated
         page.put("eval_batch_size", asked["eval_batch_size"], "eval_batch_size")
+        page.yours("val_set_size", 0.05)
     further = _strategy(page, asked)
-    if asked["loss"] == "dpo":
-        page.yours("datasets", [{"path": "fozziethebeat/alpaca_messages_2k_dpo_test", "type": "chat_template.default"}])
-        page.yours("chat_template", "tokenizer_default_fallback_chatml")
-    elif asked["loss"] == "kto":
-        answers = "argilla/ultrafeedback-binarized-preferences-cleaned-kto"
-        page.yours("datasets", [{"path": answers, "type": "llama3.ultra"}])
-        page.put("remove_unused_columns", False)  # schemas/validation.py, validate_kto_config, asks for it
-    else:
-        page.yours("datasets", [{"path": "yahma/alpaca-cleaned", "type": "alpaca"}])
+    _data(page, asked)
     page.yours("learning_rate", 0.00002)
     page.yours("num_epochs", 1)
     page.yours("output_dir", "out")
     launch = f"{asked.environment(hides=True)}axolotl train {page.name} {_launcher(asked)}"
     yield ProgramFiles((page, *further), (launch,))
+
+
+def _data(page: Page, asked: Asked) -> None:
+    """Examples of the form that the loss needs: answers, pairs of them, or answers with a judgement."""
+    word = str(asked["loss"])
+    path, form = DATASETS.get(word, DATASETS["standard"])
+    page.yours("datasets", [{"path": path, "type": form}])
+    if form.startswith(("chat_template", "bradley_terry")):
+        page.yours("chat_template", "tokenizer_default_fallback_chatml")
+    if word == "kto":
+        page.put("remove_unused_columns", False)  # schemas/validation.py, validate_kto_config, asks for it
 
 
 def _launcher(asked: Asked) -> str:
@@ -220,9 +238,9 @@ def _strategy(page: Page, asked: Asked) -> tuple[Page, ...]:
         page.put("fsdp_config.offload_params", asked.offloads("parameters"), "offload")
         page.put("fsdp_config.state_dict_type", "SHARDED_STATE_DICT")
         if asked.kind == "hsdp" and version != 1:
-            shards = asked["parallel.shards"]
-            page.put("dp_shard_size", shards, *words.STATES)
-            page.put("dp_replicate_size", asked["parallel.data"] // shards, *words.STATES)
+            shards, context = asked["parallel.shards"], asked["parallel.context"] or 1
+            page.put("dp_shard_size", max(1, shards // context), *words.STATES)
+            page.put("dp_replicate_size", max(1, asked["parallel.data"] * context // shards), *words.STATES)
     for key, ours in (("tensor_parallel_size", "parallel.tensor"), ("context_parallel_size", "parallel.context")):
         if (asked[ours] or 1) > 1:
             page.put(key, asked[ours], ours)

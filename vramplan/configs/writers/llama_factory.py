@@ -22,6 +22,11 @@ EXTRA = {"embeddings": "embed_tokens", "head": "lm_head", "norms": "norm"}
 STAGES = {"dpo": "dpo", "orpo": "dpo", "simpo": "dpo", "kto": "kto", "reward": "rm"}
 """The stage that computes a loss; the others are those of `sft`."""
 
+DATASETS = {"sft": "alpaca_en_demo", "dpo": "dpo_en_demo", "rm": "dpo_en_demo", "kto": "kto_en_demo"}
+"""Of data/dataset_info.json, one that each stage takes: data/loader.py refuses pairs where there are none, and others
+where there are.
+"""
+
 
 def write(asked: Asked) -> Iterator[ProgramFiles]:
     """One file."""
@@ -36,7 +41,7 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
     if asked["attention"] is not None:
         page.put("flash_attn", words.attention(asked, ATTENTIONS), "attention")
     page.put("cutoff_len", asked["sequence_length"], "sequence_length")
-    if asked["packing"]:
+    if asked["packing"] and stage == "sft":  # hparams/parser.py, get_train_args: "cannot be set as True except SFT"
         page.put("packing", True, "packing")
         page.put("neat_packing", True, "packing")
     page.put("per_device_train_batch_size", asked["micro_batch_size"], "micro_batch_size")
@@ -61,9 +66,11 @@ def write(asked: Asked) -> Iterator[ProgramFiles]:
     if asked["from_scratch"]:
         page.put("train_from_scratch", True, "from_scratch")
     if asked["eval_batch_size"]:
+        page.put("eval_strategy", "epoch", "eval_batch_size")  # without a set apart nothing is evaluated
         page.put("per_device_eval_batch_size", asked["eval_batch_size"], "eval_batch_size")
+        page.yours("val_size", 0.05)
     _strategy(page, asked)
-    page.yours("dataset", "dpo_en_demo" if dpo else "alpaca_en_demo")
+    page.yours("dataset", DATASETS[stage])
     page.yours("template", "default")
     page.yours("output_dir", "out")
     launch = f"{asked.environment(hides=True)}{_variables(asked)}llamafactory-cli train {page.name}"

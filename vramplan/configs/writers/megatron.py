@@ -67,7 +67,8 @@ def _model(page: Page, asked: Asked, kind: Kind) -> None:
     else:
         page.put("seq_length", asked["sequence_length"], "sequence_length")
     if shape.get("max_positions"):
-        page.put("max_position_embeddings", shape["max_positions"])
+        longest = max(asked["sequence_length"], asked["target_length"] or 0) if kind.is_encoder_decoder else 0
+        page.put("max_position_embeddings", max(shape["max_positions"], longest))  # validate_args takes no fewer
     page.put("vocab_size", shape["vocabulary_size"])
     if kind.is_gated:
         for name, value in (("swiglu", True), ("normalization", "RMSNorm"), ("disable_bias_linear", True)):

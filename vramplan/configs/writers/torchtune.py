@@ -72,6 +72,8 @@ LOSSES = words.turned(keys.LOSSES, last=True) | {
 }
 DTYPES = words.turned(keys.DTYPES)
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+FUSED = {"qkv_proj": ATTENTION[:3], "gate_up_proj": ("gate_proj", "up_proj")}
+"""Projections of Phi 3 in Transformers, and those that torchtune has in their place."""
 
 
 def write(asked: Asked) -> Iterator[ProgramFiles]:
@@ -143,7 +145,8 @@ def _dataset(asked: Asked) -> str:
 
 def _adapter(page: Page, asked: Asked) -> None:
     found = words.targets(asked)
-    wanted = [*ATTENTION, *keys.MLP] if found == "all-linear" else found
+    listed = [*ATTENTION, *keys.MLP] if found == "all-linear" else found
+    wanted = [name for one in listed for name in FUSED.get(one, (one,))]
     back = words.turned(keys.PROJECTIONS)
     attention = [back.get(name, name) for name in wanted if name in ATTENTION]
     if not attention:  # models/*/_component_builders.py: "Must pass one or more of"

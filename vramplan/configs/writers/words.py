@@ -19,6 +19,8 @@ NEAR_OPTIMIZERS = {
     "galore-adamw-8bit": "adamw-8bit",
     **dict.fromkeys(("sgd-momentum", "lomo"), "sgd"),
 }
+STAGES = {"fsdp": 3, "hsdp": 3, "fsdp-grad-op": 2, "distributed-optimizer": 1, "none": 1}
+"""The stages of ZeRO that come nearest to other ways of sharing the states; stage 1 of one GPU shares nothing."""
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
@@ -99,7 +101,7 @@ def put_zero(page: Page, asked: Asked, prefix: str = "", *, filled: bool = False
     for name in ("bf16", "fp16"):
         if filled or half == name:
             page.put(f"{prefix}{name}.enabled", auto if filled else True, "precision")
-    page.put(f"{zero}.stage", asked.zero or 0, *STATES)
+    page.put(f"{zero}.stage", STAGES.get(asked.kind, 0) if asked.zero is None else asked.zero, *STATES)
     for name in ("overlap_comm", "contiguous_gradients"):
         value = asked[f"parallel.{name}"]
         if value is not None:

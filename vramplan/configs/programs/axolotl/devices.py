@@ -46,7 +46,8 @@ def strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
         word = "fsdp-grad-op"
     replicas, shards = sheet.count("dp_replicate_size"), sheet.count("dp_shard_size")
     if shards and (replicas or 1) > 1:
-        word = f"hsdp:{shards}"
+        context = sheet.count("context_parallel_size") or sheet.count("sequence_parallel_degree") or 1
+        word = f"hsdp:{shards * context}"  # the devices of a context shard the model too
     elif word == "hsdp":
         word = "hsdp:8"
         meaning.note("HYBRID_SHARD shards within a node; a node of 8 GPUs is assumed")
