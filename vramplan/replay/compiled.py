@@ -30,11 +30,13 @@ from math import prod
 from typing import Any
 from weakref import ref
 
+from vramplan.engines import imported
 from vramplan.replay.checkpoints import Frame
-from vramplan.replay.deferred import Deferred, UnkeptCasts, before_casts
+from vramplan.replay.deferred import Deferred, UnkeptCasts, before_casts, sources_of
+from vramplan.replay.fused_gradients import together_with
 from vramplan.replay.fusible import FUSIBLE
 from vramplan.replay.models.parts import compiled_graphs, compiles_blocks, has_equal_blocks, returns_logits
-from vramplan.replay.recorder import Backward, Path, Saved, Tape
+from vramplan.replay.recorder import Backward, Node, Path, Saved, Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import BF16, BOOL, FP32, DType, Parameter, Shape, Storage, Tensor
 
@@ -46,10 +48,11 @@ REDUCTION = 4  # a result so many times smaller than an input is kept (partition
 
 
 def tape_of(setup: Setup, batch: int, *, direct: bool) -> Tape:
-    """The tape of a compiled step; where the model's own code compiles block by block, that code says what is kept."""
+    """The tape of a compiled step; where the model's own code compiles block by block, that code says where they are."""
     name = setup.model.family
     if compiles_blocks(name):
-        return Tape(batch, direct=direct)
+        blockwise: Tape = imported("vramplan.replay.compiled_blocks:BlockwiseTape")(batch, direct=direct)
+        return blockwise
     every_block = not has_equal_blocks(name)
     one_graph = compiled_graphs(name) in (None, 1)  # what nobody has traced is taken to be cut nowhere
     logits = returns_logits(name)
@@ -263,7 +266,7 @@ class CompiledTape(Tape):
                 type(logits) is Deferred and logits.index < 0 and logits.birth[0] != "to"
             ):  # with a bias that is no part of the product
                 self._store(logits)
-        for one in self._sources(log_probabilities):
+        for one in sources_of(log_probabilities):
             self.kept.add(one.index)
             if self.one_graph and self.recomputing is None:
                 width = self._bytes(one) // prod(shape)
@@ -301,17 +304,32 @@ class CompiledTape(Tape):
         A kernel writes over an input of the same size that nobody needs after it
         (torch/_inductor/scheduler.py, decide_inplace_update).
         """
-        operator, shape, dtype, batched, category = storage.birth
+        others = self._overwrites(storage)
+        self._allocate(storage)
+        del others
+
+    def _overwrites(self, storage: Deferred) -> list[Storage]:
+        """From here on it holds nothing that it is computed from; what no kernel writes over is returned."""
+        _, shape, dtype, _, _ = storage.birth
         size = prod(shape) * dtype.itemsize
-        others = [one for one in self._sources(storage) if self._bytes(one) != size or one.index in self.kept]
+        others = [one for one in sources_of(storage) if self._bytes(one) != size or one.index in self.kept]
         storage.origins = self._origins(storage)
         storage.parents = ()
-        fresh = super().new(operator, shape, dtype, batched, None, None, category)
-        inner = fresh.storage
+        return others
+
+    def _allocate(self, storage: Deferred) -> None:
+        operator, shape, dtype, batched, category = storage.birth
+        inner = super().new(operator, shape, dtype, batched, None, None, category).storage
         assert inner is not None
         storage.index = inner.index
         inner.events = []  # its death is that of the deferred one
         self._hold(storage)
+
+    def _store_together(self, storages: Sequence[Deferred]) -> None:
+        """All that one kernel makes: they are written over what they are made from."""
+        others = [self._overwrites(one) for one in storages]
+        for one in storages:
+            self._allocate(one)
         del others
 
     def _bytes(self, storage: Storage) -> int:
@@ -337,20 +355,6 @@ class CompiledTape(Tape):
                     found[id(older)] = older
                     stack.append(older)
         return tuple(map(ref, found.values()))
-
-    def _sources(self, storage: Storage) -> list[Storage]:
-        """The stored tensors that it is computed from."""
-        found: dict[int, Storage] = {}
-        stack = list(storage.parents) if type(storage) is Deferred else []
-        seen: set[int] = set()  # several may come from one: each is walked through once
-        while stack:
-            one = stack.pop()
-            if one.index >= 0:
-                found[one.index] = one
-            elif type(one) is Deferred and id(one) not in seen:
-                seen.add(id(one))
-                stack.extend(one.parents)
-        return list(found.values())
 
     def consume(self, tensors: Sequence[Any]) -> None:
         """An operator that is not fused reads these."""
@@ -439,7 +443,7 @@ class CompiledTape(Tape):
 
     def _choose(self, one: Deferred) -> None:
         if one.index < 0:
-            alone = [source for source in self._sources(one) if source.index not in self.wanted]
+            alone = [source for source in sources_of(one) if source.index not in self.wanted]
             parts = sum(self._bytes(source) for source in alone if self.operators[source.index] in SUMMED)
             if parts >= 2 * one.size * one.birth[2].itemsize:
                 self._store(one)
@@ -449,7 +453,7 @@ class CompiledTape(Tape):
         for tensor in saves:
             storage = tensor.storage if type(tensor) is Tensor else None
             if storage is not None:
-                self.wanted.update(one.index for one in ([storage] if storage.index >= 0 else self._sources(storage)))
+                self.wanted.update(one.index for one in ([storage] if storage.index >= 0 else sources_of(storage)))
 
     def record(self, operator: str, inputs: Sequence[Tensor | None], fn: Backward, saves: Saved = ()) -> Any:
         """Make the node of an operator; what it reads is stored if it is not fused."""
@@ -470,11 +474,14 @@ class CompiledTape(Tape):
         # gradients, and so waits for the other one (torch/_inductor/fx_passes/post_grad.py, addmm)
         late = operator != "embedding" and any(type(x) is Parameter and x.is_table for x in inputs)
 
+        targets = tuple(x.node for x in inputs if x is not None and type(x.node) is Node) if unfused else ()
+
         def fused(grad: Any, saved: Saved) -> Sequence[Tensor | None]:
             grads = grad if isinstance(grad, list) else [grad]
             if not self._frames:  # buffers of a checkpoint are held for the next one
                 self.reading = ()  # what the operator before read is no hold on it
             if unfused:
+                self._store_together(together_with(self, grads, targets))
                 self.consume(grads)
                 self.consume(saved)
             self.reading = tuple(x for x in (*grads, *saved) if type(x) is Tensor)
