@@ -59,9 +59,9 @@ def traced(job: ResolvedJob) -> dict[str, int]:
     with contextlib.ExitStack() as stack:
 
         def prepare(*given: Any, **named: Any) -> Any:
-            """The loop; from here on there is a GPU, which a model that is being built would look at."""
+            """The loop; a model that is being built would look at a GPU."""
             loop = plain(*given, **named)
-            stack.enter_context(patch.object(torch.cuda, "is_available", lambda: True))
+            available(stack)
             return loop._replace(model=torch.compile(loop.model))
 
         compiling(stack)
@@ -79,6 +79,16 @@ def compiling(stack: contextlib.ExitStack) -> None:
     _tell_of_gpu(stack)
     _without_gpu(stack)
     _run_wrappers(stack)
+
+
+def available(stack: contextlib.ExitStack) -> None:
+    """From here on there is a GPU, whatever was asked before."""
+    import torch
+    from torch.utils import _triton
+
+    stack.enter_context(patch.object(torch.cuda, "is_available", lambda: True))
+    _triton.has_triton.cache_clear()
+    stack.callback(_triton.has_triton.cache_clear)
 
 
 def counting(base: Any) -> Any:

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 from unittest.mock import patch
 
-from tests.traces.compiled import compiling, counting
+from tests.traces.compiled import available, compiling, counting
 from tests.traces.fsdp2 import CUDA
 from tests.traces.fsdp2 import group as fsdp2_group
 from vramplan.errors import UsageError
@@ -198,6 +198,8 @@ def traced(program: Program) -> Traced:
             model = program.shard(model)
         program.prepare(program.place(model))
         del model
+        if job.compile:
+            available(stack)
         program.iterate(counted.enter)
         gc.collect()
         gc.disable()  # tensors die when their last reference goes, here as in the replay

@@ -165,7 +165,8 @@ class Torchtune(Program):
             model.set_num_output_chunks(int(chunks))
         if self.job.compile:
             compiled = training.compile_loss(self.loss, verbose=False)
-            if self.job.adapter is not None:  # full_finetune_*.py let go of what compile_loss gives
+            # lora_finetune_single_device.py alone takes what compile_loss gives
+            if self.job.adapter is not None and self.mesh is None:
                 self.loss = compiled
         if self.teacher is not None:
             self._compare(word, chunks)

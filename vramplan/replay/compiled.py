@@ -25,6 +25,7 @@ Source: torch/_functorch/partitioners.py, solve_min_cut and get_default_op_list;
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
@@ -89,6 +90,7 @@ class CompiledTape(Tape):
         self.in_backward = False
         self.reading: tuple[Tensor, ...] = ()  # what the operator reads whose results come next
         self.pool: list[int] = []  # deaths of buffers that are held for the next checkpoint
+        self.outer: Frame | None = None  # the checkpoint around the graph, not in it
         self._frame: Frame | None = None
         self._frames, self._again = 0, 0  # checkpoints of forward, and how many of them have been computed again
         self.returned: list[Deferred] = []  # what checkpoints gave to what is no checkpoint
@@ -233,7 +235,7 @@ class CompiledTape(Tape):
             self.of_logits = ref(storage)
         if operator == "mul" and not self.in_backward and any(x.shape == () for x in self.reading):
             storage.read = any(type(one) is Deferred and one.read for one in parents)  # the sum of it will be residual
-        elif self._is_kept(dtype, elements, batched, parents):
+        elif self._is_kept(dtype, shape, batched, parents):
             self.store(tensor)
             if operator == "native_layer_norm" and self.recomputing is not None and self._normal is not None:
                 storage.parents = (self._normal,)
@@ -282,13 +284,13 @@ class CompiledTape(Tape):
         again = parents[0].casts.get(dtype)
         return None if again is None else again()
 
-    def _is_kept(self, dtype: DType, elements: int, batched: int, parents: tuple[Storage, ...]) -> bool:
+    def _is_kept(self, dtype: DType, shape: Shape, batched: int, parents: tuple[Storage, ...]) -> bool:
         if dtype is BOOL:
             return True
         if not batched:
             return self.in_backward and not self.late
         largest = max((prod(x.shape) for x in self.reading), default=0)
-        if elements * REDUCTION <= largest:
+        if prod(shape) * REDUCTION <= largest:
             return True
         gradient = self.in_backward and self.recomputing is None
         return any(type(one) is Deferred and one.read and one.batched and one.gradient is gradient for one in parents)
@@ -325,12 +327,19 @@ class CompiledTape(Tape):
         inner.events = []  # its death is that of the deferred one
         self._hold(storage)
 
-    def _store_together(self, storages: Sequence[Deferred]) -> None:
-        """All that one kernel makes: they are written over what they are made from."""
+    def _store_together(self, storages: Sequence[Deferred], *, again: bool) -> None:
+        """All that one kernel makes. Each is written over what it alone is made from.
+
+        What a checkpoint computes `again` of the same tensors is one more result of that kernel, so that none is read
+        for one result alone.
+        Source: torch/_inductor/scheduler.py, decide_inplace_update (the only user that is left).
+        """
+        read = Counter(one.index for storage in storages for one in sources_of(storage))
+        shared = [one for storage in storages for one in sources_of(storage) if again or read[one.index] > 1]
         others = [self._overwrites(one) for one in storages]
         for one in storages:
             self._allocate(one)
-        del others
+        del others, shared
 
     def _bytes(self, storage: Storage) -> int:
         i = storage.index
@@ -474,6 +483,7 @@ class CompiledTape(Tape):
         # gradients, and so waits for the other one (torch/_inductor/fx_passes/post_grad.py, addmm)
         late = operator != "embedding" and any(type(x) is Parameter and x.is_table for x in inputs)
 
+        again = self.frame is not None and self.frame is not self.outer
         targets = tuple(x.node for x in inputs if x is not None and type(x.node) is Node) if unfused else ()
 
         def fused(grad: Any, saved: Saved) -> Sequence[Tensor | None]:
@@ -481,7 +491,9 @@ class CompiledTape(Tape):
             if not self._frames:  # buffers of a checkpoint are held for the next one
                 self.reading = ()  # what the operator before read is no hold on it
             if unfused:
-                self._store_together(together_with(self, grads, targets))
+                together = together_with(self, grads, targets)
+                self.reading = ()
+                self._store_together(together, again=again)
                 self.consume(grads)
                 self.consume(saved)
             self.reading = tuple(x for x in (*grads, *saved) if type(x) is Tensor)
@@ -501,9 +513,9 @@ class CompiledTape(Tape):
         self.store(tensor)
         super().relabel(tensor, category)
 
-    def meets(self, *gradients: Tensor) -> None:
-        """Two gradients are added; outside of a graph nobody else holds them."""
-        self.reading = gradients if self.fusing else ()
+    def meets(self, *operands: Tensor) -> None:
+        """Two gradients are added, or one of several results is made; outside of a graph nobody else holds them."""
+        self.reading = operands if self.fusing else ()
 
     def accumulated(self, gradient: Tensor) -> None:
         """A gradient that is added to one that is there stays until the compiled backward has returned all."""

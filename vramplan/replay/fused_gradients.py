@@ -48,12 +48,14 @@ def together_with(tape: Tape, gradients: Sequence[Any], targets: Sequence[Any]) 
     at = len(nodes) - 1
     while at >= max(0, len(nodes) - NEAR):
         node = nodes[at]
+        if node.path is not tape.path:
+            break
         if node.operator in FUSIBLE and any(shares(one) for one in waiting(node)) and not _is_fed(tape, at, targets):
             del nodes[at]
             autograd.run(tape, node)
         at -= 1
     for node in nodes[-NEAR:]:
-        if node.operator not in FUSIBLE:
+        if node.operator not in FUSIBLE and node.path is tape.path:
             found += [one for one in waiting(node) if one is not found[0] and one.batched and shares(one)]
     return found if len(found) > 1 else []
 

@@ -387,8 +387,8 @@ class Tape(Ledger, Guests):
         """
         return False
 
-    def meets(self, *gradients: Tensor) -> None:
-        """Two gradients are about to be added: only a compiled step needs to know."""
+    def meets(self, *operands: Tensor) -> None:
+        """What is made next comes of these alone: only a compiled step needs to know."""
 
     def accumulated(self, gradient: Tensor) -> None:
         """A gradient was added to one that was there, and goes: only a compiled step keeps it."""

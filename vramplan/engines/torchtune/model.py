@@ -170,6 +170,7 @@ class Block:
 
     def __init__(self, tape: Tape, recipe: Recipe, cache: Tensor) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+        self.compiled = recipe.compiled
         self.attn = Attention(tape, recipe, cache)
         self.mlp = FeedForward(tape, recipe)
         self.sa_norm = RMSNorm(tape, "sa_norm", width, dtype)
@@ -177,8 +178,10 @@ class Block:
 
     def __call__(self, x: Tensor) -> Tensor:
         h = self.sa_norm(x)
-        _attn_out = self.attn(h)
+        _attn_out: Tensor | None = self.attn(h)
         h = add(_attn_out, x)
+        if self.compiled:  # a graph has no local variables
+            _attn_out = None
         _mlp_out = self.mlp(self.mlp_norm(h))
         return add(h, _mlp_out)
 
