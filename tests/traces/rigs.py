@@ -98,7 +98,7 @@ TORCHAO = Rig(
 )
 TORCHTUNE = Rig(
     "torchtune",
-    ("torchtune", "torchtune_units", "torchtune_taught", "torchtune_rounded"),
+    ("torchtune", "torchtune_units", "torchtune_taught", "torchtune_rounded", "torchtune_compiled"),
     "torchtune's builders, adapters and losses, its teachers, and its shards",
 )
 LITGPT = Rig(
@@ -106,7 +106,7 @@ LITGPT = Rig(
 )
 TORCHTITAN = Rig(
     "torchtitan",
-    ("titan", "titan_replicas", "titan_units", "titan_context_rows", "titan_pipeline_rows"),
+    ("titan", "titan_replicas", "titan_units", "titan_compiled", "titan_context_rows", "titan_pipeline_rows"),
     "torchtitan's Llama, its parallelize_llama and pipeline_llama",
 )
 NANOGPT = Rig(

@@ -25,14 +25,13 @@ Source: torch/_functorch/partitioners.py, solve_min_cut and get_default_op_list;
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 from weakref import ref
 
 from vramplan.engines import imported
-from vramplan.replay.checkpoints import Frame
+from vramplan.replay.compiled_checkpoints import RecomputingTape
 from vramplan.replay.deferred import Deferred, UnkeptCasts, before_casts, sources_of
 from vramplan.replay.fused_gradients import together_with
 from vramplan.replay.fusible import FUSIBLE
@@ -49,7 +48,7 @@ REDUCTION = 4  # a result so many times smaller than an input is kept (partition
 
 
 def tape_of(setup: Setup, batch: int, *, direct: bool) -> Tape:
-    """The tape of a compiled step; where the model's own code compiles block by block, that code says where they are."""
+    """The tape of a compiled step; the model's own code says where its graphs are if it compiles block by block."""
     name = setup.model.family
     if compiles_blocks(name):
         blockwise: Tape = imported("vramplan.replay.compiled_blocks:BlockwiseTape")(batch, direct=direct)
@@ -60,7 +59,7 @@ def tape_of(setup: Setup, batch: int, *, direct: bool) -> Tape:
     return CompiledTape(batch, direct=direct, one_graph=one_graph, every_block=every_block, returns_logits=logits)
 
 
-class CompiledTape(Tape):
+class CompiledTape(RecomputingTape):
     """Records one iteration of a compiled model.
 
     `one_graph`: the model and its loss are compiled together. `every_block`: no block stands for others; so it is where
@@ -89,14 +88,9 @@ class CompiledTape(Tape):
         self.fusing = False  # in forward and backward; the optimizer's step is not compiled
         self.in_backward = False
         self.reading: tuple[Tensor, ...] = ()  # what the operator reads whose results come next
-        self.pool: list[int] = []  # deaths of buffers that are held for the next checkpoint
-        self.outer: Frame | None = None  # the checkpoint around the graph, not in it
-        self._frame: Frame | None = None
-        self._frames, self._again = 0, 0  # checkpoints of forward, and how many of them have been computed again
-        self.returned: list[Deferred] = []  # what checkpoints gave to what is no checkpoint
+        self.in_checkpoint = False  # whether the graph is inside of a checkpoint, and not the checkpoint in it
         self.sum: Deferred | None = None  # the last residual sum of forward that is not stored
         self.wanted: set[int] = set()  # what backward asks for, or makes again what it asks for from
-        self.kept: set[int] = set()  # outputs of the model, which no kernel writes over
         self.logits: list[tuple[Shape, DType, bool]] = []
         self.zeros: list[Storage] = []  # gradients of the logits that the model returns beside the loss
         # the gradient of the logits, with such zeros added, until it is stored: a kernel that would make it and read
@@ -221,7 +215,8 @@ class CompiledTape(Tape):
         tensor = Tensor(self, storage, shape, dtype, batched, strides, node)
         if follows:
             self.of_logits = ref(storage)
-        self.sum = storage if operator == "add" and batched and not self.in_backward else None
+        forward = not self.in_backward or (self.recomputing is not None and self.in_checkpoint)
+        self.sum = storage if operator == "add" and batched and forward else None
         if operator == "to" and parents and type(parents[0]) is Deferred:
             parents[0].casts[dtype] = ref(storage)
         elif operator == "_log_softmax":
@@ -295,146 +290,6 @@ class CompiledTape(Tape):
         gradient = self.in_backward and self.recomputing is None
         return any(type(one) is Deferred and one.read and one.batched and one.gradient is gradient for one in parents)
 
-    def store(self, tensor: Tensor) -> None:
-        """Allocate a deferred tensor."""
-        if type(tensor.storage) is Deferred and tensor.storage.index < 0:
-            self._store(tensor.storage)
-
-    def _store(self, storage: Deferred) -> None:
-        """What only it was computed from goes.
-
-        A kernel writes over an input of the same size that nobody needs after it
-        (torch/_inductor/scheduler.py, decide_inplace_update).
-        """
-        others = self._overwrites(storage)
-        self._allocate(storage)
-        del others
-
-    def _overwrites(self, storage: Deferred) -> list[Storage]:
-        """From here on it holds nothing that it is computed from; what no kernel writes over is returned."""
-        _, shape, dtype, _, _ = storage.birth
-        size = prod(shape) * dtype.itemsize
-        others = [one for one in sources_of(storage) if self._bytes(one) != size or one.index in self.kept]
-        storage.origins = self._origins(storage)
-        storage.parents = ()
-        return others
-
-    def _allocate(self, storage: Deferred) -> None:
-        operator, shape, dtype, batched, category = storage.birth
-        inner = super().new(operator, shape, dtype, batched, None, None, category).storage
-        assert inner is not None
-        storage.index = inner.index
-        inner.events = []  # its death is that of the deferred one
-        self._hold(storage)
-
-    def _store_together(self, storages: Sequence[Deferred], *, again: bool) -> None:
-        """All that one kernel makes. Each is written over what it alone is made from.
-
-        What a checkpoint computes `again` of the same tensors is one more result of that kernel, so that none is read
-        for one result alone.
-        Source: torch/_inductor/scheduler.py, decide_inplace_update (the only user that is left).
-        """
-        read = Counter(one.index for storage in storages for one in sources_of(storage))
-        shared = [one for storage in storages for one in sources_of(storage) if again or read[one.index] > 1]
-        others = [self._overwrites(one) for one in storages]
-        for one in storages:
-            self._allocate(one)
-        del others, shared
-
-    def _bytes(self, storage: Storage) -> int:
-        i = storage.index
-        return self.fixed[i] + self.per_sample[i] * self.batch
-
-    def _origins(self, storage: Deferred) -> tuple[ref[Deferred], ...]:
-        """All deferred tensors that it was computed from, and itself, but for those that are closed or gone.
-
-        What a product has read closes all that is behind it, so that a deep model is not walked through again.
-        """
-        found: dict[int, Deferred] = {id(storage): storage}
-        stack = [storage]
-        while stack:
-            one = stack.pop()
-            for other in one.parents:
-                if type(other) is Deferred and not other.closed and id(other) not in found:
-                    found[id(other)] = other
-                    stack.append(other)
-            for origin in one.origins:
-                older = origin()
-                if older is not None and not older.closed and id(older) not in found:
-                    found[id(older)] = older
-                    stack.append(older)
-        return tuple(map(ref, found.values()))
-
-    def consume(self, tensors: Sequence[Any]) -> None:
-        """An operator that is not fused reads these."""
-        for tensor in tensors:
-            if type(tensor) is not Tensor or type(tensor.storage) is not Deferred:
-                continue
-            self.store(tensor)
-            if tensor.storage.closed:
-                continue
-            for one in tensor.storage.origins:  # found when it was stored; nothing that it comes from is made later
-                found = one()
-                if found is not None:
-                    found.read = found.closed = True
-
-    def _hold(self, storage: Storage | None) -> None:
-        """What a block computes again is followed by as much of the next one, which takes the same buffers.
-
-        Inductor does not free a buffer between, it hands it on: so it is there until the block's backward is over.
-        Source: torch/_inductor/codegen/wrapper.py, FreeIfNotReusedLine.
-        """
-        frame = self.recomputing
-        if frame is None or storage is None:
-            return
-        if frame is not self._frame:
-            self._frame = frame
-            self._again += 1
-        if self._again < self._frames:
-            storage.events = self.pool
-
-    def release(self) -> None:
-        """The buffers that were held go."""
-        self.events.extend(self.pool)
-        self.pool.clear()
-
-    def _widen(self, storage: Storage | None) -> None:
-        """What a layer norm of a checkpoint reads is stored in fp32, as its kernel has it, if nobody keeps it.
-
-        Source: torch/_decomp/decompositions.py, native_layer_norm (the input is cast to fp32 first).
-        """
-        frame = self.frame or self.recomputing
-        if frame is None or type(storage) is not Deferred or storage.index < 0 or storage.home != id(frame):
-            return
-        operator, shape, dtype, batched, category = storage.birth
-        if dtype.itemsize < FP32.itemsize:
-            self.events.append(~storage.index)
-            wide = super().new(operator, shape, FP32, batched, None, None, category).storage
-            assert wide is not None
-            storage.index, wide.events = wide.index, []
-
-    def _leave(self, inputs: Sequence[Tensor | None]) -> None:
-        """What the last checkpoint gave goes when it has been read, since its backward makes it again.
-
-        Source: torch/_functorch/partitioners.py, cleanup_recompute_tags.
-        """
-        for storage in self.returned:
-            if storage.index >= 0 and not storage.entered:
-                self.events.append(~storage.index)
-                storage.index, storage.parents = -1, ()
-        self.returned.clear()
-        home = id(self.frame) if self.frame is not None else 0
-        if self.frame is not None and self.frame is not self._frame:
-            self._frame = self.frame
-            self._frames += 1
-        for x in inputs:
-            read = None if x is None else x.storage
-            if type(read) is Deferred and read.home not in (0, home):
-                if home:
-                    read.entered = True
-                elif self.path == ():
-                    self.returned.append(read)
-
     def choose(self, saves: Saved) -> None:
         """Store what backward asks for, if it would keep twice as much instead that nobody else asks for: the results
         of table look-ups and products that are only added up.
@@ -444,7 +299,7 @@ class CompiledTape(Tape):
         what a checkpoint computes again: there each kernel that reads such a sum adds it up (torch/_inductor/ir.py,
         StorageBox.should_realize_on_reuse).
         """
-        if self.recomputing is not None:
+        if self.recomputing is not None and not self.in_checkpoint:
             return
         for tensor in saves:
             if type(tensor) is Tensor and type(tensor.storage) is Deferred and tensor.storage.index < 0:
@@ -483,7 +338,7 @@ class CompiledTape(Tape):
         # gradients, and so waits for the other one (torch/_inductor/fx_passes/post_grad.py, addmm)
         late = operator != "embedding" and any(type(x) is Parameter and x.is_table for x in inputs)
 
-        again = self.frame is not None and self.frame is not self.outer
+        again = self.frame is not None and not self.in_checkpoint
         targets = tuple(x.node for x in inputs if x is not None and type(x.node) is Node) if unfused else ()
 
         def fused(grad: Any, saved: Saved) -> Sequence[Tensor | None]:
@@ -504,7 +359,7 @@ class CompiledTape(Tape):
                 self.late = False
 
         node = super().record(operator, inputs, fused, saves)
-        if node is not None and self.frame is None:
+        if node is not None and (self.frame is None or self.in_checkpoint):
             self._want(saves)
         return node
 

@@ -43,7 +43,7 @@ class BlockwiseTape(CompiledTape):
         if type(given.storage) is Deferred:  # no product of this graph has read it
             given.storage.read = given.storage.closed = False
             given.storage.origins = ()
-        self.outer = self.frame
+        self.in_checkpoint = self.frame is not None or self.recomputing is not None
         self.enter_graph()
         result = self.leave_graph(run(given))
         self.returning.clear()
@@ -103,7 +103,7 @@ class BlockwiseTape(CompiledTape):
 
     def save(self, node: Any, *tensors: Any) -> None:
         """A graph does not know of the checkpoint around it: it returns what its backward would ask for."""
-        if self.fusing and self.frame is not None and self.frame is self.outer:
+        if self.fusing and self.frame is not None and self.in_checkpoint:
             self.returning.extend(tensors)
         super().save(node, *tensors)
 

@@ -202,9 +202,7 @@ class CompiledBlock(CheckpointedBlock):
     Source: torch/_functorch/partitioners.py, min_cut_rematerialization_partition and default_partition's dead outputs.
     """
 
-    def __init__(
-        self, tape: Tape, block: Callable[[Tensor], Tensor], keeps: str | None, *, checkpointed: bool
-    ) -> None:
+    def __init__(self, tape: Tape, block: Callable[[Tensor], Tensor], keeps: str | None, *, checkpointed: bool) -> None:
         super().__init__(tape, block, keeps)
         self.checkpointed = checkpointed
 

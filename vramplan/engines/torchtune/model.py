@@ -178,10 +178,10 @@ class Block:
 
     def __call__(self, x: Tensor) -> Tensor:
         h = self.sa_norm(x)
-        _attn_out: Tensor | None = self.attn(h)
+        _attn_out = self.attn(h)
         h = add(_attn_out, x)
         if self.compiled:  # a graph has no local variables
-            _attn_out = None
+            del _attn_out
         _mlp_out = self.mlp(self.mlp_norm(h))
         return add(h, _mlp_out)
 
