@@ -16,16 +16,21 @@ from vramplan.replay.recorder import Saved, Tape
 from vramplan.replay.tensors import DType, Shape, Storage, Tensor
 
 
+SUMS = ("sum", "_fused_rms_norm_backward", "native_layer_norm_backward")  # over the rows of a micro-batch
+
+
 class BlockwiseTape(CompiledTape):
     """Records one iteration of a model whose blocks are compiled."""
 
     def __init__(self, batch: int, *, direct: bool = False) -> None:
         super().__init__(batch, direct=direct, one_graph=False, returns_logits=False)
+        self.puts_off = False  # what is made now
         self.vectors: list[Deferred] = []  # gradients of the weights of norms, which the end of backward makes
         self.returning: list[Any] = []  # what a graph in a checkpoint gives for a backward pass, which nobody keeps
 
     def phase(self, name: str) -> None:
-        """No phase begins inside of a graph."""
+        """No phase begins inside of a graph; a first block whose input needs no gradient is left here."""
+        self.leave()
         super().phase(name)
         self.fusing, self.outside = False, True
 
@@ -68,16 +73,16 @@ class BlockwiseTape(CompiledTape):
         Sums over the rows of a block are one kernel, as they all read what the block was given.
         Source: torch/_inductor/scheduler.py, Scheduler.can_fuse_horizontal.
         """
+        is_sum = operator in SUMS and self.in_backward and len(shape) == 1 and not batched
+        self.puts_off = is_sum and any(one.batched for one in self.reading)
         result = super().new(operator, shape, dtype, batched, strides, node, category)
-        if type(result.storage) is Deferred and self._is_vector(shape, batched):
+        if self.puts_off and type(result.storage) is Deferred:
             self.vectors.append(result.storage)
+        self.puts_off = False
         return result
 
-    def _is_vector(self, shape: Shape, batched: int) -> bool:
-        return self.in_backward and len(shape) == 1 and not batched and any(one.batched for one in self.reading)
-
     def _is_kept(self, dtype: DType, shape: Shape, batched: int, parents: tuple[Storage, ...]) -> bool:
-        return not self._is_vector(shape, batched) and super()._is_kept(dtype, shape, batched, parents)
+        return not self.puts_off and super()._is_kept(dtype, shape, batched, parents)
 
     def relabel(self, tensor: Tensor, category: str) -> None:
         """Count a storage under another component from now on, or from when it is there."""
