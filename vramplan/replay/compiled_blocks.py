@@ -15,7 +15,6 @@ from vramplan.replay.deferred import Deferred
 from vramplan.replay.recorder import Saved, Tape
 from vramplan.replay.tensors import DType, Shape, Storage, Tensor
 
-
 SUMS = ("sum", "_fused_rms_norm_backward", "native_layer_norm_backward")  # over the rows of a micro-batch
 
 

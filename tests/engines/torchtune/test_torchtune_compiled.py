@@ -68,8 +68,10 @@ def test_one_layer_stands_for_all(strategy: str, accumulation: int, keys: dict[s
 
 @pytest.mark.closed_form
 def test_a_compiled_layer_keeps_what_its_products_and_its_attention_read() -> None:
-    """In 16 bits of each token its input, both norms, query, key, value, attention and what goes out of it; of the inner
-    width both products and what the last one reads. Each norm keeps 4 bytes a token, the logsumexp 4 bytes a head.
+    """In 16 bits of each token its input, both norms, query, key, value, attention and what goes out of it.
+
+    Of the inner width there are both products and what the last one reads. Each norm keeps 4 bytes a token, the
+    logsumexp 4 bytes a head.
     """
     two, three = (
         replay(judge.Judge(job).setup("none", accumulates=False))
