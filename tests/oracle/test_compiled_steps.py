@@ -24,8 +24,8 @@ FORWARD = 0.15
 SAVED = 0.015
 SCALARS = 2048
 # Numbers of chosen experts, counts and places, 8 bytes for each token and expert: a thousandth of a toy's peak. Where
-# experts are computed again, one tensor of a block may be there that is not needed yet.
-EXPERTS = {"none": 0.001, "full": 0.01}
+# experts are computed again, one tensor of a block may be there that is not needed yet, or be gone.
+EXPERTS = {"none": 0.001, "full": 0.02}
 
 
 def every_row() -> list[Row]:
@@ -103,6 +103,21 @@ def test_what_decides_adapters_and_experts_is_exact_but_for_the_scalars_of_the_l
             assert off <= EXPERTS[strategy] * row.traced["peak"], name
         elif row.job.attention != "eager" and strategy != "every:2":
             assert off <= SCALARS, name
+
+
+def test_blocks_that_are_compiled_alone_are_exact_in_forward_and_nearly_so_in_backward() -> None:
+    """Per-block compile under torchtitan and torchtune, sharded and not.
+
+    Forward is exact where no checkpoint is around a graph, whose last result is written over what it is made of. In
+    backward the scheduler puts off the product for a weight whose gradient is larger than what it is made from, as in
+    toys of few tokens.
+    """
+    found = [*rows("titan_compiled"), *rows("torchtune_compiled")]
+    assert len([row for row in found if row.error("peak") == 0]) >= len(found) // 2
+    assert max(row.error("peak") for row in found) <= 0.045
+    alone = [row for row in found if row.job.activation_checkpointing == "none"]
+    assert len(alone) >= 10
+    assert max(row.error("forward") for row in alone) <= 0.015
 
 
 def test_most_are_exact_but_for_the_scalars_of_the_loss() -> None:

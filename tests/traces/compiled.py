@@ -55,32 +55,47 @@ def traced(job: ResolvedJob) -> dict[str, int]:
 
     from vramplan.measure import steps
 
-    torch._dynamo.reset()
     plain = steps.prepare_without_data
     with contextlib.ExitStack() as stack:
 
         def prepare(*given: Any, **named: Any) -> Any:
-            """The loop; from here on there is a GPU, which a model that is being built would look at."""
+            """The loop; a model that is being built would look at a GPU."""
             loop = plain(*given, **named)
-            stack.enter_context(patch.object(torch.cuda, "is_available", lambda: True))
+            available(stack)
             return loop._replace(model=torch.compile(loop.model))
 
-        _tell_of_gpu(stack)
-        _without_gpu(stack)
-        _run_wrappers(stack)
+        compiling(stack)
         stack.enter_context(patch.object(steps, "prepare_without_data", prepare))
-        stack.enter_context(patch.object(steps, "Storages", _counter()))
+        stack.enter_context(patch.object(steps, "Storages", counting(steps.Storages)))
         phases = steps.without_data(job._replace(compile=False))["phases"]
     return {name.removesuffix("_bytes"): level for name, level in phases.items()}
 
 
-def _counter() -> Any:
-    """The counter of storages, which the compiler does not see, and which runs what keeps a state of random numbers."""
+def compiling(stack: contextlib.ExitStack) -> None:
+    """From here on the compiler is told of a GPU, and what it writes is run."""
     import torch
 
-    from vramplan.measure import storages
+    torch._dynamo.reset()
+    _tell_of_gpu(stack)
+    _without_gpu(stack)
+    _run_wrappers(stack)
 
-    class Counter(storages.Storages):  # type: ignore[misc, name-defined]
+
+def available(stack: contextlib.ExitStack) -> None:
+    """From here on there is a GPU, whatever was asked before."""
+    import torch
+    from torch.utils import _triton
+
+    stack.enter_context(patch.object(torch.cuda, "is_available", lambda: True))
+    _triton.has_triton.cache_clear()
+    stack.callback(_triton.has_triton.cache_clear)
+
+
+def counting(base: Any) -> Any:
+    """A counter of storages which the compiler does not see, and which runs what keeps a state of random numbers."""
+    import torch
+
+    class Counter(base):  # type: ignore[misc]
         supports_higher_order_operators = True
 
         def __init__(self, *given: Any) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from importlib import import_module
 from math import prod
 from typing import Any
 from unittest.mock import patch
@@ -27,8 +28,15 @@ DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 class Stream:
     """A stream whose work is done at once."""
 
+    cuda_stream = 0
+
     def __init__(self, *_: Any, **__: Any) -> None:
         """Of any device and priority."""
+
+    @property
+    def device(self) -> Any:
+        """The first one."""
+        return import_module("torch").device("cuda", 0)
 
     def __enter__(self) -> Stream:
         return self
@@ -235,7 +243,7 @@ def joined(devices: int, stack: contextlib.ExitStack, rank: int = 0) -> Any:
     for module, name, own in (
         (torch.Tensor, "record_stream", lambda *_: None),
         (torch.Tensor, "pin_memory", lambda one, *_: one),  # of the host
-        (torch.Tensor, "is_pinned", lambda *_: True),
+        (torch.Tensor, "is_pinned", lambda one, *_: one.device.type == "cpu"),
         (torch.accelerator, "current_stream", lambda *_: CURRENT),  # where it was gathered for nothing
         (DeviceMesh, "__init__", found_mesh),
         (_fsdp_param, "free_storage", free),

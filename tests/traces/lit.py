@@ -7,6 +7,9 @@ alone; lightning 2.6.6, fabric/wrappers.py.
 from __future__ import annotations
 
 import contextlib
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import Any
 from unittest.mock import patch
 
@@ -46,7 +49,12 @@ FLAT = {
 
 BITS = {"nf4": "nf4", "nf4-double": "nf4-dq"}
 BITSANDBYTES = "0.49.2"
-"""The release of the rig."""
+"""The release of the rig `litgpt`; that of `litgpt-bits` is the one that Lightning 2.2 asked for."""
+
+OLD = "0.41.1"
+
+KERNELS = ("lib", "get_ptr", "is_on_gpu", "pre_call", "post_call")
+"""What calls kernels in releases of bitsandbytes without operators: they write into what is there."""
 
 FABRIC = {"pure-bf16": "bf16-true", "pure-fp16": "16-true", "amp-bf16": "bf16-mixed", "amp-fp16": "16-mixed"}
 
@@ -67,8 +75,12 @@ class LitGPT(Program):
             raise UsageError(f"the rig has no {job.adapter.kind} of this kind", key="adapter")
         if job.quantization is not None and (job.quantization not in BITS or job.adapter is None or job.sharding):
             raise UsageError("the rig has weights in 4 bits under LoRA on one device", key="quantization")
-        if job.quantization is not None and job.bitsandbytes not in (None, BITSANDBYTES):
+        if job.quantization is not None and (job.bitsandbytes or BITSANDBYTES) != release():
             raise UsageError("the rig has another release", key="bitsandbytes")
+        if job.quantization == "nf4-double" and job.bitsandbytes == OLD:  # functional.py, name2qmap
+            raise UsageError(
+                "its rows count a code for each layer, and that release has one for all", key="bitsandbytes"
+            )
         if self.is_flat and (job.adapter is not None or job.precision not in FLAT):
             raise UsageError("under FSDP1 the rig trains all weights, in Fabric's precisions of it", key="parallel")
         if not self.is_flat and job.precision.startswith("fsdp-"):
@@ -208,7 +220,7 @@ class LitGPT(Program):
         """Those of bitsandbytes too."""
         from vramplan.measure import quantized
 
-        return {} if self.job.quantization is None else quantized.operators(truth)
+        return quantized.operators(truth) if self.job.quantization is not None and has_operators() else {}
 
     @contextlib.contextmanager
     def believing(self) -> Any:
@@ -217,8 +229,12 @@ class LitGPT(Program):
 
         from vramplan.measure import quantized
 
-        stream = patch.object(torch._C, "_cuda_getCurrentRawStream", lambda _: 0, create=True)
-        with stream, quantized.by_value(self.job._replace(adapter=None)):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(patch.object(torch._C, "_cuda_getCurrentRawStream", lambda _: 0, create=True))
+            if self.job.quantization is not None and not has_operators():
+                functional = import_module("bitsandbytes.functional")
+                stack.enter_context(patch.multiple(functional, **dict.fromkeys(KERNELS, quantized.NO_KERNELS)))
+            stack.enter_context(quantized.by_value(self.job._replace(adapter=None)))
             yield
 
     def shard(self, skeleton: Any) -> Any:
@@ -271,6 +287,19 @@ class LitGPT(Program):
 
         with patch.object(wrappers, "_in_fabric_backward", True):
             self.strategy.backward(loss, None)
+
+
+def release() -> str:
+    """Of bitsandbytes in this environment; without one, that of the rig `litgpt`."""
+    try:
+        return version("bitsandbytes")
+    except PackageNotFoundError:
+        return BITSANDBYTES
+
+
+def has_operators() -> bool:
+    """Whether this release of bitsandbytes has operators of PyTorch's, and not functions around its kernels."""
+    return find_spec("bitsandbytes._ops") is not None
 
 
 def quantize(model: Any, *, nested: bool) -> None:

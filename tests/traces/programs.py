@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 from unittest.mock import patch
 
+from tests.traces.compiled import available, compiling, counting
 from tests.traces.fsdp2 import CUDA
 from tests.traces.fsdp2 import group as fsdp2_group
 from vramplan.errors import UsageError
@@ -36,6 +37,7 @@ class Program:
     KINDS: ClassVar[tuple[str, ...]] = ()  # of sharding that it runs
     PRECISIONS: ClassVar[tuple[str, ...]] = ()
     TYPES: ClassVar[tuple[str, ...]] = ()  # of models, as Transformers calls them
+    COMPILES: ClassVar[bool] = False
 
     def __init__(self, job: ResolvedJob) -> None:
         self.job = job
@@ -53,7 +55,7 @@ class Program:
         if job.model.transformers_model_type not in self.TYPES:
             raise UsageError(f"the rig has no {job.model.name}", key="model")
         unknown = {
-            "compile": job.compile,
+            "compile": job.compile and not self.COMPILES,
             "packing": job.packing,
             "padding": job.padding != "none",
             "offload": bool(job.offload) or job.offload_activations,
@@ -184,6 +186,9 @@ def traced(program: Program) -> Traced:
         without_device(job, stack)
         stack.enter_context(patch.object(functional, "scaled_dot_product_attention", attention_by(job.attention)))
         program.truth = Truth()
+        if job.compile:
+            compiling(stack)
+            counter = counting(counter)
         counted = counter("cuda", scratch_rules(), stand_ins(program.truth), program.operators(program.truth))
         stack.enter_context(program.believing())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
@@ -193,6 +198,8 @@ def traced(program: Program) -> Traced:
             model = program.shard(model)
         program.prepare(program.place(model))
         del model
+        if job.compile:
+            available(stack)
         program.iterate(counted.enter)
         gc.collect()
         gc.disable()  # tensors die when their last reference goes, here as in the replay

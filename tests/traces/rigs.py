@@ -98,15 +98,16 @@ TORCHAO = Rig(
 )
 TORCHTUNE = Rig(
     "torchtune",
-    ("torchtune", "torchtune_units", "torchtune_taught", "torchtune_rounded"),
+    ("torchtune", "torchtune_units", "torchtune_taught", "torchtune_rounded", "torchtune_compiled"),
     "torchtune's builders, adapters and losses, its teachers, and its shards",
 )
 LITGPT = Rig(
     "litgpt", ("litgpt", "litgpt_flat"), "LitGPT's models and LoRA, its losses and Fabric around them, and its shards"
 )
+LITGPT_BITS = Rig("litgpt-bits", ("litgpt",), "LitGPT with weights in 4 bits of bitsandbytes 0.41.1")
 TORCHTITAN = Rig(
     "torchtitan",
-    ("titan", "titan_replicas", "titan_units", "titan_context_rows", "titan_pipeline_rows"),
+    ("titan", "titan_replicas", "titan_units", "titan_compiled", "titan_context_rows", "titan_pipeline_rows"),
     "torchtitan's Llama, its parallelize_llama and pipeline_llama",
 )
 NANOGPT = Rig(
@@ -149,14 +150,27 @@ MEGATRON = Rig(
 RIGS = {
     one.name: one
     for one in (
-        *(TRANSFORMERS, COMPILE, AXOLOTL, FSDP2, REPLICATED, FSDP1, ZERO, TORCHAO, TORCHTUNE, LITGPT, TORCHTITAN),
+        *(
+            TRANSFORMERS,
+            COMPILE,
+            AXOLOTL,
+            FSDP2,
+            REPLICATED,
+            FSDP1,
+            ZERO,
+            TORCHAO,
+            TORCHTUNE,
+            LITGPT,
+            LITGPT_BITS,
+            TORCHTITAN,
+        ),
         *(NANOGPT, MODDED, FOUNDRY, MEGATRON),
     )
 }
 
 WITHOUT = {
     "weights of GPTQ": "parts of quantized.json",
-    "LitGPT with weights in 4 bits of bitsandbytes 0.41.1": "parts of litgpt.json",
+    "LitGPT with weights of nf4-double of bitsandbytes 0.41.1": "parts of litgpt.json",
 }
 """What no rig makes again yet, and where its rows are."""
 

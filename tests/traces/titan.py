@@ -8,7 +8,7 @@ head, too; that is done here as 0.2.0 does it.
 from __future__ import annotations
 
 import contextlib
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from unittest.mock import patch
 
@@ -29,6 +29,7 @@ class Torchtitan(Program):
     KINDS = (FSDP, FSDP_GRAD_OP)
     PRECISIONS = ("fsdp-bf16",)
     TYPES = ("llama",)
+    COMPILES = True
 
     def check(self) -> None:
         """Beside what no program has, what that release has not: other checkpoints, and stages."""
@@ -121,6 +122,7 @@ class Torchtitan(Program):
         word, _, every = (job.activation_checkpointing or "none").partition(":")
         config.activation_checkpoint.mode = "selective" if word.startswith("selective") else word
         config.activation_checkpoint.selective_ac_option = every or "op"
+        config.training.compile = job.compile
         return config
 
     def shard(self, skeleton: Any) -> Any:
@@ -191,13 +193,23 @@ class Torchtitan(Program):
 
     def forward(self) -> tuple[Any, Any]:
         """Of `Trainer.train_step`."""
-        from torchtitan.components.loss import cross_entropy_loss
-
         self.draw()
         self.open = contextlib.ExitStack()
         self.open.enter_context(self.around())
         logits = self.model(self.tokens)
-        return logits, cross_entropy_loss(logits, self.labels)
+        return logits, self.loss(logits, self.labels)
+
+    @cached_property
+    def loss(self) -> Any:
+        """Compiled where the blocks are, but not where the job says that there is a whole copy of the logits in fp32.
+
+        Source: components/loss.py, build_cross_entropy_loss; torchtitan compiles it since January 2025.
+        """
+        import torch
+        from torchtitan.components.loss import cross_entropy_loss
+
+        compiles = self.job.compile and self.job.loss != "fp32-logits"
+        return torch.compile(cross_entropy_loss) if compiles else cross_entropy_loss
 
     def backward(self, loss: Any) -> None:
         """Around which there is what is around the forward pass."""

@@ -38,6 +38,7 @@ class Torchtune(Program):
     KINDS = (FSDP,)
     PRECISIONS = ("fp32", "pure-bf16")
     TYPES = ("llama", "mistral")
+    COMPILES = True
 
     def check(self) -> None:
         """Beside what no program has, adapters that are no LoRA, and weights in 4 bits."""
@@ -55,6 +56,8 @@ class Torchtune(Program):
             raise UsageError("the rig has the recipe of LoRA, and teachers of the same types", key="teacher")
         if job.loss.partition(":")[0] not in ("standard", "chunked"):
             raise UsageError("the rig has the two losses of the recipes", key="loss")
+        if job.compile and job.teacher is not None:
+            raise UsageError("the rig compiles one model alone", key="compile")
 
     def skeleton(self) -> Any:
         """The builder's model, checkpointed; beside adapters all else is frozen."""
@@ -71,6 +74,8 @@ class Torchtune(Program):
             model.output = modules.TiedLinear(model.tok_embeddings)
         if job.adapter is not None:
             peft.set_trainable_params(model, peft.get_adapter_params(model))
+        if job.compile:  # each layer, inside of its checkpoint
+            training.compile_model(model, verbose=False)
         if job.activation_checkpointing == "full":
             training.set_activation_checkpointing(model, auto_wrap_policy={modules.TransformerSelfAttentionLayer})
         return model
@@ -149,6 +154,7 @@ class Torchtune(Program):
     def prepare(self, model: Any) -> None:
         """The loss, and the labels behind the last tokens."""
         import torch
+        from torchtune import training
         from torchtune.modules.loss import CEWithChunkedOutputLoss
 
         super().prepare(model)
@@ -157,6 +163,11 @@ class Torchtune(Program):
         if word == "chunked":
             self.loss = CEWithChunkedOutputLoss(int(chunks))
             model.set_num_output_chunks(int(chunks))
+        if self.job.compile:
+            compiled = training.compile_loss(self.loss, verbose=False)
+            # lora_finetune_single_device.py alone takes what compile_loss gives
+            if self.job.adapter is not None and self.mesh is None:
+                self.loss = compiled
         if self.teacher is not None:
             self._compare(word, chunks)
         self.behind = torch.full((self.tokens.shape[0], 1), IGNORED, device="cuda")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vramplan.values.parallel import Sharded, Split
 
 LEAVE = "leave it out"
-COMPILED = "each block: what its backward asks for is kept, and nothing inside is larger than it is uncompiled"
+COMPILED = "each block is a graph of its own, by the rules of compiled steps"
 Refusal = tuple[str, str]  # a message and what to do instead
 
 

@@ -167,6 +167,10 @@ class _Anything:
         return False  # no error
 
 
+NO_KERNELS = _Anything()
+"""In the place of a library of kernels."""
+
+
 def operators(truth: Truth) -> dict[Any, Callable[..., Any]]:
     """bitsandbytes' operators by its own code for CUDA, each without the kernel that writes the result.
 
@@ -193,7 +197,7 @@ def operators(truth: Truth) -> dict[Any, Callable[..., Any]]:
 
         return keep
 
-    nothing = _Anything()
+    nothing = NO_KERNELS
     with contextlib.ExitStack() as stack:
         stack.enter_context(patch("bitsandbytes._ops.register_kernel", register))
         stack.enter_context(patch("bitsandbytes.cextension.lib", nothing))

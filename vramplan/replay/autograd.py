@@ -129,12 +129,13 @@ def walk(tape: Tape, out: Tensor, gradient: Tensor, since: int) -> None:
     while len(nodes) > since:
         node = nodes.pop()
         if node.grads is not None:
-            _run(tape, node)
+            run(tape, node)
         node.saved = None
         node.frame = None
 
 
-def _run(tape: Tape, node: Node) -> None:
+def run(tape: Tape, node: Node) -> None:
+    """Run a node whose gradients are there, and hand what it gives to the nodes and weights before it."""
     grads = node.grads
     assert grads is not None
     node.grads = None

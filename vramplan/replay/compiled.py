@@ -30,11 +30,13 @@ from math import prod
 from typing import Any
 from weakref import ref
 
-from vramplan.replay.checkpoints import Frame
-from vramplan.replay.deferred import Deferred, UnkeptCasts, before_casts
+from vramplan.engines import imported
+from vramplan.replay.compiled_checkpoints import RecomputingTape
+from vramplan.replay.deferred import Deferred, UnkeptCasts, before_casts, sources_of
+from vramplan.replay.fused_gradients import together_with
 from vramplan.replay.fusible import FUSIBLE
 from vramplan.replay.models.parts import compiled_graphs, compiles_blocks, has_equal_blocks, returns_logits
-from vramplan.replay.recorder import Backward, Path, Saved, Tape
+from vramplan.replay.recorder import Backward, Node, Path, Saved, Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.tensors import BF16, BOOL, FP32, DType, Parameter, Shape, Storage, Tensor
 
@@ -46,17 +48,18 @@ REDUCTION = 4  # a result so many times smaller than an input is kept (partition
 
 
 def tape_of(setup: Setup, batch: int, *, direct: bool) -> Tape:
-    """The tape of a compiled step; where the model's own code compiles block by block, that code says what is kept."""
+    """The tape of a compiled step; the model's own code says where its graphs are if it compiles block by block."""
     name = setup.model.family
     if compiles_blocks(name):
-        return Tape(batch, direct=direct)
+        blockwise: Tape = imported("vramplan.replay.compiled_blocks:BlockwiseTape")(batch, direct=direct)
+        return blockwise
     every_block = not has_equal_blocks(name)
     one_graph = compiled_graphs(name) in (None, 1)  # what nobody has traced is taken to be cut nowhere
     logits = returns_logits(name)
     return CompiledTape(batch, direct=direct, one_graph=one_graph, every_block=every_block, returns_logits=logits)
 
 
-class CompiledTape(Tape):
+class CompiledTape(RecomputingTape):
     """Records one iteration of a compiled model.
 
     `one_graph`: the model and its loss are compiled together. `every_block`: no block stands for others; so it is where
@@ -85,13 +88,9 @@ class CompiledTape(Tape):
         self.fusing = False  # in forward and backward; the optimizer's step is not compiled
         self.in_backward = False
         self.reading: tuple[Tensor, ...] = ()  # what the operator reads whose results come next
-        self.pool: list[int] = []  # deaths of buffers that are held for the next checkpoint
-        self._frame: Frame | None = None
-        self._frames, self._again = 0, 0  # checkpoints of forward, and how many of them have been computed again
-        self.returned: list[Deferred] = []  # what checkpoints gave to what is no checkpoint
+        self.in_checkpoint = False  # whether the graph is inside of a checkpoint, and not the checkpoint in it
         self.sum: Deferred | None = None  # the last residual sum of forward that is not stored
         self.wanted: set[int] = set()  # what backward asks for, or makes again what it asks for from
-        self.kept: set[int] = set()  # outputs of the model, which no kernel writes over
         self.logits: list[tuple[Shape, DType, bool]] = []
         self.zeros: list[Storage] = []  # gradients of the logits that the model returns beside the loss
         # the gradient of the logits, with such zeros added, until it is stored: a kernel that would make it and read
@@ -216,7 +215,8 @@ class CompiledTape(Tape):
         tensor = Tensor(self, storage, shape, dtype, batched, strides, node)
         if follows:
             self.of_logits = ref(storage)
-        self.sum = storage if operator == "add" and batched and not self.in_backward else None
+        forward = not self.in_backward or (self.recomputing is not None and self.in_checkpoint)
+        self.sum = storage if operator == "add" and batched and forward else None
         if operator == "to" and parents and type(parents[0]) is Deferred:
             parents[0].casts[dtype] = ref(storage)
         elif operator == "_log_softmax":
@@ -230,7 +230,7 @@ class CompiledTape(Tape):
             self.of_logits = ref(storage)
         if operator == "mul" and not self.in_backward and any(x.shape == () for x in self.reading):
             storage.read = any(type(one) is Deferred and one.read for one in parents)  # the sum of it will be residual
-        elif self._is_kept(dtype, elements, batched, parents):
+        elif self._is_kept(dtype, shape, batched, parents):
             self.store(tensor)
             if operator == "native_layer_norm" and self.recomputing is not None and self._normal is not None:
                 storage.parents = (self._normal,)
@@ -263,7 +263,7 @@ class CompiledTape(Tape):
                 type(logits) is Deferred and logits.index < 0 and logits.birth[0] != "to"
             ):  # with a bias that is no part of the product
                 self._store(logits)
-        for one in self._sources(log_probabilities):
+        for one in sources_of(log_probabilities):
             self.kept.add(one.index)
             if self.one_graph and self.recomputing is None:
                 width = self._bytes(one) // prod(shape)
@@ -279,148 +279,16 @@ class CompiledTape(Tape):
         again = parents[0].casts.get(dtype)
         return None if again is None else again()
 
-    def _is_kept(self, dtype: DType, elements: int, batched: int, parents: tuple[Storage, ...]) -> bool:
+    def _is_kept(self, dtype: DType, shape: Shape, batched: int, parents: tuple[Storage, ...]) -> bool:
         if dtype is BOOL:
             return True
         if not batched:
             return self.in_backward and not self.late
         largest = max((prod(x.shape) for x in self.reading), default=0)
-        if elements * REDUCTION <= largest:
+        if prod(shape) * REDUCTION <= largest:
             return True
         gradient = self.in_backward and self.recomputing is None
         return any(type(one) is Deferred and one.read and one.batched and one.gradient is gradient for one in parents)
-
-    def store(self, tensor: Tensor) -> None:
-        """Allocate a deferred tensor."""
-        if type(tensor.storage) is Deferred and tensor.storage.index < 0:
-            self._store(tensor.storage)
-
-    def _store(self, storage: Deferred) -> None:
-        """What only it was computed from goes.
-
-        A kernel writes over an input of the same size that nobody needs after it
-        (torch/_inductor/scheduler.py, decide_inplace_update).
-        """
-        operator, shape, dtype, batched, category = storage.birth
-        size = prod(shape) * dtype.itemsize
-        others = [one for one in self._sources(storage) if self._bytes(one) != size or one.index in self.kept]
-        storage.origins = self._origins(storage)
-        storage.parents = ()
-        fresh = super().new(operator, shape, dtype, batched, None, None, category)
-        inner = fresh.storage
-        assert inner is not None
-        storage.index = inner.index
-        inner.events = []  # its death is that of the deferred one
-        self._hold(storage)
-        del others
-
-    def _bytes(self, storage: Storage) -> int:
-        i = storage.index
-        return self.fixed[i] + self.per_sample[i] * self.batch
-
-    def _origins(self, storage: Deferred) -> tuple[ref[Deferred], ...]:
-        """All deferred tensors that it was computed from, and itself, but for those that are closed or gone.
-
-        What a product has read closes all that is behind it, so that a deep model is not walked through again.
-        """
-        found: dict[int, Deferred] = {id(storage): storage}
-        stack = [storage]
-        while stack:
-            one = stack.pop()
-            for other in one.parents:
-                if type(other) is Deferred and not other.closed and id(other) not in found:
-                    found[id(other)] = other
-                    stack.append(other)
-            for origin in one.origins:
-                older = origin()
-                if older is not None and not older.closed and id(older) not in found:
-                    found[id(older)] = older
-                    stack.append(older)
-        return tuple(map(ref, found.values()))
-
-    def _sources(self, storage: Storage) -> list[Storage]:
-        """The stored tensors that it is computed from."""
-        found: dict[int, Storage] = {}
-        stack = list(storage.parents) if type(storage) is Deferred else []
-        seen: set[int] = set()  # several may come from one: each is walked through once
-        while stack:
-            one = stack.pop()
-            if one.index >= 0:
-                found[one.index] = one
-            elif type(one) is Deferred and id(one) not in seen:
-                seen.add(id(one))
-                stack.extend(one.parents)
-        return list(found.values())
-
-    def consume(self, tensors: Sequence[Any]) -> None:
-        """An operator that is not fused reads these."""
-        for tensor in tensors:
-            if type(tensor) is not Tensor or type(tensor.storage) is not Deferred:
-                continue
-            self.store(tensor)
-            if tensor.storage.closed:
-                continue
-            for one in tensor.storage.origins:  # found when it was stored; nothing that it comes from is made later
-                found = one()
-                if found is not None:
-                    found.read = found.closed = True
-
-    def _hold(self, storage: Storage | None) -> None:
-        """What a block computes again is followed by as much of the next one, which takes the same buffers.
-
-        Inductor does not free a buffer between, it hands it on: so it is there until the block's backward is over.
-        Source: torch/_inductor/codegen/wrapper.py, FreeIfNotReusedLine.
-        """
-        frame = self.recomputing
-        if frame is None or storage is None:
-            return
-        if frame is not self._frame:
-            self._frame = frame
-            self._again += 1
-        if self._again < self._frames:
-            storage.events = self.pool
-
-    def release(self) -> None:
-        """The buffers that were held go."""
-        self.events.extend(self.pool)
-        self.pool.clear()
-
-    def _widen(self, storage: Storage | None) -> None:
-        """What a layer norm of a checkpoint reads is stored in fp32, as its kernel has it, if nobody keeps it.
-
-        Source: torch/_decomp/decompositions.py, native_layer_norm (the input is cast to fp32 first).
-        """
-        frame = self.frame or self.recomputing
-        if frame is None or type(storage) is not Deferred or storage.index < 0 or storage.home != id(frame):
-            return
-        operator, shape, dtype, batched, category = storage.birth
-        if dtype.itemsize < FP32.itemsize:
-            self.events.append(~storage.index)
-            wide = super().new(operator, shape, FP32, batched, None, None, category).storage
-            assert wide is not None
-            storage.index, wide.events = wide.index, []
-
-    def _leave(self, inputs: Sequence[Tensor | None]) -> None:
-        """What the last checkpoint gave goes when it has been read, since its backward makes it again.
-
-        Source: torch/_functorch/partitioners.py, cleanup_recompute_tags.
-        """
-        for storage in self.returned:
-            if storage.index >= 0 and not storage.entered:
-                self.events.append(~storage.index)
-                storage.index, storage.parents = -1, ()
-        self.returned.clear()
-        home = id(self.frame) if self.frame is not None else 0
-        if self.frame is not None and self.frame is not self._frame:
-            self._frame = self.frame
-            self._frames += 1
-        for x in inputs:
-            read = None if x is None else x.storage
-            if type(read) is Deferred and read.home not in (0, home):
-                if home:
-                    read.entered = True
-                elif self.path == ():
-                    self.returned.append(read)
 
     def choose(self, saves: Saved) -> None:
         """Store what backward asks for, if it would keep twice as much instead that nobody else asks for: the results
@@ -431,7 +299,7 @@ class CompiledTape(Tape):
         what a checkpoint computes again: there each kernel that reads such a sum adds it up (torch/_inductor/ir.py,
         StorageBox.should_realize_on_reuse).
         """
-        if self.recomputing is not None:
+        if self.recomputing is not None and not self.in_checkpoint:
             return
         for tensor in saves:
             if type(tensor) is Tensor and type(tensor.storage) is Deferred and tensor.storage.index < 0:
@@ -439,7 +307,7 @@ class CompiledTape(Tape):
 
     def _choose(self, one: Deferred) -> None:
         if one.index < 0:
-            alone = [source for source in self._sources(one) if source.index not in self.wanted]
+            alone = [source for source in sources_of(one) if source.index not in self.wanted]
             parts = sum(self._bytes(source) for source in alone if self.operators[source.index] in SUMMED)
             if parts >= 2 * one.size * one.birth[2].itemsize:
                 self._store(one)
@@ -449,7 +317,7 @@ class CompiledTape(Tape):
         for tensor in saves:
             storage = tensor.storage if type(tensor) is Tensor else None
             if storage is not None:
-                self.wanted.update(one.index for one in ([storage] if storage.index >= 0 else self._sources(storage)))
+                self.wanted.update(one.index for one in ([storage] if storage.index >= 0 else sources_of(storage)))
 
     def record(self, operator: str, inputs: Sequence[Tensor | None], fn: Backward, saves: Saved = ()) -> Any:
         """Make the node of an operator; what it reads is stored if it is not fused."""
@@ -470,11 +338,17 @@ class CompiledTape(Tape):
         # gradients, and so waits for the other one (torch/_inductor/fx_passes/post_grad.py, addmm)
         late = operator != "embedding" and any(type(x) is Parameter and x.is_table for x in inputs)
 
+        again = self.frame is not None and not self.in_checkpoint
+        targets = tuple(x.node for x in inputs if x is not None and type(x.node) is Node) if unfused else ()
+
         def fused(grad: Any, saved: Saved) -> Sequence[Tensor | None]:
             grads = grad if isinstance(grad, list) else [grad]
             if not self._frames:  # buffers of a checkpoint are held for the next one
                 self.reading = ()  # what the operator before read is no hold on it
             if unfused:
+                together = together_with(self, grads, targets)
+                self.reading = ()
+                self._store_together(together, again=again)
                 self.consume(grads)
                 self.consume(saved)
             self.reading = tuple(x for x in (*grads, *saved) if type(x) is Tensor)
@@ -485,7 +359,7 @@ class CompiledTape(Tape):
                 self.late = False
 
         node = super().record(operator, inputs, fused, saves)
-        if node is not None and self.frame is None:
+        if node is not None and (self.frame is None or self.in_checkpoint):
             self._want(saves)
         return node
 
@@ -494,9 +368,9 @@ class CompiledTape(Tape):
         self.store(tensor)
         super().relabel(tensor, category)
 
-    def meets(self, *gradients: Tensor) -> None:
-        """Two gradients are added; outside of a graph nobody else holds them."""
-        self.reading = gradients if self.fusing else ()
+    def meets(self, *operands: Tensor) -> None:
+        """Two gradients are added, or one of several results is made; outside of a graph nobody else holds them."""
+        self.reading = operands if self.fusing else ()
 
     def accumulated(self, gradient: Tensor) -> None:
         """A gradient that is added to one that is there stays until the compiled backward has returned all."""

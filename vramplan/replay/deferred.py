@@ -60,3 +60,18 @@ class UnkeptCasts(dict[Parameter, Tensor]):
 
     def __setitem__(self, parameter: Parameter, cast: Tensor) -> None:
         pass
+
+
+def sources_of(storage: Storage) -> list[Storage]:
+    """The stored tensors that it is computed from."""
+    found: dict[int, Storage] = {}
+    stack = list(storage.parents) if type(storage) is Deferred else []
+    seen: set[int] = set()  # several may come from one: each is walked through once
+    while stack:
+        one = stack.pop()
+        if one.index >= 0:
+            found[one.index] = one
+        elif type(one) is Deferred and id(one) not in seen:
+            seen.add(id(one))
+            stack.extend(one.parents)
+    return list(found.values())

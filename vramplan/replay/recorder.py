@@ -377,14 +377,18 @@ class Tape(Ledger, Guests):
         """What follows is not compiled with the model; the tensor to go on with. Compiled steps alone have graphs."""
         return tensor
 
+    def graph(self, run: Callable[[Tensor], Tensor], given: Tensor) -> Tensor:
+        """What a function gives that is compiled by itself; without a compiler nothing is."""
+        return run(given)
+
     def multiplies_by_expert(self, dtype: DType) -> bool:
         """Whether products of experts with weights of this type are one by one: PyTorch's operator is compiled with
         bf16 alone.
         """
         return False
 
-    def meets(self, *gradients: Tensor) -> None:
-        """Two gradients are about to be added: only a compiled step needs to know."""
+    def meets(self, *operands: Tensor) -> None:
+        """What is made next comes of these alone: only a compiled step needs to know."""
 
     def accumulated(self, gradient: Tensor) -> None:
         """A gradient was added to one that was there, and goes: only a compiled step keeps it."""

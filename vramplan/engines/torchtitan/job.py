@@ -139,7 +139,7 @@ def check_titan(resolver: Resolver, job: ResolvedJob) -> ResolvedJob:
         message = f"{strategy} is not modelled under torchtitan, whose checkpoints are of single blocks"
         fields.refuse("activation_checkpointing", message, hint=INSTEAD)
     if job.compile:
-        basis = "each block: what its backward asks for is kept, and nothing inside is larger than it is uncompiled"
+        basis = "each block is a graph of its own, by the rules of compiled steps"
         if job.loss == "standard":
             basis += "; and the loss"
         resolver.assume("compile", True, basis)

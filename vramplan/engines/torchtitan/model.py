@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from vramplan.engines.torchtitan.chunked import chunked_head
 from vramplan.replay.autograd import checkpoint
-from vramplan.replay.checkpoints import MATMULS
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.modules import FP32_LOGITS, Linear, Output, Recipe, as_is
 from vramplan.replay.models.part_names import EMBEDDINGS, HEAD, NORMS
@@ -196,18 +195,27 @@ class CheckpointedBlock:
 
 
 class CompiledBlock(CheckpointedBlock):
-    """torch.compile around it: of what a selective checkpoint keeps the graph saves what its backward asks for.
+    """torch.compile around it, and around its checkpoint if it has one.
 
-    That is all but the block's last product, and with it what is scattered of it. Without a checkpoint it saves the
-    results of products and of attention too: all else is computed again from them by the kernels of backward.
+    Of what a selective checkpoint keeps the graph saves what its backward asks for: all but the block's last product,
+    and with it what is scattered of it.
     Source: torch/_functorch/partitioners.py, min_cut_rematerialization_partition and default_partition's dead outputs.
     """
 
+    def __init__(self, tape: Tape, block: Callable[[Tensor], Tensor], keeps: str | None, *, checkpointed: bool) -> None:
+        super().__init__(tape, block, keeps)
+        self.checkpointed = checkpointed
+
     def __call__(self, x: Tensor) -> Tensor:
-        result: Tensor = checkpoint(self.tape, self.run, x, keeps=self.keeps)
+        result: Tensor = self.tape.graph(self.run if self.checkpointed else self.block, x)
         return result
 
     def run(self, x: Tensor) -> Tensor:
+        """The block's checkpoint."""
+        result: Tensor = checkpoint(self.tape, self.again, x, keeps=self.keeps)
+        return result
+
+    def again(self, x: Tensor) -> Tensor:
         """The block, the first time and again."""
         tape = self.tape
         result = self.block(x)
@@ -342,7 +350,7 @@ class Titan:
             checkpointed, selects = kinds[i]
             made = Block(tape, recipe)
             if recipe.compiled:
-                return CompiledBlock(tape, made, selects if checkpointed else MATMULS)
+                return CompiledBlock(tape, made, selects, checkpointed=checkpointed)
             return CheckpointedBlock(tape, made, selects) if checkpointed else made
 
         if input_ids is None:

@@ -11,8 +11,7 @@ from typing import Any
 
 from vramplan.engines.litgpt.operators import cross_entropy_each
 from vramplan.engines.torchtitan.model import CheckpointedBlock, CompiledBlock
-from vramplan.engines.torchtune.operators import difference, materialised, unasked
-from vramplan.replay.checkpoints import MATMULS
+from vramplan.engines.torchtune.operators import difference
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.llama import repeat_kv
 from vramplan.replay.models.modules import ACTIVATIONS, ALL_SCORES, SCORES, Linear, Output, Recipe, times_head
@@ -112,14 +111,12 @@ class Attention:
         shape = recipe.shape
         batch, length, _ = x.shape
         heads, groups, size = shape.attention_heads, shape.key_value_heads, shape.head_size
-        with unasked(x.tape):
-            q = self.q_proj(x)
+        q = self.q_proj(x)
         q = view(q, (batch, length, heads, size))
         q = turned(q, self.cache)
         q = transpose(q, 1, 2)
-        with unasked(x.tape):
-            k = self.k_proj(x)
-            v = self.v_proj(x)
+        k = self.k_proj(x)
+        v = self.v_proj(x)
         k = view(k, (batch, length, groups, size))
         v = view(v, (batch, length, groups, size))
         k = turned(k, self.cache)
@@ -127,8 +124,6 @@ class Attention:
         v = transpose(v, 1, 2)
         k = repeat_kv(k, heads // groups)
         v = repeat_kv(v, heads // groups)
-        if x.tape.selective:
-            q, k, v = materialised(q), materialised(k), materialised(v)
         output = scaled_dot_product(q, k, v, recipe.attention, 0.0, None)
         output = contiguous(transpose(output, 1, 2))
         output = view(output, (batch, length, heads * size))
@@ -163,7 +158,7 @@ class FeedForward:
 
     def __call__(self, x: Tensor) -> Tensor:
         h = self.act(self.w1(x))
-        h = materialised(mul(h, self.w3(x)))
+        h = mul(h, self.w3(x))
         h = self.w2(h)
         return h
 
@@ -175,16 +170,19 @@ class Block:
 
     def __init__(self, tape: Tape, recipe: Recipe, cache: Tensor) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
+        self.compiled = recipe.compiled
         self.attn = Attention(tape, recipe, cache)
         self.mlp = FeedForward(tape, recipe)
         self.sa_norm = RMSNorm(tape, "sa_norm", width, dtype)
         self.mlp_norm = RMSNorm(tape, "mlp_norm", width, dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
-        h = materialised(self.sa_norm(x))
+        h = self.sa_norm(x)
         _attn_out = self.attn(h)
         h = add(_attn_out, x)
-        _mlp_out = self.mlp(materialised(self.mlp_norm(h)))
+        if self.compiled:  # a graph has no local variables
+            del _attn_out
+        _mlp_out = self.mlp(self.mlp_norm(h))
         return add(h, _mlp_out)
 
 
@@ -309,13 +307,16 @@ class TransformerDecoder:
         return run_blocks(tape, plain, block, state)
 
     def compiled_blocks(self, state: list[Tensor], cache: Tensor) -> Tensor:
-        """The blocks, each in a graph of its own (torchtune/training/_compile.py, compile_model)."""
+        """The blocks, each in a graph of its own, around which there is its checkpoint.
+
+        Source: torchtune/training/_compile.py, compile_model; recipes/full_finetune_distributed.py, _setup_model.
+        """
         tape, recipe = self.tape, self.recipe
         checkpointed = [one.checkpointed for one in recipe.segments for _ in range(one.times * one.blocks)]
 
-        def block(i: int) -> CompiledBlock:
-            made: Any = Block(tape, recipe, cache)
-            return CompiledBlock(tape, made, None if checkpointed[i] else MATMULS)
+        def block(i: int) -> Any:
+            made = CompiledBlock(tape, Block(tape, recipe, cache), None, checkpointed=False)
+            return CheckpointedBlock(tape, made, None) if checkpointed[i] else made
 
         plain = tuple(segment._replace(checkpointed=False, selects=None) for segment in recipe.segments)
         return run_blocks(tape, plain, block, state)

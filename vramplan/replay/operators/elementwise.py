@@ -103,10 +103,11 @@ def mul(a: Tensor, b: Tensor) -> Tensor:
     batched = a.batched or b.batched
 
     def backward(grad: Tensor, saved: Saved) -> Grads:
-        def product() -> Tensor:
+        def product(other: Tensor) -> Tensor:
+            grad.tape.meets(grad, other)
             return grad.tape.like("mul", grad)
 
-        return (product() if need_a else None, product() if need_b else None)
+        return (product(saved[-1]) if need_a else None, product(saved[0]) if need_b else None)
 
     saves = [x for x, other in ((a, need_b), (b, need_a)) if other]
     node = a.tape.record("mul", (a, b), backward, saves)

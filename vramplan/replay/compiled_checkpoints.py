@@ -1,0 +1,78 @@
+"""Checkpoints inside of a compiled graph: what their buffers and results become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vramplan.replay.checkpoints import Frame
+from vramplan.replay.compiled_storages import DeferringTape
+from vramplan.replay.deferred import Deferred
+from vramplan.replay.tensors import FP32, Storage, Tensor
+
+
+class RecomputingTape(DeferringTape):
+    """A tape whose checkpoints are parts of one graph."""
+
+    def __init__(self, batch: int, *, direct: bool = False) -> None:
+        super().__init__(batch, direct=direct)
+        self.pool: list[int] = []  # deaths of buffers that are held for the next checkpoint
+        self._frame: Frame | None = None
+        self._frames, self._again = 0, 0  # checkpoints of forward, and how many of them have been computed again
+        self.returned: list[Deferred] = []  # what checkpoints gave to what is no checkpoint
+
+    def _hold(self, storage: Storage | None) -> None:
+        """What a block computes again is followed by as much of the next one, which takes the same buffers.
+
+        Inductor does not free a buffer between, it hands it on: so it is there until the block's backward is over.
+        Source: torch/_inductor/codegen/wrapper.py, FreeIfNotReusedLine.
+        """
+        frame = self.recomputing
+        if frame is None or storage is None:
+            return
+        if frame is not self._frame:
+            self._frame = frame
+            self._again += 1
+        if self._again < self._frames:
+            storage.events = self.pool
+
+    def release(self) -> None:
+        """The buffers that were held go."""
+        self.events.extend(self.pool)
+        self.pool.clear()
+
+    def _widen(self, storage: Storage | None) -> None:
+        """What a layer norm of a checkpoint reads is stored in fp32, as its kernel has it, if nobody keeps it.
+
+        Source: torch/_decomp/decompositions.py, native_layer_norm (the input is cast to fp32 first).
+        """
+        frame = self.frame or self.recomputing
+        if frame is None or type(storage) is not Deferred or storage.index < 0 or storage.home != id(frame):
+            return
+        operator, shape, dtype, batched, category = storage.birth
+        if dtype.itemsize < FP32.itemsize:
+            self.events.append(~storage.index)
+            wide = super().new(operator, shape, FP32, batched, None, None, category).storage
+            assert wide is not None
+            storage.index, wide.events = wide.index, []
+
+    def _leave(self, inputs: Sequence[Tensor | None]) -> None:
+        """What the last checkpoint gave goes when it has been read, since its backward makes it again.
+
+        Source: torch/_functorch/partitioners.py, cleanup_recompute_tags.
+        """
+        for storage in self.returned:
+            if storage.index >= 0 and not storage.entered:
+                self.events.append(~storage.index)
+                storage.index, storage.parents = -1, ()
+        self.returned.clear()
+        home = id(self.frame) if self.frame is not None else 0
+        if self.frame is not None and self.frame is not self._frame:
+            self._frame = self.frame
+            self._frames += 1
+        for x in inputs:
+            read = None if x is None else x.storage
+            if type(read) is Deferred and read.home not in (0, home):
+                if home:
+                    read.entered = True
+                elif self.path == ():
+                    self.returned.append(read)

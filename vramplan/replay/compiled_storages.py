@@ -1,0 +1,107 @@
+"""When a compiled step stores what its kernels make, and what they write over: the storages of compiled.py."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+from weakref import ref
+
+from vramplan.replay.deferred import Deferred, sources_of
+from vramplan.replay.recorder import Tape
+from vramplan.replay.tensors import Storage, Tensor
+
+
+class DeferringTape(Tape):
+    """A tape with storages that are not there until something needs them."""
+
+    def __init__(self, batch: int, *, direct: bool = False) -> None:
+        super().__init__(batch, direct=direct)
+        self.kept: set[int] = set()  # outputs of the model, which no kernel writes over
+
+    def store(self, tensor: Tensor) -> None:
+        """Allocate a deferred tensor."""
+        if type(tensor.storage) is Deferred and tensor.storage.index < 0:
+            self._store(tensor.storage)
+
+    def _store(self, storage: Deferred) -> None:
+        """What only it was computed from goes.
+
+        A kernel writes over an input of the same size that nobody needs after it
+        (torch/_inductor/scheduler.py, decide_inplace_update).
+        """
+        others = self._overwrites(storage)
+        self._allocate(storage)
+        del others
+
+    def _overwrites(self, storage: Deferred) -> list[Storage]:
+        """From here on it holds nothing that it is computed from; what no kernel writes over is returned."""
+        _, shape, dtype, _, _ = storage.birth
+        size = prod(shape) * dtype.itemsize
+        others = [one for one in sources_of(storage) if self._bytes(one) != size or one.index in self.kept]
+        storage.origins = self._origins(storage)
+        storage.parents = ()
+        return others
+
+    def _allocate(self, storage: Deferred) -> None:
+        operator, shape, dtype, batched, category = storage.birth
+        inner = super().new(operator, shape, dtype, batched, None, None, category).storage
+        assert inner is not None
+        storage.index = inner.index
+        inner.events = []  # its death is that of the deferred one
+        self._hold(storage)
+
+    def _store_together(self, storages: Sequence[Deferred], *, again: bool) -> None:
+        """All that one kernel makes. Each is written over what it alone is made from.
+
+        What a checkpoint computes `again` of the same tensors is one more result of that kernel, so that none is read
+        for one result alone.
+        Source: torch/_inductor/scheduler.py, decide_inplace_update (the only user that is left).
+        """
+        read = Counter(one.index for storage in storages for one in sources_of(storage))
+        shared = [one for storage in storages for one in sources_of(storage) if again or read[one.index] > 1]
+        others = [self._overwrites(one) for one in storages]
+        for one in storages:
+            self._allocate(one)
+        del others, shared
+
+    def _bytes(self, storage: Storage) -> int:
+        i = storage.index
+        return self.fixed[i] + self.per_sample[i] * self.batch
+
+    def _origins(self, storage: Deferred) -> tuple[ref[Deferred], ...]:
+        """All deferred tensors that it was computed from, and itself, but for those that are closed or gone.
+
+        What a product has read closes all that is behind it, so that a deep model is not walked through again.
+        """
+        found: dict[int, Deferred] = {id(storage): storage}
+        stack = [storage]
+        while stack:
+            one = stack.pop()
+            for other in one.parents:
+                if type(other) is Deferred and not other.closed and id(other) not in found:
+                    found[id(other)] = other
+                    stack.append(other)
+            for origin in one.origins:
+                older = origin()
+                if older is not None and not older.closed and id(older) not in found:
+                    found[id(older)] = older
+                    stack.append(older)
+        return tuple(map(ref, found.values()))
+
+    def consume(self, tensors: Sequence[Any]) -> None:
+        """An operator that is not fused reads these."""
+        for tensor in tensors:
+            if type(tensor) is not Tensor or type(tensor.storage) is not Deferred:
+                continue
+            self.store(tensor)
+            if tensor.storage.closed:
+                continue
+            for one in tensor.storage.origins:  # found when it was stored; nothing that it comes from is made later
+                found = one()
+                if found is not None:
+                    found.read = found.closed = True
+
+    def _hold(self, storage: Storage | None) -> None:
+        """A buffer has been made; who keeps it longer than its tensor lives says so here."""
