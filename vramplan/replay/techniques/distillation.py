@@ -11,6 +11,7 @@ from vramplan.replay.models.modules import DISTILLED, LOGITS, Output, Recipe, Se
 from vramplan.replay.models.windows import has_window
 from vramplan.replay.observers import Comparing, KeyValues, Sharding, Teacher
 from vramplan.replay.operators.views import split
+from vramplan.replay.precision import precision_of
 from vramplan.replay.recipe import recipe_of
 from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape
@@ -23,6 +24,8 @@ from vramplan.replay.techniques.second_model import bytes_beside, run_beside
 from vramplan.replay.tensors import INT64, Tensor
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import is_fsdp
+
+STORED = "fp32"  # the precision of a model as it is loaded, where no policy casts it
 
 
 class Distils(Objective):
@@ -98,7 +101,10 @@ class Teaches(Technique, Teacher):
         assert teacher is not None
         stored = tuple(Segment(1, layers, False) for layers in teacher.stacks)
         alone = setup._replace(model=teacher, segments=stored, adapter=None, tiled_mlp=None)
-        recipe = recipe_of(alone, self.precision)
+        precision = self.precision
+        if is_whole(setup) and precision.stored is not None and not setup.half_weights:
+            precision = precision_of(STORED)  # no policy of mixed precision casts what FSDP does not wrap
+        recipe = recipe_of(alone, precision)
         if own(teacher.family, "logits_of", None) is None:
             recipe = recipe._replace(loss=LOGITS)
         return recipe._replace(recomputes_core=False)
