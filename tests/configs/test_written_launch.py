@@ -167,7 +167,6 @@ def test_what_the_program_does_not_take_is_not_written(name: str, keys: dict[str
         ),
         ("torchtune", {"adapter.kind": "lora", "loss": "dpo", "max_gradient_norm": 1.0}, {"max_gradient_norm"}),
         ("training-arguments", {"offload": ["activations"]}, {"offload"}),  # a key of TRL
-        ("llama-factory", {"loss": "kto", "packing": True, **LORA}, {"packing"}),  # of sft alone
         (
             "axolotl",  # whose ring takes one packed sequence at a time
             {"micro_batch_size": 2, "packing": True, "parallel.context": 2, "attention": "flash", **PURE},

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5644 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5660 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared,
   galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
@@ -14,21 +14,21 @@ activation_checkpointing: full | 5644 | adapted, adapters, adapters_more, attent
   precisions, preference, quantized, random, replicas, replicated, returned, rounded, rounded_shared, seq2seq,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan,
-  titan_replicas, titan_units, torchtune, torchtune_rounded, torchtune_taught, torchtune_units, turns, vision, zero,
-  zero_adapters, zero_offload | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2,
-  deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text,
-  gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
-  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart,
-  bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama under torchtune,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
-  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
+  torchtune_units, turns, vision, zero, zero_adapters, zero_offload | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama
+  under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry,
+  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
+  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama
+  under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: selective | 334 | adapted, block_kinds, decoders, fully_shard_more, fused_lora, linear,
   losses, met, more_families, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
   sharded_tiles, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2,
@@ -39,24 +39,24 @@ activation_checkpointing: selective | 334 | adapted, block_kinds, decoders, full
   bart, bert, cohere, deepseek, ernie4_5, exaone4, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe,
   gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama,
   nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5, vit
-activation_checkpointing: selective-layer | 143 | fully_shard_more, fused_lora, liger, losses, more_families,
-  replicated, selective, seq2seq, short_convolutions, state_spaces, tiled, titan, titan_replicas, titan_units, zero |
-  bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan, mistral, nemotron_h,
-  phi3, qwen2, qwen3, roberta, smollm3 | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama
-  under torchtitan, nemotron_h, phi3, roberta
-activation_checkpointing: selective-op | 605 | adapted, block_kinds, decoders, fully_shard_more, images, liger,
+activation_checkpointing: selective-layer | 144 | fully_shard_more, fused_lora, liger, losses, more_families,
+  replicated, selective, seq2seq, short_convolutions, state_spaces, tiled, titan, titan_compiled, titan_replicas,
+  titan_units, zero | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llama under torchtitan,
+  mistral, nemotron_h, phi3, qwen2, qwen3, roberta, smollm3 | bamba, bert, falcon_h1, glm4_moe, gpt2, gpt_neo, lfm2,
+  lfm2_moe, llama, llama under torchtitan, nemotron_h, phi3, roberta
+activation_checkpointing: selective-op | 609 | adapted, block_kinds, decoders, fully_shard_more, images, liger,
   linear, losses, masks, met, more_families, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
-  sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_replicas, titan_units,
-  turns, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3,
-  mistral, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe,
-  qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss, smollm3,
-  stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mixtral, mllama, mpt, nemotron,
-  nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, t5, vit
+  sharded_tiles, sharded_units, short_convolutions, state_spaces, tiled, tiles, titan, titan_compiled, titan_replicas,
+  titan_units, turns, zero | apertus, arcee, bamba, bart, bert, bloom, cohere, cohere2, deepseek_v2, deepseek_v3,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan,
+  ministral3, mistral, mixtral, mllama, mpt, nemotron, nemotron_h, olmo, olmo2, opt, phi, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, roberta, seed_oss,
+  smollm3, stablelm, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, cohere, deepseek, ernie4_5,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mixtral,
+  mllama, mpt, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, t5, vit
 adapter.kernels | 124 | fused_lora, fused_lora_shared | apertus, arcee, cohere2, ernie4_5, exaone4, gemma, gemma2,
   gemma3, gemma3_text, glm, glm4, gpt_oss, granite, helium, hunyuan_v1_dense, llama, ministral3, mistral, mixtral,
   nemotron, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_next, smollm3, starcoder2 | apertus, arcee, cohere, ernie4_5,
@@ -85,24 +85,24 @@ adapter: ia3 | 206 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
   qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1788 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
+adapter: lora | 1800 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
   more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_rounded, torchtune_taught,
-  torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
-  mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
-  starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
-  under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
+  torchtune_taught, torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
+  cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava,
+  ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
+  stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt,
+  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: modules_to_save | 140 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more, fused_lora,
   pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma,
   gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
@@ -124,11 +124,12 @@ checkpoint_reentrant: true | 447 | adapted, block_kinds, checkpoints, decoders, 
   gemma4, glm4, glm4_moe, gpt2, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
   ministral3, mistral3, mixtral, nemotron, nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
   qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm, vit
-compile: true | 242 | compile, compile_beside, compile_more, modded_compiled | bart, bert, bloom, deepseek_v3, gemma,
-  gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, lfm2, llama, mistral, mixtral, modded_nanogpt
-  under modded-nanogpt, olmoe, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, starcoder2 | bart, bert,
-  bloom, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, granite, lfm2, llama, mixtral, modded_nanogpt
-  under modded-nanogpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2
+compile: true | 280 | compile, compile_beside, compile_more, modded_compiled, titan_compiled, torchtune_compiled |
+  bart, bert, bloom, deepseek_v3, gemma, gemma2, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neox, granite, lfm2,
+  llama, llama under torchtitan, llama under torchtune, mistral, mixtral, modded_nanogpt under modded-nanogpt, olmoe,
+  opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, starcoder2 | bart, bert, bloom, deepseek, gemma,
+  gemma2, gemma3, glm, glm4, glm4_moe, gpt2, granite, lfm2, llama, llama under torchtitan, llama under torchtune,
+  mixtral, modded_nanogpt under modded-nanogpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2
 distillation: forward-kl | 16 | taught, torchtune_taught | granite, llama, llama under torchtune, qwen2 | granite,
   llama, llama under torchtune
 distillation: jsd | 7 | taught | gemma, llama, mistral, olmo2, phi3, qwen2 | gemma, llama, olmo2, phi3
@@ -183,19 +184,19 @@ liger_kernels | 118 | adapted, fused_lora, liger, tiled, turns | deepseek_v2, de
   gemma3_text, glm4, gpt_oss, llama, llama4_text, mistral, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_5_vl, qwen2_vl,
   qwen3, qwen3_moe, qwen3_vl, smollm3 | deepseek, gemma, gemma2, gemma3, gemma3_images, glm4, gpt_oss, llama, llama4,
   mixtral, olmo2, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-loss: chunked | 705 | block_kinds, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat, losses,
+loss: chunked | 722 | block_kinds, decoders, fused_lora, heads, images, liger, linear, litgpt, litgpt_flat, losses,
   losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune,
-  torchtune_rounded, torchtune_taught, torchtune_units, turns | apertus, arcee, bloom, cohere, cohere2, deepseek_v2,
-  deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3_text, gemma4_text,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, ministral3, mistral, mixtral, mllama, mpt, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2, qwen2_moe, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss, stablelm | apertus, arcee,
-  bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox
-  under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, seed_oss,
-  stablelm
+  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, turns | apertus, arcee, bloom, cohere,
+  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, ministral3, mistral, mixtral,
+  mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss,
+  stablelm | apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, ministral3, mixtral, mllama,
+  mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, seed_oss, stablelm
 loss: cpo | 1 | preference | llama | llama
 loss: dpo | 255 | losses_more, pairs, preference | deepseek_v2, deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm,
   glm4, gpt2, gpt_neox, llama, mistral, mixtral, phi, phi3, qwen2, qwen2_moe, qwen3_moe | deepseek, falcon, gemma,
@@ -219,19 +220,19 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 681 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm | 696 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
   fused_lora, galore, images, liger, linear, master, met, more_families, optimizers, precisions, replicated, rounded,
   rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_replicas, titan_units, turns, zero |
-  apertus, arcee, bamba, bert, bloom, cohere2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral, mistral3, mixtral, mllama,
-  nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe,
-  qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, stablelm, starcoder2, vit | apertus, arcee, bamba, bert,
-  bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
-  under torchtitan, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, starcoder2, vit
+  state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units,
+  turns, zero | apertus, arcee, bamba, bert, bloom, cohere2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
+  granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral, mistral3,
+  mixtral, mllama, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, stablelm, starcoder2, vit | apertus,
+  arcee, bamba, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense,
+  lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, starcoder2, vit
 offload: activations | 631 | adapted, block_kinds, checkpoints, decoders, flat_adapters, flat_host, fused_lora,
   host_activations, hosted, images, liger, linear, met, more_families, pairs, selective_more, sharded_activations,
   sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, tiles | apertus, arcee, bamba,
@@ -327,15 +328,15 @@ optimizer: sgd | 476 | adapted, adapters_more, attention, checkpoints, families,
   gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mllama, mpt,
   nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
   starcoder2, t5, vit
-optimizer: sgd-momentum | 525 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
+optimizer: sgd-momentum | 529 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchtune,
-  torchtune_taught, torchtune_units, vision | bamba, bart, bert, bloom, clip, deepseek_v2, deepseek_v3, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, mistral,
-  mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit,
-  xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  torchtune_compiled, torchtune_taught, torchtune_units, vision | bamba, bart, bert, bloom, clip, deepseek_v2,
+  deepseek_v3, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text,
+  llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
+  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5,
+  vit, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
   gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt,
   llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under
   litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
@@ -367,33 +368,35 @@ padding: right | 473 | adapted, block_kinds, decoders, fully_shard_more, fused_l
   hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama4, ministral3, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h,
   neox, olmo, olmo2, phi3, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2,
   t5
-parallel.fsdp_units: ends | 90 | fully_shard_more, sharded_units, titan_units, torchtune_units | llama, llama under
-  torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under torchtitan, llama under torchtune
+parallel.fsdp_units: ends | 98 | fully_shard_more, sharded_units, titan_compiled, titan_units, torchtune_compiled,
+  torchtune_units | llama, llama under torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under
+  torchtitan, llama under torchtune
 parallel.fsdp_version: 1 | 215 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
   | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under litgpt,
   mistral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3, roberta, vit |
   bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama under litgpt, mpt under
   llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
-parallel.replicas | 53 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
-  sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under torchtitan,
-  mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
+parallel.replicas | 56 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
+  sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under
+  torchtitan, mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
 parallel.sharding: ddp | 103 | fused_lora_shared, modded, modded_compiled, replicated, rounded_shared,
   sharded_activations, sharded_bits, tiled_mlp_shared | bert, gemma, gemma4_text, glm4_moe, gpt2, gpt_neo, llama,
   mistral, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl, smollm3 | bert, gemma,
   gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 871 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+parallel.sharding: fsdp | 902 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas,
-  titan_units, torchtune, torchtune_rounded, torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, cohere2,
-  ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe,
-  gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama
-  under torchtitan, llama under torchtune, mistral, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron,
-  nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
-  qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm, vit | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5,
-  exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama
-  under torchtune, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
-  olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled,
+  titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units | apertus, arcee,
+  bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral, mistral3,
+  mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm, vit |
+  apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense,
+  lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mllama, mpt under
+  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp-grad-op | 257 | flat_adapters, flat_host, flat_parameter, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, replicas, rounded_shared, sharded_activations, sharded_bits, sharded_more,
   sharded_spaces, sharded_units | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
@@ -441,18 +444,19 @@ precision: amp | 3955 | adapted, adapters, adapters_more, attention, block_kinds
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-precision: fsdp | 471 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+precision: fsdp | 489 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, litgpt_flat, replicas, rounded_shared, sharded_activations, sharded_bits,
-  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas, titan_units |
-  apertus, arcee, bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral, mistral3, mixtral, mllama, mpt under
-  llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm | apertus, arcee, bamba, bert, bloom,
-  cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
-  glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under
-  torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo,
-  opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+  sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas,
+  titan_units | apertus, arcee, bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral, mistral3,
+  mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm | apertus,
+  arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama,
+  llama under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
+  seed_oss, stablelm
 precision: mixed | 1670 | adapters, attention, block_kinds, checkpoints, compile, decoders, evaluation,
   evaluation_more, families, frozen, fused_lora_shared, generation, generation_more, heads, host_activations, hosted,
   images, liger, linear, losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference,
@@ -468,7 +472,7 @@ precision: mixed | 1670 | adapters, attention, block_kinds, checkpoints, compile
   llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
   vit
-precision: pure | 3344 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3364 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
   generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
@@ -476,21 +480,22 @@ precision: pure | 3344 | adapted, adapters, adapters_more, attention, block_kind
   pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, resnet, returned, rounded,
   rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite,
-  taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_rounded, torchtune_taught, torchtune_units,
-  turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm,
-  glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3,
-  mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under
-  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
-  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
-  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
-  mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
+  torchtune_taught, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
+  mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
+  llama4, llava, ministral3, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under
+  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
+  vit
 qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, mistral, olmo2, olmoe, opt, phi3,
   qwen2 | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 28 | rounded, rounded_shared, torchtune_rounded | gemma, gemma3_text, gpt2, llama, llama under torchtune,
@@ -574,17 +579,17 @@ activation_checkpointing: full + adapter: ia3 | 116 | adapted, adapters, adapter
   bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe,
   gpt2, gpt_neo, gpt_oss, llama, llama4, ministral3, mixtral, mpt, neox, olmo2, olmoe, opt, phi3, qwen2_vl,
   qwen3_next, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + adapter: lora | 1033 | adapted, adapters, adapters_more, block_kinds,
+activation_checkpointing: full + adapter: lora | 1039 | adapted, adapters, adapters_more, block_kinds,
   compile_beside, decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear,
   litgpt, lora_parts, met, more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, short_convolutions,
-  state_spaces, taught, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_rounded, torchtune_taught,
-  torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo,
-  olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit
+  state_spaces, taught, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
+  torchtune_taught, torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
+  cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, gemma4, glm,
+  glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under
+  litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + adapter: modules_to_save | 80 | adapted, adapters, adapters_more, flat_adapters,
   fully_shard_more, pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek, falcon, gemma,
   gemma2, gemma3, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, vit
@@ -597,8 +602,9 @@ activation_checkpointing: full + checkpoint_reentrant: true | 376 | adapted, blo
   exaone4, gemma, gemma2, gemma3, gemma3_images, gemma4, glm4, glm4_moe, gpt2, granite, helium, hunyuan_v1_dense,
   lfm2, llama, ministral3, mistral3, nemotron, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
   qwen3_vl, qwen_moe, seed_oss, stablelm, vit
-activation_checkpointing: full + compile: true | 128 | compile, compile_beside, compile_more | bart, bert, gemma,
-  gemma3, glm, glm4, gpt2, llama, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
+activation_checkpointing: full + compile: true | 144 | compile, compile_beside, compile_more, titan_compiled,
+  torchtune_compiled | bart, bert, gemma, gemma3, glm, glm4, gpt2, llama, llama under torchtitan, llama under
+  torchtune, mixtral, neox, opt, phi, phi3, qwen_moe, roberta
 activation_checkpointing: full + distillation: forward-kl | 9 | taught, torchtune_taught | llama, llama under
   torchtune
 activation_checkpointing: full + distillation: jsd | 3 | taught | llama, olmo2
@@ -627,11 +633,11 @@ activation_checkpointing: full + label_smoothing | 202 | evaluation, evaluation_
   neox, opt, phi, phi3, qwen3_vl, qwen_moe, roberta, t5, vit
 activation_checkpointing: full + liger_kernels | 23 | fused_lora, liger | gemma3_images, glm4, gpt_oss, llama, olmo2,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe
-activation_checkpointing: full + loss: chunked | 349 | heads, images, litgpt, litgpt_flat, losses, losses_more, met,
-  more_families, sharded_more, short_convolutions, tiles, torchtune, torchtune_rounded, torchtune_taught,
-  torchtune_units | bloom, deepseek, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under litgpt, llama under torchtune, mixtral, mllama, mpt, neox, neox
-  under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
+activation_checkpointing: full + loss: chunked | 358 | heads, images, litgpt, litgpt_flat, losses, losses_more, met,
+  more_families, sharded_more, short_convolutions, tiles, torchtune, torchtune_compiled, torchtune_rounded,
+  torchtune_taught, torchtune_units | bloom, deepseek, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, lfm2, llama, llama under litgpt, llama under torchtune, mixtral, mllama, mpt,
+  neox, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe
 activation_checkpointing: full + loss: cpo | 1 | preference | llama
 activation_checkpointing: full + loss: dpo | 181 | losses_more, pairs, preference | deepseek, falcon, gemma, gemma2,
   gemma3, glm, glm4, gpt2, llama, mixtral, neox, phi, phi3, qwen_moe
@@ -648,13 +654,13 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 316 | adapted, flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + max_gradient_norm | 321 | adapted, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, fused_lora, galore, images, liger, master, more_families, optimizers, precisions, replicated,
   rounded, rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_replicas, titan_units, turns, zero | apertus, arcee,
-  bamba, bert, bloom, ernie4_5, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2,
-  lfm2_moe, llama, llama under torchtitan, mistral3, mixtral, mllama, neox, olmo, olmo2, olmoe, opt, phi, phi3,
-  qwen3_vl, roberta, stablelm, vit
+  taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, turns, zero |
+  apertus, arcee, bamba, bert, bloom, ernie4_5, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mistral3, mixtral, mllama, neox, olmo, olmo2,
+  olmoe, opt, phi, phi3, qwen3_vl, roberta, stablelm, vit
 activation_checkpointing: full + offload: activations | 281 | adapted, block_kinds, checkpoints, flat_adapters,
   flat_host, host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations,
   sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared, tiles | bert, bloom, deepseek,
@@ -701,12 +707,13 @@ activation_checkpointing: full + optimizer: sgd | 315 | adapted, adapters_more, 
   bert, bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe,
   gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo, olmo2, olmoe, opt, phi,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd-momentum | 314 | adapted, adapters, adapters_more, checkpoints,
+activation_checkpointing: full + optimizer: sgd-momentum | 317 | adapted, adapters, adapters_more, checkpoints,
   families, frozen, fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families,
-  optimizers, precisions, quantized, random, seq2seq, torchtune, torchtune_units, vision | bart, bert, bloom, clip,
-  deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
-  llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  optimizers, precisions, quantized, random, seq2seq, torchtune, torchtune_compiled, torchtune_units, vision | bart,
+  bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under
+  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
+  starcoder2, t5, vit
 activation_checkpointing: full + optimizer_in_backward: true | 56 | adapted, checkpoints, galore, met, optimizers,
   precisions | bert, gpt2, llama, phi3
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
@@ -718,25 +725,26 @@ activation_checkpointing: full + padding: right | 264 | block_kinds, decoders, f
   ernie4_5, exaone4, falcon, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, granite, helium,
   hunyuan_v1_dense, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, nemotron, nemotron_h, olmo, qwen2_vl,
   qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
-activation_checkpointing: full + parallel.fsdp_units: ends | 49 | fully_shard_more, sharded_units, titan_units,
-  torchtune_units | llama, llama under torchtitan, llama under torchtune
+activation_checkpointing: full + parallel.fsdp_units: ends | 53 | fully_shard_more, sharded_units, titan_compiled,
+  titan_units, torchtune_compiled, torchtune_units | llama, llama under torchtitan, llama under torchtune
 activation_checkpointing: full + parallel.fsdp_version: 1 | 140 | flat_adapters, flat_host, flat_parameter, foundry,
   litgpt_flat, sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2, llama, llama under
   litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
-activation_checkpointing: full + parallel.replicas | 33 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
-  replicas, sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama
-  under torchtitan, opt
+activation_checkpointing: full + parallel.replicas | 34 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  replicas, sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma,
+  gpt2, llama, llama under torchtitan, opt
 activation_checkpointing: full + parallel.sharding: ddp | 34 | fused_lora_shared, replicated, rounded_shared,
   sharded_activations, sharded_bits, tiled_mlp_shared | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3,
   opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 487 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.sharding: fsdp | 499 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  titan, titan_replicas, titan_units, torchtune, torchtune_rounded, torchtune_units | apertus, arcee, bamba, bert,
-  bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama
-  under torchtune, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
+  titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded,
+  torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2,
+  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
+  llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mllama, mpt under llm-foundry,
+  nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta, seed_oss, stablelm, vit
 activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 119 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, replicas, rounded_shared, sharded_activations,
   sharded_bits, sharded_more, sharded_spaces, sharded_units | bert, gemma, gemma2, glm, gpt2, lfm2, llama, neox, opt,
@@ -766,13 +774,13 @@ activation_checkpointing: full + precision: amp | 2008 | adapted, adapters, adap
   qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
-activation_checkpointing: full + precision: fsdp | 258 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + precision: fsdp | 263 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_tiles, sharded_units, titan,
-  titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma,
-  gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama under litgpt,
-  llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo,
-  opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+  titan_compiled, titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under
+  litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, helium, hunyuan_v1_dense, llama, llama
+  under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron, neox, neox under
+  litgpt, olmo, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
 activation_checkpointing: full + precision: mixed | 882 | adapters, attention, block_kinds, checkpoints, compile,
   decoders, evaluation, evaluation_more, families, frozen, fused_lora_shared, heads, host_activations, hosted, images,
   liger, linear, losses, losses_more, master, moe, more_families, padding, pairs, pairs_beside, preference, random,
@@ -781,20 +789,20 @@ activation_checkpointing: full + precision: mixed | 882 | adapters, attention, b
   gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense,
   llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1629 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1640 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters,
   flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, moe, more_families,
   optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned,
   rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiles,
-  torchtune, torchtune_rounded, torchtune_taught, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
-  mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta,
-  seed_oss, stablelm, starcoder2, t5, vit
+  torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, turns, vision | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
+  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
+  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
 activation_checkpointing: full + qat: fp8 | 9 | rounded, rounded_shared | gemma, glm4, llama, olmo2, olmoe, opt, phi3
 activation_checkpointing: full + qat: int4 | 15 | rounded, rounded_shared, torchtune_rounded | gemma, gpt2, llama,
   llama under torchtune, phi, stablelm
@@ -883,6 +891,7 @@ activation_checkpointing: selective-layer + adapter.kernels | 1 | fused_lora | l
 activation_checkpointing: selective-layer + adapter: dora | 2 | short_convolutions | lfm2, lfm2_moe
 activation_checkpointing: selective-layer + adapter: lora | 4 | fused_lora, liger, state_spaces | bamba, llama,
   nemotron_h
+activation_checkpointing: selective-layer + compile: true | 1 | titan_compiled | llama under torchtitan
 activation_checkpointing: selective-layer + ema: true | 1 | state_spaces | falcon_h1
 activation_checkpointing: selective-layer + frozen: parts | 2 | short_convolutions, tiled | lfm2, phi3
 activation_checkpointing: selective-layer + label_smoothing | 1 | state_spaces | bamba
@@ -893,8 +902,8 @@ activation_checkpointing: selective-layer + loss: fused | 7 | losses | gpt2, lla
 activation_checkpointing: selective-layer + loss: tiled | 1 | tiled | phi3
 activation_checkpointing: selective-layer + loss: vocab-parallel | 6 | titan, titan_replicas, titan_units | llama
   under torchtitan
-activation_checkpointing: selective-layer + max_gradient_norm | 10 | short_convolutions, state_spaces, titan,
-  titan_units, zero | bamba, gpt_neo, lfm2, llama under torchtitan
+activation_checkpointing: selective-layer + max_gradient_norm | 11 | short_convolutions, state_spaces, titan,
+  titan_compiled, titan_units, zero | bamba, gpt_neo, lfm2, llama under torchtitan
 activation_checkpointing: selective-layer + offload: activations | 2 | short_convolutions | lfm2, lfm2_moe
 activation_checkpointing: selective-layer + optimizer: adafactor | 1 | short_convolutions | lfm2_moe
 activation_checkpointing: selective-layer + optimizer: adam | 1 | more_families | glm4_moe
@@ -906,15 +915,15 @@ activation_checkpointing: selective-layer + parallel.fsdp_units: ends | 4 | tita
 activation_checkpointing: selective-layer + parallel.replicas | 2 | titan_replicas, titan_units | llama under
   torchtitan
 activation_checkpointing: selective-layer + parallel.sharding: ddp | 1 | replicated | gpt_neo
-activation_checkpointing: selective-layer + parallel.sharding: fsdp | 11 | fully_shard_more, titan, titan_replicas,
-  titan_units | glm4_moe, gpt_neo, llama under torchtitan
+activation_checkpointing: selective-layer + parallel.sharding: fsdp | 12 | fully_shard_more, titan, titan_compiled,
+  titan_replicas, titan_units | glm4_moe, gpt_neo, llama under torchtitan
 activation_checkpointing: selective-layer + parallel.sharding: zero3 | 2 | zero | gpt_neo
 activation_checkpointing: selective-layer + parallel.tensor | 6 | titan, titan_replicas, titan_units | llama under
   torchtitan
 activation_checkpointing: selective-layer + precision: amp | 33 | liger, losses, more_families, selective,
   state_spaces | bert, glm4_moe, gpt2, gpt_neo, llama, nemotron_h
-activation_checkpointing: selective-layer + precision: fsdp | 11 | fully_shard_more, titan, titan_replicas,
-  titan_units | glm4_moe, gpt_neo, llama under torchtitan
+activation_checkpointing: selective-layer + precision: fsdp | 12 | fully_shard_more, titan, titan_compiled,
+  titan_replicas, titan_units | glm4_moe, gpt_neo, llama under torchtitan
 activation_checkpointing: selective-layer + precision: mixed | 43 | losses, more_families, replicated, selective,
   seq2seq, zero | bert, gpt2, gpt_neo, llama, roberta
 activation_checkpointing: selective-layer + precision: pure | 37 | liger, losses, more_families, selective,
@@ -928,6 +937,7 @@ activation_checkpointing: selective-op + adapter: lora | 19 | images, liger, sho
   bamba, granitemoehybrid, lfm2, lfm2_moe, llama, qwen2_5_vl, qwen2_vl, qwen3_vl
 activation_checkpointing: selective-op + adapter: oft | 11 | adapted | cohere, falcon, gemma2, glm4, granite, lfm2,
   llama, mixtral, neox, phi3
+activation_checkpointing: selective-op + compile: true | 4 | titan_compiled | llama under torchtitan
 activation_checkpointing: selective-op + ema: true | 25 | liger, sharded_spaces, short_convolutions, state_spaces |
   bamba, falcon_h1, granitemoehybrid, lfm2, lfm2_moe, nemotron_h, olmo2
 activation_checkpointing: selective-op + frozen: parts | 25 | liger, masks, sharded_spaces, short_convolutions,
@@ -945,9 +955,10 @@ activation_checkpointing: selective-op + loss: fused | 12 | adapted, losses, sta
 activation_checkpointing: selective-op + loss: tiled | 1 | tiled | gemma
 activation_checkpointing: selective-op + loss: vocab-parallel | 9 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: selective-op + max_gradient_norm | 50 | adapted, liger, sharded_spaces, sharded_tiles,
-  short_convolutions, state_spaces, tiles, titan, titan_replicas, titan_units, zero | bamba, cohere, falcon,
-  falcon_h1, glm4, glm4_moe, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mllama, nemotron_h, olmo2
+activation_checkpointing: selective-op + max_gradient_norm | 54 | adapted, liger, sharded_spaces, sharded_tiles,
+  short_convolutions, state_spaces, tiles, titan, titan_compiled, titan_replicas, titan_units, zero | bamba, cohere,
+  falcon, falcon_h1, glm4, glm4_moe, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mllama,
+  nemotron_h, olmo2
 activation_checkpointing: selective-op + offload: activations | 44 | adapted, liger, selective_more,
   short_convolutions, state_spaces | bamba, bert, bloom, falcon_h1, gemma, gemma2, gemma3, gpt2, lfm2, lfm2_moe,
   llama, mpt, nemotron_h, neox, opt, phi, phi3
@@ -971,13 +982,13 @@ activation_checkpointing: selective-op + packing: true | 10 | liger, short_convo
   gemma3, lfm2, lfm2_moe, mixtral, nemotron_h
 activation_checkpointing: selective-op + padding: right | 13 | adapted, liger, met, sharded_spaces,
   short_convolutions, state_spaces | bloom, falcon, lfm2, lfm2_moe, mixtral, nemotron_h, olmo2
-activation_checkpointing: selective-op + parallel.fsdp_units: ends | 5 | sharded_units, titan_units | llama, llama
-  under torchtitan
+activation_checkpointing: selective-op + parallel.fsdp_units: ends | 6 | sharded_units, titan_compiled, titan_units |
+  llama, llama under torchtitan
 activation_checkpointing: selective-op + parallel.replicas | 4 | sharded_more, titan_replicas, titan_units | llama,
   llama under torchtitan
-activation_checkpointing: selective-op + parallel.sharding: fsdp | 33 | fully_shard_more, sharded_more,
-  sharded_spaces, sharded_tiles, titan, titan_replicas, titan_units | falcon_h1, gemma, gpt2, gpt_neo, lfm2, llama,
-  llama under torchtitan, mllama, nemotron_h, opt, phi3
+activation_checkpointing: selective-op + parallel.sharding: fsdp | 37 | fully_shard_more, sharded_more,
+  sharded_spaces, sharded_tiles, titan, titan_compiled, titan_replicas, titan_units | falcon_h1, gemma, gpt2, gpt_neo,
+  lfm2, llama, llama under torchtitan, mllama, nemotron_h, opt, phi3
 activation_checkpointing: selective-op + parallel.sharding: fsdp-grad-op | 4 | sharded_more, sharded_spaces,
   sharded_units | bamba, llama, neox
 activation_checkpointing: selective-op + parallel.sharding: zero3 | 1 | zero | glm4_moe
@@ -990,9 +1001,9 @@ activation_checkpointing: selective-op + precision: amp | 214 | adapted, block_k
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mixtral, mllama, mpt, nemotron,
   nemotron_h, neox, olmo, olmo2, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, roberta,
   seed_oss, stablelm, t5, vit
-activation_checkpointing: selective-op + precision: fsdp | 27 | fully_shard_more, sharded_more, sharded_spaces,
-  sharded_tiles, titan, titan_replicas, titan_units | bamba, falcon_h1, gpt2, gpt_neo, llama, llama under torchtitan,
-  mllama, neox, opt
+activation_checkpointing: selective-op + precision: fsdp | 31 | fully_shard_more, sharded_more, sharded_spaces,
+  sharded_tiles, titan, titan_compiled, titan_replicas, titan_units | bamba, falcon_h1, gpt2, gpt_neo, llama, llama
+  under torchtitan, mllama, neox, opt
 activation_checkpointing: selective-op + precision: mixed | 129 | losses, more_families, selective, selective_more,
   seq2seq, zero | bart, bert, bloom, deepseek, falcon, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, gpt_neo,
   llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5, vit
@@ -1163,7 +1174,8 @@ adapter: lora + checkpoint_reentrant: true | 102 | fully_shard_more, fused_lora,
   more_families, pairs, replicated, sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared,
   zero | arcee, bert, falcon_h1, gemma, gemma2, gemma3, glm4, glm4_moe, gpt2, lfm2_moe, llama, mistral3, nemotron_h,
   neox, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl
-adapter: lora + compile: true | 23 | compile_beside, compile_more | bert, gpt2, llama, mixtral
+adapter: lora + compile: true | 35 | compile_beside, compile_more, torchtune_compiled | bert, gpt2, llama, llama
+  under torchtune, mixtral
 adapter: lora + distillation: forward-kl | 14 | taught, torchtune_taught | llama, llama under torchtune
 adapter: lora + distillation: jsd | 2 | taught | gemma, llama
 adapter: lora + distillation: reverse-kl | 12 | torchtune_taught | llama under torchtune
@@ -1180,9 +1192,10 @@ adapter: lora + label_smoothing | 21 | fused_lora, pairs, sharded_spaces, short_
   bert, falcon_h1, gpt2, lfm2, lfm2_moe, llama, nemotron_h
 adapter: lora + liger_kernels | 26 | fused_lora, liger, tiled | deepseek, gemma2, gemma3, gemma3_images, glm4,
   gpt_oss, llama, olmo2, qwen2_5_vl, qwen2_vl, qwen3_vl
-adapter: lora + loss: chunked | 259 | fused_lora, liger, litgpt, met, short_convolutions, state_spaces, tiles,
-  torchtune, torchtune_rounded, torchtune_taught, torchtune_units | falcon under litgpt, falcon_h1, gpt_oss,
-  granitemoehybrid, lfm2, llama, llama under litgpt, llama under torchtune, mllama, neox under litgpt, phi under litgpt
+adapter: lora + loss: chunked | 269 | fused_lora, liger, litgpt, met, short_convolutions, state_spaces, tiles,
+  torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units | falcon under litgpt,
+  falcon_h1, gpt_oss, granitemoehybrid, lfm2, llama, llama under litgpt, llama under torchtune, mllama, neox under
+  litgpt, phi under litgpt
 adapter: lora + loss: dpo | 76 | pairs | gemma, gemma2, gemma3, gpt2, llama, neox, phi
 adapter: lora + loss: fused | 25 | fused_lora, liger, quantized, short_convolutions, tiles | glm4, gpt2, lfm2_moe,
   llama, mllama
@@ -1217,29 +1230,30 @@ adapter: lora + optimizer: rmsprop | 40 | adapted, adapters_more, fully_shard_mo
 adapter: lora + optimizer: sgd | 60 | adapted, adapters_more, fused_lora, images, quantized, tiled_mlp,
   tiled_mlp_shared | bart, chatglm, clip, deepseek, exaone4, falcon, gemma, glm, glm4, llama, llava, mixtral, neox,
   olmo, qwen3_vl, qwen_moe, resnet, roberta, vit
-adapter: lora + optimizer: sgd-momentum | 154 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
-  litgpt, more_families, quantized, state_spaces, torchtune, torchtune_taught, torchtune_units | bart, bert, bloom,
-  clip, deepseek, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, llama,
-  llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5
+adapter: lora + optimizer: sgd-momentum | 155 | adapted, adapters, adapters_more, fully_shard_more, images, liger,
+  litgpt, more_families, quantized, state_spaces, torchtune, torchtune_compiled, torchtune_taught, torchtune_units |
+  bart, bert, bloom, clip, deepseek, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, gpt2,
+  gpt_neo, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, resnet, roberta, t5
 adapter: lora + optimizer_in_backward: true | 14 | fused_lora, sharded_spaces, short_convolutions, state_spaces |
   bamba, falcon_h1, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
 adapter: lora + packing: true | 10 | fused_lora, liger, short_convolutions, state_spaces | bamba, falcon_h1, gemma3,
   lfm2, lfm2_moe, llama
 adapter: lora + padding: right | 38 | fused_lora, liger, met, pairs, short_convolutions | bert, bloom, gpt2, gpt_oss,
   lfm2, lfm2_moe, llama, olmo2
-adapter: lora + parallel.fsdp_units: ends | 24 | sharded_units, torchtune_units | llama, llama under torchtune
+adapter: lora + parallel.fsdp_units: ends | 28 | sharded_units, torchtune_compiled, torchtune_units | llama, llama
+  under torchtune
 adapter: lora + parallel.fsdp_version: 1 | 64 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
 adapter: lora + parallel.sharding: ddp | 20 | fused_lora_shared, replicated, sharded_bits, tiled_mlp_shared | gemma,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3
-adapter: lora + parallel.sharding: fsdp | 232 | flat_adapters, fully_shard_more, fused_lora_shared, litgpt,
+adapter: lora + parallel.sharding: fsdp | 241 | flat_adapters, fully_shard_more, fused_lora_shared, litgpt,
   rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, torchtune, torchtune_rounded, torchtune_units | apertus, arcee, bert, bloom, cohere, ernie4_5,
-  exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, mistral3, mixtral, mllama, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, roberta,
-  seed_oss, stablelm
+  sharded_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units | apertus, arcee, bert, bloom,
+  cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, mistral3, mixtral,
+  mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl,
+  roberta, seed_oss, stablelm
 adapter: lora + parallel.sharding: fsdp-grad-op | 58 | flat_adapters, fully_shard_more, fused_lora_shared,
   rounded_shared, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama, phi3, qwen2_5_vl,
   qwen3_vl
@@ -1263,16 +1277,16 @@ adapter: lora + precision: fsdp | 97 | flat_adapters, fully_shard_more, fused_lo
   gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 63 | fused_lora_shared, rounded, tiled_mlp_shared, zero, zero_adapters | bert,
   gemma2, glm4, glm4_moe, gpt2, gpt_neo, granite, llama, opt, qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 615 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: pure | 627 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts,
   met, more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, short_convolutions, state_spaces, taught, tiled, tiled_mlp_shared,
-  tiles, torchtune, torchtune_rounded, torchtune_taught, torchtune_units | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2,
-  lfm2_moe, llama, llama under litgpt, llama under torchtune, llava, ministral3, mistral3, mixtral, mllama, mpt,
-  nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next,
-  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units | apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
+  gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llava, ministral3, mistral3,
+  mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
 adapter: lora + qat: fp8 | 4 | rounded, rounded_shared | glm4, llama, phi3
 adapter: lora + qat: int4 | 10 | rounded, rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune, phi
 adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi3
@@ -1450,14 +1464,23 @@ checkpoint_reentrant: true + trained_blocks: lisa | 2 | sharded_more, turns | ll
 checkpoint_reentrant: true + weight_dtype: 16 bits | 20 | adapted, liger, pairs, short_convolutions, state_spaces,
   tiled_mlp, turns | apertus, bamba, falcon_h1, glm4, gpt2, lfm2, lfm2_moe, llama, neox, olmo2
 compile: true + label_smoothing | 3 | compile_beside | llama
+compile: true + loss: chunked | 17 | torchtune_compiled | llama under torchtune
+compile: true + max_gradient_norm | 15 | titan_compiled | llama under torchtitan
 compile: true + optimizer: muon | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
+compile: true + optimizer: sgd-momentum | 4 | torchtune_compiled | llama under torchtune
+compile: true + parallel.fsdp_units: ends | 8 | titan_compiled, torchtune_compiled | llama under torchtitan, llama
+  under torchtune
+compile: true + parallel.replicas | 3 | titan_compiled | llama under torchtitan
 compile: true + parallel.sharding: ddp | 8 | modded_compiled | modded_nanogpt under modded-nanogpt
+compile: true + parallel.sharding: fsdp | 31 | titan_compiled, torchtune_compiled | llama under torchtitan, llama
+  under torchtune
 compile: true + precision: amp | 94 | compile, compile_beside, compile_more | bart, bert, gemma, gemma3, glm, glm4,
   gpt2, llama, mixtral, neox, opt, phi, phi3, roberta
+compile: true + precision: fsdp | 18 | titan_compiled | llama under torchtitan
 compile: true + precision: mixed | 6 | compile | gpt2, llama
-compile: true + precision: pure | 106 | compile, compile_beside, compile_more, modded_compiled | bart, bert, bloom,
-  deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, granite, lfm2, llama, mixtral, modded_nanogpt under
-  modded-nanogpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2
+compile: true + precision: pure | 126 | compile, compile_beside, compile_more, modded_compiled, torchtune_compiled |
+  bart, bert, bloom, deepseek, gemma, gemma2, gemma3, glm, glm4, glm4_moe, gpt2, granite, lfm2, llama, llama under
+  torchtune, mixtral, modded_nanogpt under modded-nanogpt, neox, olmoe, opt, phi, phi3, qwen_moe, roberta, starcoder2
 compile: true + quantization: nf4 | 2 | compile_beside | llama
 compile: true + quantization: nf4-double | 3 | compile_beside | llama
 distillation: forward-kl + loss: chunked | 12 | torchtune_taught | llama under torchtune
@@ -1737,18 +1760,18 @@ loss: chunked + offload: activations | 7 | liger, met, state_spaces | exaone4, g
 loss: chunked + optimizer: adafactor | 1 | state_spaces | nemotron_h
 loss: chunked + optimizer: rmsprop | 2 | more_families, state_spaces | falcon_h1, glm4_moe
 loss: chunked + optimizer: sgd | 1 | met | falcon_h1
-loss: chunked + optimizer: sgd-momentum | 90 | litgpt, litgpt_flat, more_families, torchtune, torchtune_taught,
-  torchtune_units | falcon under litgpt, gpt_neo, llama under litgpt, llama under torchtune, neox under litgpt, phi
-  under litgpt
+loss: chunked + optimizer: sgd-momentum | 94 | litgpt, litgpt_flat, more_families, torchtune, torchtune_compiled,
+  torchtune_taught, torchtune_units | falcon under litgpt, gpt_neo, llama under litgpt, llama under torchtune, neox
+  under litgpt, phi under litgpt
 loss: chunked + optimizer_in_backward: true | 2 | state_spaces | falcon_h1
 loss: chunked + packing: true | 7 | losses_more, short_convolutions, state_spaces | falcon_h1, gpt2, lfm2_moe, llama
 loss: chunked + padding: right | 10 | liger, losses_more | deepseek, falcon, glm, glm4, gpt_oss, mixtral, qwen_moe
-loss: chunked + parallel.fsdp_units: ends | 27 | torchtune_units | llama under torchtune
+loss: chunked + parallel.fsdp_units: ends | 29 | torchtune_compiled, torchtune_units | llama under torchtune
 loss: chunked + parallel.fsdp_version: 1 | 14 | litgpt_flat | falcon under litgpt, llama under litgpt, neox under
   litgpt, phi under litgpt
-loss: chunked + parallel.sharding: fsdp | 120 | litgpt, litgpt_flat, sharded_more, torchtune, torchtune_rounded,
-  torchtune_units | falcon under litgpt, gpt2, llama, llama under litgpt, llama under torchtune, neox under litgpt,
-  phi under litgpt, phi3
+loss: chunked + parallel.sharding: fsdp | 131 | litgpt, litgpt_flat, sharded_more, torchtune, torchtune_compiled,
+  torchtune_rounded, torchtune_units | falcon under litgpt, gpt2, llama, llama under litgpt, llama under torchtune,
+  neox under litgpt, phi under litgpt, phi3
 loss: chunked + parallel.sharding: fsdp-grad-op | 1 | sharded_more | llama
 loss: chunked + precision: amp | 203 | block_kinds, decoders, heads, images, liger, linear, litgpt, losses,
   losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, turns | apertus, arcee,
@@ -1760,13 +1783,13 @@ loss: chunked + precision: fsdp | 8 | litgpt_flat, sharded_more | falcon under l
   neox under litgpt
 loss: chunked + precision: mixed | 58 | heads, losses, losses_more | bloom, deepseek, falcon, gemma, gemma2, gemma3,
   glm, glm4, gpt2, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe
-loss: chunked + precision: pure | 370 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, losses,
+loss: chunked + precision: pure | 387 | block_kinds, decoders, heads, liger, linear, litgpt, litgpt_flat, losses,
   losses_more, met, more_families, sharded_more, short_convolutions, state_spaces, tiles, torchtune,
-  torchtune_rounded, torchtune_taught, torchtune_units | apertus, arcee, bloom, cohere, deepseek, ernie4_5, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_neo, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under litgpt, llama under torchtune, ministral3,
-  mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
-  qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
+  torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units | apertus, arcee, bloom, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, gpt2, gpt_neo,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2_moe, llama, llama under litgpt, llama under torchtune,
+  ministral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt,
+  phi3, qwen3_5, qwen3_next, qwen_moe, seed_oss, stablelm
 loss: chunked + qat: int4 | 9 | torchtune_rounded | llama under torchtune
 loss: chunked + qat: int4-tinygemm | 4 | torchtune_rounded | llama under torchtune
 loss: chunked + quantization: int8 | 2 | liger, state_spaces | falcon_h1, gpt_oss
@@ -1882,17 +1905,18 @@ max_gradient_norm + packing: true | 10 | adapted, liger, short_convolutions, sta
   granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
 max_gradient_norm + padding: right | 19 | adapted, fully_shard_more, images, liger, sharded_tiles,
   short_convolutions, tiles | bert, falcon, gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, olmo2
-max_gradient_norm + parallel.fsdp_units: ends | 23 | sharded_units, titan_units | llama, llama under torchtitan
+max_gradient_norm + parallel.fsdp_units: ends | 26 | sharded_units, titan_compiled, titan_units | llama, llama under
+  torchtitan
 max_gradient_norm + parallel.fsdp_version: 1 | 41 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
   gpt2, llama
-max_gradient_norm + parallel.replicas | 14 | flat_adapters, flat_host, flat_parameter, titan_replicas, titan_units |
-  llama, llama under torchtitan
+max_gradient_norm + parallel.replicas | 15 | flat_adapters, flat_host, flat_parameter, titan_compiled,
+  titan_replicas, titan_units | llama, llama under torchtitan
 max_gradient_norm + parallel.sharding: ddp | 14 | replicated, rounded_shared, tiled_mlp_shared | gemma, llama,
   mistral3, phi3
-max_gradient_norm + parallel.sharding: fsdp | 157 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
-  rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas,
-  titan_units | bert, bloom, falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3, mllama,
-  nemotron_h, neox, phi, phi3, qwen3_vl
+max_gradient_norm + parallel.sharding: fsdp | 172 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled,
+  titan_replicas, titan_units | bert, bloom, falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3,
+  mllama, nemotron_h, neox, phi, phi3, qwen3_vl
 max_gradient_norm + parallel.sharding: fsdp-grad-op | 63 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, rounded_shared, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama,
   nemotron_h, neox, phi3, vit
@@ -1907,9 +1931,9 @@ max_gradient_norm + precision: amp | 228 | adapted, flat_adapters, flat_paramete
   turns | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
   glm4, gpt2, gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3,
   mllama, nemotron_h, neox, olmo2, opt, phi, qwen_moe, stablelm, vit
-max_gradient_norm + precision: fsdp | 123 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
-  rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, titan, titan_replicas, titan_units | bert,
-  gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3, mllama, neox, phi, phi3, qwen3_vl
+max_gradient_norm + precision: fsdp | 138 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas,
+  titan_units | bert, gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3, mllama, neox, phi, phi3, qwen3_vl
 max_gradient_norm + precision: mixed | 58 | images, master, more_families, rounded, tiled_mlp_shared, tiles, zero |
   bert, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, llama, mistral3, mllama, qwen3_vl
 max_gradient_norm + precision: pure | 173 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
@@ -2262,9 +2286,9 @@ optimizer: sgd-momentum + packing: true | 1 | short_convolutions | lfm2
 optimizer: sgd-momentum + padding: right | 4 | fully_shard_more, images, more_families | gemma3_images, glm4_moe
 optimizer: sgd-momentum + parallel.fsdp_units: ends | 12 | torchtune_units | llama under torchtune
 optimizer: sgd-momentum + parallel.fsdp_version: 1 | 8 | litgpt_flat | llama under litgpt, phi under litgpt
-optimizer: sgd-momentum + parallel.sharding: fsdp | 55 | fully_shard_more, litgpt, litgpt_flat, torchtune,
-  torchtune_units | falcon under litgpt, glm4_moe, gpt_neo, llama under litgpt, llama under torchtune, neox under
-  litgpt, phi under litgpt, qwen3_vl
+optimizer: sgd-momentum + parallel.sharding: fsdp | 58 | fully_shard_more, litgpt, litgpt_flat, torchtune,
+  torchtune_compiled, torchtune_units | falcon under litgpt, glm4_moe, gpt_neo, llama under litgpt, llama under
+  torchtune, neox under litgpt, phi under litgpt, qwen3_vl
 optimizer: sgd-momentum + parallel.sharding: fsdp-grad-op | 1 | sharded_spaces | bamba
 optimizer: sgd-momentum + precision: amp | 197 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   halves, hosted, images, liger, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet,
@@ -2274,12 +2298,13 @@ optimizer: sgd-momentum + precision: amp | 197 | adapted, adapters, adapters_mor
   phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
 optimizer: sgd-momentum + precision: fsdp | 7 | fully_shard_more, litgpt_flat | gpt_neo, llama under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
-optimizer: sgd-momentum + precision: pure | 236 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + precision: pure | 240 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   fully_shard_more, hosted, images, litgpt, litgpt_flat, moe, more_families, optimizers, precisions, quantized,
-  random, resnet, seq2seq, state_spaces, torchtune, torchtune_taught, torchtune_units, vision | bart, bert, bloom,
-  clip, deepseek, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, gpt2, gpt_neo, gpt_oss,
-  granitemoehybrid, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox, neox under litgpt,
-  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta, t5, vit
+  random, resnet, seq2seq, state_spaces, torchtune, torchtune_compiled, torchtune_taught, torchtune_units, vision |
+  bart, bert, bloom, clip, deepseek, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, gpt2,
+  gpt_neo, gpt_oss, granitemoehybrid, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox,
+  neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta,
+  t5, vit
 optimizer: sgd-momentum + quantization: gptq-int4 | 14 | quantized | bloom, gemma2, gemma3, glm, llama, phi, phi3
 optimizer: sgd-momentum + quantization: int8 | 6 | adapters, quantized | bloom, gemma3, llama, mpt, phi
 optimizer: sgd-momentum + quantization: nf4 | 16 | adapted, adapters, quantized, state_spaces | falcon_h1, gemma,
@@ -2353,14 +2378,17 @@ padding: right + quantization: nf4 | 9 | met, pairs, short_convolutions | bert, 
 padding: right + quantization: nf4-double | 3 | liger, short_convolutions | lfm2, lfm2_moe, mixtral
 padding: right + weight_dtype: 16 bits | 4 | fused_lora, sharded_spaces, state_spaces | granitemoehybrid, lfm2,
   llama, nemotron_h
-parallel.fsdp_units: ends + parallel.replicas | 13 | sharded_units, titan_units | llama, llama under torchtitan
-parallel.fsdp_units: ends + parallel.sharding: fsdp | 82 | fully_shard_more, sharded_units, titan_units,
-  torchtune_units | llama, llama under torchtitan, llama under torchtune
+parallel.fsdp_units: ends + parallel.replicas | 14 | sharded_units, titan_compiled, titan_units | llama, llama under
+  torchtitan
+parallel.fsdp_units: ends + parallel.sharding: fsdp | 90 | fully_shard_more, sharded_units, titan_compiled,
+  titan_units, torchtune_compiled, torchtune_units | llama, llama under torchtitan, llama under torchtune
 parallel.fsdp_units: ends + parallel.sharding: fsdp-grad-op | 8 | sharded_units | llama
 parallel.fsdp_units: ends + parallel.tensor | 19 | titan_units | llama under torchtitan
 parallel.fsdp_units: ends + precision: amp | 10 | fully_shard_more, sharded_units | llama
-parallel.fsdp_units: ends + precision: fsdp | 37 | sharded_units, titan_units | llama, llama under torchtitan
-parallel.fsdp_units: ends + precision: pure | 39 | sharded_units, torchtune_units | llama, llama under torchtune
+parallel.fsdp_units: ends + precision: fsdp | 41 | sharded_units, titan_compiled, titan_units | llama, llama under
+  torchtitan
+parallel.fsdp_units: ends + precision: pure | 43 | sharded_units, torchtune_compiled, torchtune_units | llama, llama
+  under torchtune
 parallel.fsdp_units: ends + weight_dtype: 16 bits | 1 | sharded_units | llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
 parallel.fsdp_version: 1 + parallel.sharding: fsdp | 157 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -2379,14 +2407,14 @@ parallel.fsdp_version: 1 + precision: pure | 54 | flat_adapters, flat_host, flat
 parallel.fsdp_version: 1 + quantization: nf4 | 12 | flat_adapters | bert, gemma2, llama
 parallel.fsdp_version: 1 + quantization: nf4-double | 6 | flat_adapters | gemma, glm, llama, phi3
 parallel.fsdp_version: 1 + weight_dtype: 16 bits | 31 | flat_adapters | bert, gemma2, glm, gpt2, llama, phi3
-parallel.replicas + parallel.sharding: fsdp | 49 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
-  replicas, sharded_activations, sharded_more, sharded_units, titan_replicas, titan_units | gemma, gpt2, llama, llama
-  under torchtitan, neox, phi3
+parallel.replicas + parallel.sharding: fsdp | 52 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+  replicas, sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma,
+  gpt2, llama, llama under torchtitan, neox, phi3
 parallel.replicas + parallel.sharding: fsdp-grad-op | 4 | flat_host, flat_parameter, replicas | llama, opt
 parallel.replicas + parallel.tensor | 22 | titan_replicas, titan_units | llama under torchtitan
 parallel.replicas + precision: amp | 7 | flat_host, flat_parameter, replicas | gpt2, llama, neox
-parallel.replicas + precision: fsdp | 35 | flat_adapters, flat_host, flat_parameter, replicas, sharded_more,
-  titan_replicas, titan_units | llama, llama under torchtitan, opt, phi3
+parallel.replicas + precision: fsdp | 38 | flat_adapters, flat_host, flat_parameter, replicas, sharded_more,
+  titan_compiled, titan_replicas, titan_units | llama, llama under torchtitan, opt, phi3
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
@@ -2410,22 +2438,22 @@ parallel.sharding: fsdp + precision: amp | 143 | flat_adapters, flat_host, flat_
   exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, llama, llama under litgpt, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under
   litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
-parallel.sharding: fsdp + precision: fsdp | 395 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
+parallel.sharding: fsdp + precision: fsdp | 413 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, rounded_shared, sharded_activations,
-  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_replicas,
-  titan_units | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense,
-  llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under llm-foundry, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl,
-  qwen_moe, roberta, seed_oss, stablelm
-parallel.sharding: fsdp + precision: pure | 251 | flat_adapters, flat_host, flat_parameter, fully_shard,
+  sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled,
+  titan_replicas, titan_units | apertus, arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under
+  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
+parallel.sharding: fsdp + precision: pure | 264 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  torchtune, torchtune_rounded, torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4,
-  falcon under litgpt, falcon_h1, gemma, gemma2, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, mistral3, mixtral, mllama, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, qwen_moe, roberta, seed_oss,
-  stablelm, vit
+  torchtune, torchtune_compiled, torchtune_rounded, torchtune_units | apertus, arcee, bamba, bert, bloom, cohere,
+  ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, glm4_moe, gpt2, gpt_neo, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, mistral3,
+  mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl,
+  qwen_moe, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp + qat: int4 | 9 | rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune
 parallel.sharding: fsdp + qat: int4-mslk | 2 | rounded_shared | llama, phi3
 parallel.sharding: fsdp + qat: int4-mslk-fp8 | 2 | rounded_shared | llama
