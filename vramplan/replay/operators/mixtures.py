@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from vramplan.replay.operators.views import Grads
 from vramplan.replay.recorder import Saved
-from vramplan.replay.tensors import BOOL, Tensor
+from vramplan.replay.tensors import BOOL, DType, Tensor
+
+
+def wider(a: Tensor, b: Tensor) -> DType:
+    """The element type that an operator on both has (c10/core/ScalarType.h, promoteTypes)."""
+    return a.dtype if a.dtype.itemsize >= b.dtype.itemsize else b.dtype
 
 
 def difference_of(a: Tensor, b: Tensor) -> Tensor:
-    """a - b of one shape and type: new, nothing saved.
+    """a - b of one shape: new, of the wider type, nothing saved.
 
     Backward: 1 new for b, if it needs a gradient; that of a is handed through.
     Source: tools/autograd/derivatives.yaml, sub.Tensor.
@@ -18,7 +23,7 @@ def difference_of(a: Tensor, b: Tensor) -> Tensor:
     def backward(grad: Tensor, saved: Saved) -> Grads:
         return (grad, grad.tape.like("neg", grad) if need_b else None)
 
-    return a.tape.like("sub", a, None, a.tape.record("sub", (a, b), backward))
+    return a.tape.like("sub", a, wider(a, b), a.tape.record("sub", (a, b), backward))
 
 
 def logsumexp_of_two(a: Tensor, b: Tensor) -> Tensor:
@@ -31,7 +36,7 @@ def logsumexp_of_two(a: Tensor, b: Tensor) -> Tensor:
     Source: tools/autograd/derivatives.yaml, logsumexp; torch/csrc/autograd/FunctionsManual.cpp, logsumexp_backward;
     aten/src/ATen/native/ReduceOps.cpp, logsumexp_out_impl.
     """
-    tape, shape, dtype, batched = a.tape, a.shape, a.dtype, a.batched
+    tape, shape, dtype, batched = a.tape, a.shape, wider(a, b), a.batched
 
     def unstacked(grad: Tensor, saved: Saved) -> Grads:
         return (grad.alias(shape, None, None), grad.alias(shape, None, None))
