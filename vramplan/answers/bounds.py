@@ -36,9 +36,9 @@ class Bounds:
             tuple[Setup, int, int], Work
         ] = {}  # by the plain iteration, the devices that share it or experts
         self.rates: dict[tuple[object, ...], Rates | None] = {}
-        self.whole: dict[
-            tuple[Setup, int, int, int, bool, bool], Work
-        ] = {}  # the same of every kernel, by micro-batch, whether no product leaves any of the device idle, and fusing
+        # the same of every kernel, by micro-batch, whether no product leaves any of the device idle, and whether the
+        # program has fused kernels in place of the point-wise ones
+        self.whole: dict[tuple[Setup, int, int, int, bool, bool], Work] = {}
 
     # ---------------------------------------------------------------------------------- those that cost next to nothing
     def least_in_all(self, job: ResolvedJob) -> float:

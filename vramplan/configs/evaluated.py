@@ -13,12 +13,13 @@ import ast
 import contextlib
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from vramplan.configs import data_files
 from vramplan.configs.constructed import COMPARED, Beside
-from vramplan.configs.forms import NotConstant, python_tree
+from vramplan.configs.forms import NotConstant
+from vramplan.configs.noted_names import Function, NotedNames, name_of
 from vramplan.configs.shell.numbers import CALCULATED, MAX_NUMBER
 from vramplan.errors import InputError
 
@@ -49,34 +50,15 @@ UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.UAdd: operator.pos,
 }
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
-
-class ScriptNames:
-    """The names of a script, and what its text says of each."""
+class ScriptNames(NotedNames):
+    """The names of a script, and the values that its text says they have."""
 
     def __init__(self, text: str, file: str | None, beside: Beside = lambda name: None) -> None:
-        """Raises InputError where the text is not Python. `beside`: a module that it imports."""
-        self.tree = python_tree(text, file)
+        """Raises InputError where the text is not Python. `beside`: a module that it imports, or a file it reads."""
+        super().__init__(text, file)
         self.beside = beside
-        self.imported: dict[str, tuple[str, str | None]] = {}
         self.modules: dict[str, ScriptNames | None] = {}
-        self.functions: dict[str, Function] = {}
-        self.called: dict[str, list[ast.Call]] = {}
-        self.owner: dict[ast.AST, Function | None] = {}
-        self._own(self.tree, None)
-        self.assigned: dict[tuple[Function | None, str], list[tuple[int, ast.expr]]] = {}
-        self.items: dict[tuple[Function | None, str], dict[str, ast.expr]] = {}
-        self.attributes: dict[str, ast.expr] = {}
-        self.fields: dict[str, dict[str, ast.expr]] = {}
-        self.arguments: dict[str, ast.expr] = {}
-        for node in ast.walk(self.tree):
-            self._note(node)
-
-    def calls(self) -> Iterator[ast.Call]:
-        """Every call, in the order of the text."""
-        found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
-        yield from sorted(found, key=lambda node: (node.lineno, node.col_offset))
 
     def given(self, call: ast.Call) -> dict[str, ast.expr]:
         """The keyword arguments of a call, with those of a dictionary that it is handed: `Trainer(**words)`."""
@@ -125,54 +107,6 @@ class ScriptNames:
         except (_Unknown, TypeError, ValueError, ArithmeticError, LookupError, RecursionError):
             return NotConstant(ast.unparse(node))
 
-    def _own(self, node: ast.AST, function: Function | None) -> None:
-        todo: list[tuple[ast.AST, Function | None]] = [(node, function)]
-        while todo:
-            now, within = todo.pop()
-            self.owner[now] = within
-            inner = now if isinstance(now, ast.FunctionDef | ast.AsyncFunctionDef) else within
-            todo += [(child, inner) for child in ast.iter_child_nodes(now)]
-
-    def _note(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                self._assign(target, node.value, node.lineno)
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            self._assign(node.target, node.value, node.lineno)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            self._import(node)
-        elif isinstance(node, ast.With):  # with open("own.yaml") as file
-            for item in node.items:
-                if item.optional_vars is not None:
-                    self._assign(item.optional_vars, item.context_expr, node.lineno)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            self.functions[node.name] = node
-            given = [*node.args.posonlyargs, *node.args.args]
-            pairs = [*zip(reversed(given), reversed(node.args.defaults), strict=False)]
-            pairs += [(one, it) for one, it in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if it]
-            for one, default in pairs:
-                self.assigned.setdefault((node, one.arg), []).append((node.lineno, default))
-        elif isinstance(node, ast.ClassDef):
-            kept = self.fields.setdefault(node.name, {})
-            for line in node.body:
-                field: ast.expr | None = line.target if isinstance(line, ast.AnnAssign) else None
-                if isinstance(line, ast.Assign) and len(line.targets) == 1:
-                    field = line.targets[0]
-                value = getattr(line, "value", None)
-                if isinstance(field, ast.Name) and value is not None:
-                    kept[field.id] = _of_field(value)
-        elif isinstance(node, ast.Call):
-            self.called.setdefault(name_of(node), []).append(node)
-            if name_of(node).endswith("add_argument"):
-                self._argument(node)
-
-    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
-        for alias in node.names:
-            if isinstance(node, ast.ImportFrom):
-                self.imported[alias.asname or alias.name] = (node.module or "", alias.name)
-            elif "." not in alias.name:
-                self.imported[alias.asname or alias.name] = (alias.name, None)
-
     def _module(self, name: str) -> ScriptNames | None:
         """A module of the user's that the script imports; None where it is not there."""
         if name not in self.modules:
@@ -182,36 +116,6 @@ class ScriptNames:
                 with contextlib.suppress(InputError):
                     self.modules[name] = ScriptNames(*found)
         return self.modules[name]
-
-    def _assign(self, target: ast.expr, value: ast.expr, line: int) -> None:
-        if isinstance(target, ast.Name):
-            self.assigned.setdefault((self.owner.get(target), target.id), []).append((line, value))
-        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):  # words["bf16"] = True
-            if isinstance(target.slice, ast.Constant):
-                key = self.owner.get(target), target.value.id
-                self.items.setdefault(key, {}).setdefault(str(target.slice.value), value)
-        elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
-            self.attributes[target.attr] = value
-        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-            for one, other in zip(target.elts, value.elts, strict=True):
-                self._assign(one, other, line)
-        elif isinstance(target, ast.Tuple):  # model, tokenizer = FastLanguageModel.from_pretrained(...)
-            for one in target.elts:
-                self._assign(one, value, line)
-
-    def _argument(self, call: ast.Call) -> None:
-        words = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-        given = {word.arg: word.value for word in call.keywords if word.arg}
-        name = next((word for word in words if word.startswith("--")), words[0] if words else "")
-        dest = given.get("dest")
-        key = dest.value if isinstance(dest, ast.Constant) else name.lstrip("-").replace("-", "_")
-        action = given.get("action")
-        if "default" in given:
-            self.arguments[str(key)] = given["default"]
-        elif isinstance(action, ast.Constant) and action.value in ("store_true", "store_false"):
-            self.arguments[str(key)] = ast.Constant(action.value == "store_false")
-        elif name.startswith("-") and "required" not in given:
-            self.arguments[str(key)] = ast.Constant(None)
 
     def _behind(self, node: ast.expr | None) -> ast.expr | None:
         for _ in range(DEPTH):
@@ -424,15 +328,3 @@ def _returned(function: Function) -> ast.expr | None:
 
 def _part(node: ast.expr) -> ast.expr:
     return node.value if isinstance(node, ast.FormattedValue) else node
-
-
-def _of_field(node: ast.expr) -> ast.expr:
-    """The default of `field(default=1, metadata=...)`, else the value."""
-    if isinstance(node, ast.Call) and name_of(node).rpartition(".")[2].lower() in ("field", "arg"):
-        return next((word.value for word in node.keywords if word.arg == "default"), node)
-    return node
-
-
-def name_of(call: ast.Call) -> str:
-    """The dotted name of what is called; empty for anything else."""
-    return ast.unparse(call.func) if isinstance(call.func, ast.Name | ast.Attribute) else ""

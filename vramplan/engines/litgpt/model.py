@@ -1,5 +1,4 @@
-"""Models of llama, GPT-NeoX, Phi and Falcon as LitGPT 0.5.13 computes them (litgpt/model.py, litgpt/lora.py), with the
-losses of its training loops (litgpt/utils.py, chunked_cross_entropy).
+"""Models of llama, GPT-NeoX, Phi and Falcon as LitGPT 0.5.13 computes them (litgpt/model.py, litgpt/lora.py).
 
 The head has a weight of its own, also where the published model ties it to the embedding. Fabric leaves autocast where
 the model returns, and casts the logits to fp32 (lightning/fabric/wrappers.py, _FabricModule.forward).
@@ -12,7 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.engines.litgpt.operators import conv1d, cross_entropy_by_rows, cross_entropy_each, empty_part, zero_padded
+from vramplan.engines.litgpt.losses import CHUNKED, chunk_tokens, chunked_cross_entropy, cross_entropy_in_chunks
+from vramplan.engines.litgpt.operators import conv1d, empty_part, zero_padded
 from vramplan.engines.torchtitan.model import CheckpointedBlock
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.modules import ACTIVATIONS, LayerNorm, Linear, Output, Recipe, as_is
@@ -23,7 +23,6 @@ from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.elementwise import (
     add,
     add_scalar,
-    div_by,
     dropout,
     mean_last,
     mul,
@@ -33,16 +32,13 @@ from vramplan.replay.operators.elementwise import (
 )
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.indexing import split_with_sizes
-from vramplan.replay.operators.loss_parts import sum_all
 from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import cat, narrow, repeat_interleave, split, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.techniques.adapters import DTYPES, OWN, is_target
-from vramplan.replay.tensors import BOOL, FP32, INT64, DType, Tensor
+from vramplan.replay.tensors import FP32, INT64, DType, Tensor
 from vramplan.values.model import ModelShape
 
-CHUNKED = "chunked:"
-CHUNK_TOKENS = 128  # litgpt/finetune/lora.py, lm_head_chunk_size; litgpt/utils.py, chunk_size
 QUERY, KEY, VALUE, PROJECTION = "q_proj", "k_proj", "v_proj", "o_proj"
 GATED = ("gate_proj", "up_proj", "down_proj")
 
@@ -378,45 +374,6 @@ class GPT:
 
         plain = tuple(segment._replace(checkpointed=False, selects=None) for segment in recipe.segments)
         return run_blocks(tape, plain, block, state)
-
-
-def chunk_tokens(recipe: Recipe) -> int:
-    """Tokens of a chunk: LitGPT's own number if that makes as many chunks as the job says."""
-    length = recipe.sequence_length
-    if not recipe.loss.startswith(CHUNKED):
-        return length
-    count = int(recipe.loss.removeprefix(CHUNKED))
-    return CHUNK_TOKENS if -(-length // CHUNK_TOKENS) == count else -(-length // count)
-
-
-def chunked_cross_entropy(logits: list[Tensor], targets: Tensor) -> Tensor:
-    """chunked_cross_entropy, of logits that are chunked already: one loss for each token, then their mean."""
-    _rows = [view(one, (one.shape[0] * one.shape[1], one.shape[2])) for one in logits]
-    _targets = [view(one, (one.shape[0] * one.shape[1],)) for one in split(targets, logits[0].shape[1], 1)]
-    losses = [cross_entropy_each(chunk, target) for chunk, target in zip(_rows, _targets, strict=False)]
-    return mean_of(losses, targets)
-
-
-def cross_entropy_in_chunks(logits: list[Tensor], targets: Tensor) -> Tensor:
-    """chunked_cross_entropy, which splits whole logits by rows itself; they are taken out of their list."""
-    whole = logits.pop()
-    batch, length, vocabulary = whole.shape
-    whole = view(whole, (batch * length, vocabulary))
-    targets = view(targets, (batch * length,))
-    return mean_of([cross_entropy_by_rows(whole, targets, CHUNK_TOKENS)], targets)
-
-
-def mean_of(losses: list[Tensor], targets: Tensor) -> Tensor:
-    """The sum of all losses over the number of targets that count."""
-    tape = targets.tape
-    mask = tape.new("ne", targets.shape, BOOL, True)
-    _count = tape.new("sum", (), INT64, False)
-    del mask
-    total = sum_all(cat(losses, 0))
-    one = tape.new("ones_like", (), INT64, False)
-    divisor = tape.new("maximum", (), INT64, False)
-    del one
-    return div_by(total, divisor)
 
 
 FORWARD = GPT

@@ -18,8 +18,9 @@ from typing import Any
 
 from vramplan.configs import shell
 from vramplan.configs.constructed import Beside
-from vramplan.configs.evaluated import UNKNOWN, ScriptNames, name_of
+from vramplan.configs.evaluated import UNKNOWN, ScriptNames
 from vramplan.configs.forms import NotConstant
+from vramplan.configs.noted_names import name_of
 from vramplan.configs.programs.arguments.asked import ASKED, WITHOUT_MEMORY
 from vramplan.configs.programs.arguments.keys import CLASSIFIER, KBIT, TABLE
 from vramplan.configs.written import Written
