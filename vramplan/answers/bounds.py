@@ -11,7 +11,7 @@ from vramplan.planner.choose import accumulation_of
 from vramplan.planner.floor import certain_bytes
 from vramplan.planner.least import MANY, Work, arithmetic_of, least_seconds, most_samples, work_of
 from vramplan.planner.plain import Plain, cuts_of, least_bytes, parts_of, plain_of, plain_setup, room_setup, simpler
-from vramplan.planner.time.behaviour import timing_of
+from vramplan.planner.time.behaviour import FusedKernel, timing_of
 from vramplan.planner.time.rates import Rates, rates_of
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
@@ -31,14 +31,16 @@ class Bounds:
     """Seconds that a sample takes at least, which are 0 where the peak rate of the GPU is not known; and room."""
 
     def __init__(self) -> None:
-        self.plain: dict[tuple[Setup, int], Plain] = {}  # by micro-batch: 1, or 2 for all above
+        self.plain: dict[
+            tuple[Setup, int, bool], Plain
+        ] = {}  # by micro-batch, which is 1, or 2 for all above, and whether its kernels are told apart by unit
         self.works: dict[
             tuple[Setup, int, int], Work
         ] = {}  # by the plain iteration, the devices that share it or experts
         self.rates: dict[tuple[object, ...], Rates | None] = {}
-        # the same of every kernel, by micro-batch, whether no product leaves any of the device idle, and whether the
-        # program has fused kernels in place of the point-wise ones
-        self.whole: dict[tuple[Setup, int, int, int, bool, bool], Work] = {}
+        # the same of every kernel, by micro-batch, whether no product leaves any of the device idle, and what the
+        # program has in place of the point-wise kernels
+        self.whole: dict[tuple[Setup, int, int, int, bool, tuple[FusedKernel, ...]], Work] = {}
 
     # ---------------------------------------------------------------------------------- those that cost next to nothing
     def least_in_all(self, job: ResolvedJob) -> float:
@@ -134,14 +136,14 @@ class Bounds:
 
     def _least_at(self, job: ResolvedJob, rates: Rates, batch: int, *, cut: bool = True, has_own: bool = True) -> float:
         setup, experts = plain_setup(job, whole=True, cut=cut), (job.split or Split()).expert
-        parts, plain = cuts_of(job, cut=cut), self.plain_at(setup, batch)
+        fused = timing_of(job).fused_kernels(job)  # which are put in the place of those of a unit
+        parts, plain = cuts_of(job, cut=cut), self.plain_at(setup, batch, by_unit=bool(fused))
         shared = job.sharding
         is_filled = shared is not None and (shared.zero is not None or shared.way is not None)
-        fuses = bool(timing_of(job).fused_kernels(job))
-        key = (setup, parts, experts, batch, is_filled, fuses)
+        key = (setup, parts, experts, batch, is_filled, fused)
         work = self.whole.get(key)
         if work is None:
-            work = self.whole[key] = work_of(plain, parts, experts, is_filled=is_filled, fuses=fuses)
+            work = self.whole[key] = work_of(plain, parts, experts, is_filled=is_filled)
         most = max(1, self.most_samples(job, cut=cut)) if has_own else MANY  # other checkpoints leave other room
         return least_seconds(job if cut else job._replace(planned=None), work, plain, rates, most=most)
 
@@ -152,14 +154,15 @@ class Bounds:
             self.rates[key] = rates_of(job)
         return self.rates[key]
 
-    def plain_at(self, setup: Setup, batch: int = 2) -> Plain:
+    def plain_at(self, setup: Setup, batch: int = 2, *, by_unit: bool = False) -> Plain:
         """What bounds ask of a plain replay."""
-        found = self.plain.get((setup, batch))
+        found = self.plain.get((setup, batch, by_unit))
         if found is None:
             if len(self.plain) >= MOST_PLAIN:
                 self.plain.clear()
             record = replay(setup, batch=batch)
-            found = self.plain[setup, batch] = plain_of(record, record.kernel_classes)
+            kernels = record.kernels if by_unit else record.kernel_classes
+            found = self.plain[setup, batch, by_unit] = plain_of(record, kernels)
         return found
 
 

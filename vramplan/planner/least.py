@@ -15,7 +15,7 @@ from vramplan.planner.plain import Plain, parts_of, samples_within
 from vramplan.planner.time.kernels import Micro, micro_of
 from vramplan.planner.time.rates import Rates
 from vramplan.planner.time.step import TimedStage, is_causal, kernels_of, parts_of_step
-from vramplan.replay.kernels import ATTENTION, BYTES, CONVOLUTION, NOTHING, PRODUCT, Kernel, Poly, Stepped
+from vramplan.replay.kernels import ATTENTION, CONVOLUTION, NOTHING, PRODUCT, Kernel, Poly, Stepped
 from vramplan.replay.record import Record, StandingState
 from vramplan.results import Host
 from vramplan.tuples import NamedTuple
@@ -79,17 +79,14 @@ def arithmetic_of(plain: Plain, parts: int, experts: int = 1) -> Work:
     return Work(kernels, *_weights(plain, parts * experts), {})
 
 
-def work_of(plain: Plain, parts: int, experts: int = 1, *, is_filled: bool = False, fuses: bool = False) -> Work:
+def work_of(plain: Plain, parts: int, experts: int = 1, *, is_filled: bool = False) -> Work:
     """Every kernel of a plain record, divided by `parts` devices, which may share its bytes as well.
 
     `experts` is that of `arithmetic_of`: for the tokens of all of them a device has fewer and larger products, and
     where it has a single expert there is nothing to sort by expert. `is_filled`: products leave none of the device
-    idle, as where buffers of ZeRO that are made behind a product count as written by it. `fuses`: the program has
-    kernels of its own in place of the point-wise ones, which may then be none.
+    idle, as where buffers of ZeRO that are made behind a product count as written by it.
     """
     kernels = plain.kernel_classes
-    if fuses:
-        kernels = tuple(one for one in kernels if one.kind != BYTES)
     if parts * experts > 1:
         left = (one for one in kernels if experts == 1 or one.operator not in SORTING)
         kernels = tuple(_shared(one, parts, experts) for one in left)
