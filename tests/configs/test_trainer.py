@@ -154,6 +154,18 @@ def test_weights_of_the_handbook_are_as_it_launches_them() -> None:
     assert job("# ORPOTrainer arguments\n" + text, "a.yaml")["precision"] == "fsdp-bf16"
 
 
+@pytest.mark.parametrize(("begins", "option"), [("", "zero3"), ("# ORPOTrainer arguments\n", "fsdp")])
+def test_what_the_handbook_leaves_open_is_asked_for_as_its_readme_has_it(
+    tmp_path: Path, begins: str, option: str
+) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(begins + SFT + "bf16: true\ntorch_dtype: bfloat16\ndataset_mixture: {datasets: []}\n")
+    asked = run("fit", str(path), "--gpu", "8xh100")
+    assert asked.code == 2
+    assert asked.err.count(f"(--sharding {option})") == 1
+    assert "(--sharding " not in asked.err.replace(f"(--sharding {option})", "")
+
+
 def test_quantization_is_nested_where_it_is_said() -> None:
     text = SFT + "load_in_4bit: true\nuse_peft: true\nlora_target_modules: [all-linear]\n"
     holds(job(text, "a.yaml"), quantization="nf4", adapter__targets="all-linear", adapter__rank=16)

@@ -36,7 +36,7 @@ CHOSEN = frozenset(["micro_batch_size", "gradient_accumulation_steps", "activati
 VOCABULARY = "model.vocabulary_size"
 """What a tokenizer that is not here decides: what is counted is told."""
 
-_OPTION = re.compile(r" \(--[a-z-]+( [A-Z]+)?\)$")  # of a reason: the hint has it with a value
+_OPTION = re.compile(r" \((--[a-z-]+( [\w-]+)?)\)$")  # of a reason: the hint has it, with a value
 MODEL, JOB, CONFIG = "model", "job", "config"
 _JOBS = re.compile(r'(?m)^\s*"?jobs"?\s*:')
 _PROFILE = re.compile(r"(?m)^kind\s*:\s*model\b")
@@ -266,7 +266,10 @@ def _keys(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
             continue
         if key.startswith("model.") and "model" in over:
             continue
-        missing.append(Problem(f"leaves {key} open, {_OPTION.sub('', reason)}", None, _value_of(key), file))
+        said = _OPTION.search(reason)
+        names_value = said is not None and (said[2] or "").islower()  # as in (--sharding zero3)
+        hint = said[1] if said is not None and names_value else _value_of(key)
+        missing.append(Problem(f"leaves {key} open, {_OPTION.sub('', reason)}", None, hint, file))
     if "gpu" not in given:
         missing.append(Problem("is missing", "--gpu", REQUIRED["gpu"]))
     if missing:
