@@ -6,9 +6,12 @@ once, and the order from what costs next to nothing to what is closest.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.choose import accumulation_of
 from vramplan.planner.floor import certain_bytes
+from vramplan.planner.in_stages import KernelsOfStage, kernels_of_stages, stage_setup
 from vramplan.planner.least import MANY, Work, arithmetic_of, least_seconds, most_samples, work_of
 from vramplan.planner.plain import Plain, cuts_of, least_bytes, parts_of, plain_of, plain_setup, room_setup, simpler
 from vramplan.planner.time.behaviour import FusedKernel, timing_of
@@ -41,6 +44,9 @@ class Bounds:
         # the same of every kernel, by micro-batch, whether no product leaves any of the device idle, and what the
         # program has in place of the point-wise kernels
         self.whole: dict[tuple[Setup, int, int, int, bool, tuple[FusedKernel, ...]], Work] = {}
+        self.stages: dict[
+            tuple[Setup, int, bool, int, int, str | None], list[KernelsOfStage]
+        ] = {}  # by the iteration of a device with all blocks, the micro-batch, `is_filled` and the pipeline
 
     # ---------------------------------------------------------------------------------- those that cost next to nothing
     def least_in_all(self, job: ResolvedJob) -> float:
@@ -77,7 +83,9 @@ class Bounds:
             return self.least_of_simpler(job)
         if number == 1:
             return self.least_of_several(job) if self.has_room(job) else None
-        return self.least_of_all_kernels(job)
+        if number == 2:
+            return self.least_of_all_kernels(job)
+        return self.least_of_stages(job)
 
     def least_of_simpler(self, job: ResolvedJob) -> float | None:
         """The seconds of every kernel of a job that others share: the model that no plan cuts, and simpler checkpoints.
@@ -100,21 +108,33 @@ class Bounds:
         return 0.0 if rates is None else self._of_several(job, rates)
 
     def least_of_all_kernels(self, job: ResolvedJob) -> float:
-        """The seconds of every kernel that a device runs at least.
-
-        A micro-batch of 1 has a plain replay of its own, as views of it copy less; it is made where it may matter.
-        """
+        """The seconds of every kernel that a device runs at least."""
         rates = self._rates(job)
-        if rates is None:
+        return 0.0 if rates is None else self._of_either(job, lambda one, batch: self._least_at(one, rates, batch))
+
+    def least_of_stages(self, job: ResolvedJob) -> float:
+        """The same of the stage that takes longest, and of what devices run that split a model; 0.0 where none do."""
+        rates, setup = self._rates(job), stage_setup(job)
+        if rates is None or setup is None:
             return 0.0
+        return self._of_either(job, lambda one, batch: self._longest_stage_at(one, setup, rates, batch))
+
+    def closest(self, job: ResolvedJob) -> float:
+        """The larger of both."""
+        return max(self.least_of_all_kernels(job), self.least_of_stages(job))
+
+    def _of_either(self, job: ResolvedJob, least_at: Callable[[ResolvedJob, int], float]) -> float:
+        """The least of a micro-batch of 1 and of larger ones: views of the first copy less, so it has replays of its
+        own, which are made where they may matter.
+        """
         smallest = accumulation_of(job).smallest()
         alone = at(job, smallest)
         if smallest.micro_batch_size != 1:
-            return self._least_at(job, rates, 2)
+            return least_at(job, 2)
         if job.micro_batch_size == 1:
-            return self._least_at(alone, rates, 1)
-        several = self._least_at(job, rates, 2)
-        return several if self.least(alone) >= several else min(several, self._least_at(alone, rates, 1))
+            return least_at(alone, 1)
+        several = least_at(job, 2)
+        return several if self.least(alone) >= several else min(several, least_at(alone, 1))
 
     def has_room(self, job: ResolvedJob, *, cut: bool = True) -> bool:
         """Whether the micro-batch, or a single sample, may have room beside the states: the job may fit for certain."""
@@ -135,17 +155,33 @@ class Bounds:
         return min(alone, self._least_at(job, rates, 2, cut=cut, has_own=has_own))
 
     def _least_at(self, job: ResolvedJob, rates: Rates, batch: int, *, cut: bool = True, has_own: bool = True) -> float:
+        plain, work = self._plain_work(job, batch, cut=cut)
+        most = max(1, self.most_samples(job, cut=cut)) if has_own else MANY  # other checkpoints leave other room
+        return least_seconds(job if cut else job._replace(planned=None), work, plain, rates, most=most)
+
+    def _longest_stage_at(self, job: ResolvedJob, setup: Setup, rates: Rates, batch: int) -> float:
+        plain, work = self._plain_work(job, batch)
+        split = job.split or Split()
+        is_filled = _is_filled(job)
+        key = (setup, batch, is_filled, split.pipeline, split.virtual, split.pipeline_split)
+        stages = self.stages.get(key)
+        if stages is None:
+            own = self.plain_at(setup, batch, by_unit=True)
+            stages = self.stages[key] = kernels_of_stages(job, own, is_filled=is_filled)
+        most = max(1, self.most_samples(job))
+        return max(least_seconds(job, one.beside(work), plain, rates, most=most, blocks=one.blocks) for one in stages)
+
+    def _plain_work(self, job: ResolvedJob, batch: int, *, cut: bool = True) -> tuple[Plain, Work]:
+        """A plain replay of the job, and what of it a device has to compute at least."""
         setup, experts = plain_setup(job, whole=True, cut=cut), (job.split or Split()).expert
         fused = timing_of(job).fused_kernels(job)  # which are put in the place of those of a unit
         parts, plain = cuts_of(job, cut=cut), self.plain_at(setup, batch, by_unit=bool(fused))
-        shared = job.sharding
-        is_filled = shared is not None and (shared.zero is not None or shared.way is not None)
+        is_filled = _is_filled(job)
         key = (setup, parts, experts, batch, is_filled, fused)
         work = self.whole.get(key)
         if work is None:
             work = self.whole[key] = work_of(plain, parts, experts, is_filled=is_filled)
-        most = max(1, self.most_samples(job, cut=cut)) if has_own else MANY  # other checkpoints leave other room
-        return least_seconds(job if cut else job._replace(planned=None), work, plain, rates, most=most)
+        return plain, work
 
     def _rates(self, job: ResolvedJob) -> Rates | None:
         """The rates of a job's GPU, the same object for all that they are the same for."""
@@ -166,4 +202,10 @@ class Bounds:
         return found
 
 
-CLOSER = 3  # bounds that `Bounds.closer` knows
+def _is_filled(job: ResolvedJob) -> bool:
+    """Whether buffers that are made behind a product count as written by it."""
+    shared = job.sharding
+    return shared is not None and (shared.zero is not None or shared.way is not None)
+
+
+CLOSER = 4  # bounds that `Bounds.closer` knows

@@ -171,7 +171,7 @@ class Walk:
     def _of_pipeline(self, one: Mapping[str, str], schedules: Sequence[ResolvedJob]) -> list[Cell]:
         """The runs of a pipeline that fit, at each micro-batch that may be fast enough, the fastest bound first."""
         roomy = [at for at in schedules if self.bounds.has_room(at)]
-        bounds = sorted((self.bounds.least_of_all_kernels(at), number) for number, at in enumerate(roomy))
+        bounds = sorted((self.bounds.closest(at), number) for number, at in enumerate(roomy))
         limit = self._limit
         cells: list[Cell] = []
         others: list[Cell | None] = []

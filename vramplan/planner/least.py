@@ -91,7 +91,7 @@ def work_of(plain: Plain, parts: int, experts: int = 1, *, is_filled: bool = Fal
         left = (one for one in kernels if experts == 1 or one.operator not in SORTING)
         kernels = tuple(_shared(one, parts, experts) for one in left)
     if is_filled:
-        kernels = tuple(_filled(one) if one.kind == PRODUCT else one for one in kernels)
+        kernels = tuple(filled(one) if one.kind == PRODUCT else one for one in kernels)
     return Work(kernels, *_weights(plain, parts * experts), {})
 
 
@@ -117,7 +117,8 @@ def _shared(kernel: Kernel, parts: int, experts: int) -> Kernel:
     )
 
 
-def _filled(kernel: Kernel) -> Kernel:
+def filled(kernel: Kernel) -> Kernel:
+    """A product that leaves none of the device idle."""
     return kernel._replace(read=_plus(kernel.read, kernel.written), written=NOTHING)
 
 
@@ -130,11 +131,19 @@ def _plus(one: Poly, other: Poly, times: int = 1) -> Poly:
 
 
 def least_seconds(
-    job: ResolvedJob, work: Work, plain: Plain, rates: Rates, *, shared: bool = True, most: int = MANY
+    job: ResolvedJob,
+    work: Work,
+    plain: Plain,
+    rates: Rates,
+    *,
+    shared: bool = True,
+    most: int = MANY,
+    blocks: int | None = None,
 ) -> float:
     """The seconds that a sample of all devices takes at least, whatever the steps, and the micro-batch up to `most`.
 
     Not `shared`: without what the data-parallel devices tell each other, so that it holds for each way to share.
+    `blocks`: those of the device, where it is not any one.
     """
     split = job.split or Split()
     stages = split.pipeline
@@ -152,7 +161,7 @@ def least_seconds(
         job = job._replace(optimizer_implementation=FUSED)
     if not shared:
         job = job._replace(sharding=None, offload=())
-    blocks = job.model.blocks // stages
+    blocks = job.model.blocks // stages if blocks is None else blocks
     host = _host_of(job, plain) if ON_HOST in job.offload else None
     device = TimedStage(cast(Record, work), blocks, 1)
     least = float("inf")
