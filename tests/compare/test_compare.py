@@ -141,6 +141,18 @@ def test_a_run_on_more_and_more_devices() -> None:
     json.dumps(document)
 
 
+@pytest.mark.parametrize("words", [(), ("--fsdp",), ("--zero", "3")], ids=str)
+def test_one_gpu_has_the_number_formats_of_several(words: tuple[str, ...]) -> None:
+    """Weights and two moments in fp32, as where the states are shared; on one GPU alone they would be in bf16."""
+    short = ("-m", "llama-3.2-1b", "-g", "h100", "--seq", "64", "--micro-batch", "1")
+    document = compared(*short, *words, "--gpus", "1,2", command="scale")
+    in_fp32, in_bf16 = (3 * width * 1_235_814_400 for width in (4, 2))
+    assert document["cells"][0]["device_bytes"] > in_fp32
+    named = compared(*short, *words, "--gpus", "1,2", "--weight-dtype", "bf16", command="scale")
+    if "--zero" not in words:  # DeepSpeed has fp32 copies beside them
+        assert in_bf16 < named["cells"][0]["device_bytes"] < in_fp32
+
+
 def test_the_jobs_of_a_file_are_rows(tmp_path: Path) -> None:
     """A matrix is unfolded; what is wrong with one job is said in its row."""
     file = tmp_path / "jobs.yaml"

@@ -22,6 +22,8 @@ from vramplan.options.option import FLAG, TEXTS
 from vramplan.options.words import SPLITS
 from vramplan.report.compared import picture
 from vramplan.results.compared import Comparison
+from vramplan.values.job import ResolvedJob
+from vramplan.values.textbook import TextbookJob
 
 MOST_GPUS = 64
 DATA = "gpus"  # the option of parallel.data
@@ -80,17 +82,38 @@ def scale(
     folders = _folders(profiles)
     shares: dict[str, Any] = {} if sharding in rest else {sharding: "fsdp"}
     try:
-        build_any_job(as_job({**rest, **shares, name: str(max(counts[-1], 2))}), profile_dirs=folders)
+        many = build_any_job(as_job({**rest, **shares, name: str(max(counts[-1], 2))}), profile_dirs=folders)
     except InputError:
-        shares = {}  # a program that has no FSDP shares as it does
+        many, shares = None, {}  # a program that has no FSDP shares as it does
+    alone = {key: value for key, value in rest.items() if key != sharding}
+    alone = _with_types_of(many, alone, folders)
 
     def keys_of(one: Mapping[str, str]) -> dict[str, Any]:
         count = one[DATA]
-        shared = {} if count == "1" else shares
-        alone = {key: value for key, value in rest.items() if count != "1" or key != sharding}
-        return as_job({**alone, **shared, name: count})
+        return as_job({**alone, name: count} if count == "1" else {**rest, **shares, name: count})
 
     _answer(scaled(counts, keys_of, folders), out, svg)
+
+
+def _with_types_of(
+    many: ResolvedJob | TextbookJob | None, alone: dict[str, Any], folders: list[Path]
+) -> dict[str, Any]:
+    """The options of the run on one GPU, in the number formats that the run on several has where nobody named any.
+
+    Programs load weights in half precision on one GPU and in fp32 where FSDP shares them: that would be another run.
+    """
+    names = {key: table.find(key).parameter for key in ("precision", "weight_dtype")}
+    if not isinstance(many, ResolvedJob) or any(name in alone for name in names.values()):
+        return alone
+    precision = many.precision.replace("fsdp-", "amp-")  # whose policy is autocast on one device
+    own: dict[str, Any] = {**alone, names["precision"]: precision}
+    if precision.startswith("amp-"):
+        own[names["weight_dtype"]] = precision.removeprefix("amp-") if many.half_weights else "fp32"
+    try:
+        build_any_job(as_job(own), profile_dirs=folders)
+    except InputError:  # a program that has formats of its own on one device
+        return alone
+    return own
 
 
 def _replica(given: Mapping[str, Any]) -> int:
