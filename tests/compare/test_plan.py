@@ -166,7 +166,9 @@ PLANNED = (
 )
 LORA = ("-m", "llama-3.2-1b", "-g", "l4", "--gpus", "2", "--lora", "--sharding", "ddp,fsdp", "--loss", "standard")
 PLAIN = ("--exclude", "compile=true")
+STARTED_OFTEN = ("-m", "gpt2", "-g", "a100", "--gpus", "2", "--micro-batch", "1", "--global-batch", "16")
 OTHERS = (
+    (*STARTED_OFTEN, "--runtime", "llm-foundry", "--loss", "standard"),
     (
         "-m",
         "llama-3.2-1b",
@@ -196,7 +198,8 @@ OTHERS = (
         "2",
     ),
 )
-"""Programs with kernels of their own, with other code where a sequence is shared, and with buffers that are filled."""
+"""Programs with a long step outside of their kernels, with kernels of their own, with other code where a sequence is
+shared, and with buffers that are filled."""
 
 
 @pytest.mark.sweep(7)
@@ -228,6 +231,7 @@ def test_no_run_is_faster_than_its_bounds_or_needs_less(
                 closer = bounds.closer(job, number)
                 assert closer is not None, (number, one)
                 assert closer * cell.samples_per_second <= 1 + 1e-9, (number, one)
+            assert bounds.least_by_floor(job, self.session.replays) * cell.samples_per_second <= 1 + 1e-9, one
             plain = bounds.plain_at(plain_setup(job))
             assert cell.device_bytes is not None
             assert least_bytes(job, plain) <= cell.device_bytes * 100 // RESERVED_PERCENT
@@ -380,7 +384,9 @@ def test_an_interrupted_search_loses_no_plan(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_search_that_is_interrupted_before_a_plan_fits_does_not_say_that_none_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def interrupted(self: asked.AskedCombinations, one: dict[str, str], job: ResolvedJob, *, small_first: bool) -> Cell:
+    def interrupted(
+        self: asked.AskedCombinations, one: dict[str, str], job: ResolvedJob, limit: float, *, small_first: bool
+    ) -> Cell:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(asked.AskedCombinations, "cell", interrupted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 
 from vramplan.answers.bounds import Bounds, at
@@ -25,6 +26,15 @@ EIGHTHS = 8
 MOST_ANSWERED = 96  # replays that are kept: those of the plans that are shown are asked for again at the end
 Problems = tuple[str, ...]  # for which there is no job
 NO_TIME: Problems = ("equations have no time to compare",)
+
+
+class Slower(Enum):
+    """That a combination has no answer, as it is too slow for one."""
+
+    SLOWER = "slower"
+
+
+SLOWER = Slower.SLOWER
 
 
 class AskedCombinations:
@@ -149,10 +159,12 @@ class AskedCombinations:
         return tuple([value for option, value in one.items() if option not in NO_STATES])
 
     # --------------------------------------------------------------------------------------------------------- answers
-    def cell(self, one: Mapping[str, str], job: ResolvedJob, *, small_first: bool = False) -> Cell | None:
+    def cell(
+        self, one: Mapping[str, str], job: ResolvedJob, limit_seconds: float, *, small_first: bool = False
+    ) -> Cell | Slower | None:
         """The run of a combination; None: it does not fit for certain. Raises InputError where it cannot be answered.
 
-        `small_first` is that of `floor_of`.
+        `SLOWER` where a sample takes longer than the limit for certain. `small_first` is that of `floor_of`.
         """
         states = self._states(one)
         if states in self.too_large:
@@ -162,6 +174,8 @@ class AskedCombinations:
             if floor.states_bytes > floor.usable_bytes:
                 self.too_large.add(states)
             return None
+        if not small_first and self.bounds.least_by_floor(job, self.session.replays) > limit_seconds:
+            return SLOWER
         if job.allocator is not None:  # a simulation takes as long as a hundred estimates
             self.simulated[tuple(one.values())] = job
         return self._answered(one, job._replace(allocator=None))

@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 from vramplan.planner.accumulation import Schedule
 from vramplan.planner.choose import accumulation_of
-from vramplan.planner.floor import certain_bytes
+from vramplan.planner.floor import certain_bytes, seconds_by_floor
 from vramplan.planner.in_stages import KernelsOfStage, kernels_of_stages, stage_setup
 from vramplan.planner.least import MANY, Work, arithmetic_of, least_seconds, most_samples, work_of
 from vramplan.planner.plain import Plain, cuts_of, least_bytes, parts_of, plain_of, plain_setup, room_setup, simpler
+from vramplan.planner.replays import Replays
 from vramplan.planner.time.behaviour import FusedKernel, timing_of
 from vramplan.planner.time.rates import Rates, rates_of
 from vramplan.replay.setup import Setup
@@ -53,7 +54,7 @@ class Bounds:
         """Those of products and attention, spread over all devices."""
         devices = job.data_parallel_size * parts_of(job)
         alone = job._replace(sharding=None, split=None, planned=None, data_parallel_size=1, offload=())
-        alone = alone._replace(global_batch_size=0, gradient_accumulation_steps=1)
+        alone = alone._replace(micro_batch_size=None, global_batch_size=0, gradient_accumulation_steps=1)
         return self.least_without_sharing(alone) / devices
 
     def least_without_sharing(self, job: ResolvedJob) -> float:
@@ -118,6 +119,14 @@ class Bounds:
         if rates is None or setup is None:
             return 0.0
         return self._of_either(job, lambda one, batch: self._longest_stage_at(one, setup, rates, batch))
+
+    def least_by_floor(self, job: ResolvedJob, replays: Replays) -> float:
+        """The same by the job's own replay that its floor was made of."""
+        rates, smallest = self._rates(job), accumulation_of(job).smallest()
+        if rates is None or job.micro_batch_size is not None:
+            return 0.0
+        several = seconds_by_floor(job, replays, rates, self.most_samples(job))
+        return several if smallest.micro_batch_size != 1 else min(several, self.least_of_all_kernels(at(job, smallest)))
 
     def closest(self, job: ResolvedJob) -> float:
         """The larger of both."""

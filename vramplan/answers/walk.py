@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from vramplan.answers.asked import AskedCombinations
+from vramplan.answers.asked import SLOWER, AskedCombinations
 from vramplan.answers.bounds import CLOSER
 from vramplan.answers.candidates import DEGREES, Family, complexity
 from vramplan.errors import InputError
@@ -154,9 +154,11 @@ class Walk:
             self.smaller += plans[1:]
             return
         try:
-            usual = self.asked.cell(one, job, small_first=not self.found)
+            usual = self.asked.cell(one, job, self._limit, small_first=not self.found)
         except InputError:
             self.refused += 1
+            return
+        if usual is SLOWER:
             return
         if usual is None or not is_plan(usual):
             self._leave_out([usual])

@@ -21,6 +21,7 @@ class PlannerBehaviour:
 
     unplaced: tuple[str, str] | None = None  # why checkpoints are not placed by size, and what to do instead
     minds_micro_batches: bool = False  # of a step: a stage of a pipeline holds more for them than for those in flight
+    keeps_buffers: bool = False  # gradients are added to buffers that are there from the first micro-step on
     smoothed_loss: str = SMOOTHED  # the loss that smoothed labels make
     taught_loss: str | None = None  # that of a teacher beside the model; None: the job's own, with a divergence
 

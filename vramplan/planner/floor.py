@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from vramplan.planner.checkpoints import OPTIMAL
+from vramplan.planner.choose import accumulation_of
 from vramplan.planner.judge import Judge
+from vramplan.planner.plain import has_pairs
 from vramplan.planner.replays import Replays
+from vramplan.planner.time.rates import Rates
+from vramplan.planner.time.step import TimedStage, step_of
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
+from vramplan.values.parallel import ZERO1, Split
 
 
 class Floor(NamedTuple):
@@ -28,6 +33,43 @@ def certain_bytes(job: ResolvedJob) -> int:
     return Judge(job).limits.high
 
 
+def seconds_by_floor(job: ResolvedJob, replays: Replays, rates: Rates, most: int) -> float:
+    """Seconds that a sample takes at least at micro-batches above 1, by the replay that `floor_of` has made.
+
+    It is the one of a step without accumulation, which launches no kernel more than others do; 0.0 where that does not
+    hold: ZeRO-1 fills its buckets in the last micro-step alone. The largest micro-batch that it has room for, and no
+    larger than `most`, is the fastest; infinite where there is none.
+    """
+    strategy, split = job.activation_checkpointing, job.split or Split()
+    if strategy is None or strategy == OPTIMAL or split.pipeline > 1 or job.offload or _fills_at_last(job):
+        return 0.0
+    judge, steps = Judge(job, replays), job.gradient_accumulation_steps
+    record = judge.record(strategy, steps is not None and steps > 1, False)
+    if has_pairs(record):
+        return 0.0
+    device = TimedStage(record, job.model.numbered_blocks, 1)
+    accumulation = accumulation_of(job)
+    states = record.static_bytes(1) if _holds_otherwise(job) else None
+    schedules = [accumulation.for_micro(most)] if accumulation.free else accumulation.schedules()
+    for schedule in schedules:
+        micro = schedule.micro_batch_size
+        needed = states if accumulation.free or states is not None else record.peak_bytes(micro)
+        if 1 < micro <= most and (needed is None or needed <= judge.limits.high):
+            found = step_of(job, device, micro, schedule.gradient_accumulation_steps, rates)
+            return sum(found.seconds.values()) / schedule.global_batch_size
+    return float("inf")
+
+
+def _fills_at_last(job: ResolvedJob) -> bool:
+    return job.sharding is not None and job.sharding.kind == ZERO1
+
+
+def _holds_otherwise(job: ResolvedJob) -> bool:
+    """Whether a step without accumulation may hold more than one with it: with ZeRO, no_sync or HSDP."""
+    sharding = job.sharding
+    return sharding is not None and bool(sharding.zero or sharding.no_sync or sharding.replicas > 1)
+
+
 def floor_of(job: ResolvedJob, replays: Replays, *, small_first: bool = False) -> Floor | None:
     """Those of a job that pins its checkpoints; None where that takes a search itself.
 
@@ -45,10 +87,7 @@ def floor_of(job: ResolvedJob, replays: Replays, *, small_first: bool = False) -
     alone = given == 1 or (given is None and small_first)
     record = judge.record(strategy, accumulates, alone)
     states, most = record.static_bytes(1), judge.limits.high
-    sharding = job.sharding
-    # With ZeRO, no_sync or HSDP a step without accumulation may hold more than one with it.
-    free = steps is None and sharding is not None and (sharding.zero or sharding.no_sync or sharding.replicas > 1)
-    if free:
+    if steps is None and _holds_otherwise(job):
         return Floor(states + judge.outside_bytes, states, judge.usable_bytes, most)
     least = record.peak_bytes(1 if alone else given or 2)
     if given is None and not alone and least > most:

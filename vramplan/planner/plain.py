@@ -51,10 +51,31 @@ class Plain(NamedTuple):
 
 
 def plain_of(record: Record, kernels: tuple[Kernel, ...] = ()) -> Plain:
-    """The same of the record of `plain_setup`; `kernels` are its classes, where a bound of the time is asked."""
+    """The same of the record of `plain_setup`; `kernels` are its classes, where a bound of the time is asked.
+
+    Where each sample meets all others, as packed ones do in the code of some programs, a sample of a larger micro-batch
+    costs more: that is left out, so that of no kernel it does.
+    """
     inputs = sum(state.per_sample_bytes * state.copies for state in record.states)
     each = max(per_sample for _, per_sample in envelope_of(record).lines) - inputs
+    kernels = tuple(_without_pairs(one) if _has_pairs(one) else one for one in kernels)
     return Plain(kernels, tuple(record.states), record.parameters, record.reached_parameters, record.packed, each)
+
+
+def _has_pairs(kernel: Kernel) -> bool:
+    return any(figure[2] for figure in (kernel.flops, kernel.again, kernel.read, kernel.written))
+
+
+def _without_pairs(kernel: Kernel) -> Kernel:
+    flops, again, read, written = (
+        (fixed, each, 0) for fixed, each, _ in (kernel.flops, kernel.again, kernel.read, kernel.written)
+    )
+    return kernel._replace(flops=flops, again=again, read=read, written=written)
+
+
+def has_pairs(record: Record) -> bool:
+    """Whether a sample of a larger micro-batch may cost more than one of a smaller."""
+    return any(map(_has_pairs, record.kernel_classes))
 
 
 def plain_setup(job: ResolvedJob, *, whole: bool = False, cut: bool = True) -> Setup:

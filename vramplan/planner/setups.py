@@ -14,7 +14,7 @@ from vramplan.replay.models.parts import compiles_blocks
 from vramplan.replay.setup import Setup
 from vramplan.values.job import NEXT_FORWARD, ResolvedJob, of_torchao, shares_weights, trains_all
 from vramplan.values.machine import WITH_TENSOR_CORES, WITH_TF32
-from vramplan.values.parallel import is_fsdp
+from vramplan.values.parallel import ZERO3, is_fsdp
 
 if TYPE_CHECKING:
     from vramplan.replay.pipeline.stages import Stage
@@ -32,7 +32,7 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         segments=segments_in(strategy, job.model.stacks, every_second_matmul=job.every_second_matmul),
         optimizer=planning_of(job).optimizer_of(job),
         optimizer_implementation=job.optimizer_implementation,
-        accumulating=accumulates,
+        accumulating=accumulates and not _is_each_step_alike(job),
         persistent_gradients=job.runtime.gradients == "persistent" or keeps_zeroed_gradients(job),
         loss=loss_of(job),
         padded=_is_padded(job) and masks_padding(job.model, job.sequence_length),
@@ -77,6 +77,17 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         composed_norms=not job.compile
         and (release_of(job) or job.runtime.fused_rms_norm_since) < job.runtime.fused_rms_norm_since,
     )
+
+
+def _is_each_step_alike(job: ResolvedJob) -> bool:
+    """Whether an iteration that finds gradients of earlier micro-steps is the same as one that finds none.
+
+    So it is where they are in buffers that stay. ZeRO-3 has such buffers on the device, unless the optimizer steps
+    elsewhere or in backward, or steps some blocks at a time.
+    """
+    shared = job.sharding is not None and job.sharding.kind == ZERO3
+    alike = shared and not (job.offload or job.optimizer_in_backward) and job.trained_blocks == "all"
+    return alike or planning_of(job).keeps_buffers
 
 
 def iteration_of(job: ResolvedJob) -> Setup:

@@ -19,6 +19,8 @@ class MegatronPlanner(PlannerBehaviour):
         "vramplan fit answers with none, selective, full and every:K",
     )
 
+    keeps_buffers = True
+
     def runs_other_modules(self, job: ResolvedJob) -> bool:
         """Fused attention comes with Transformer Engine's modules; Megatron-core's local ones were traced."""
         return job.attention != "eager"
