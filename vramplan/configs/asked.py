@@ -214,13 +214,10 @@ def spelled(checkpoint: str, name: str, known: Catalogue) -> str:
 
     Source: huggingface/transformers, issue 26475.
     """
-    aliases = [alias for profile in known.profiles() if profile.name == name for alias in profile.aliases]
+    aliases = known.aliases_of(name)
     return next((alias for alias in aliases if alias.lower() == checkpoint.lower()), checkpoint)
 
 
 def checkpoint_of(name: str, known: Catalogue) -> str:
     """The name on the hub of a model of the catalogue; the name itself where it has none."""
-    for profile in known.profiles():
-        if profile.name == name:
-            return next((one for one in profile.aliases if "/" in one and known.name_of(one) == name), name)
-    return name
+    return next((one for one in known.aliases_of(name) if "/" in one and known.name_of(one) == name), name)

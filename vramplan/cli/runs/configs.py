@@ -12,13 +12,13 @@ from typing import Any
 from vramplan.answers.fit import answered
 from vramplan.catalog import model_names, scope
 from vramplan.catalog.fields import Sink
-from vramplan.catalog.text import read_text
+from vramplan.catalog.text import STDIN_NAMES, read_text
 from vramplan.cli.divided import counted_gpus, gpus_of_replica, is_group, replicas_of, without_divided
 from vramplan.cli.job_options import REQUIRED, as_job
 from vramplan.cli.output import say
 from vramplan.cli.runs.jobs import flat, left_open
 from vramplan.configs.combine import groups, read_files
-from vramplan.configs.reading import Wanted, settings
+from vramplan.configs.reading import JSON, YAML, Wanted, form_of, settings
 from vramplan.configs.registry import recognised
 from vramplan.errors import InputError, Problem, UsageError
 from vramplan.job import JobEntry, build_any_job, build_job
@@ -46,7 +46,7 @@ _MODEL = re.compile(r'(?m)^\s*[{,]?\s*"?(kind"?\s*:\s*"?model\b|model_type"?\s*:
 def is_known(path: str) -> bool:
     """Whether the keys of a file are those of a training program."""
     try:
-        recognised(settings(read_text(path), path), path)
+        recognised(settings(read_text(path, allow_stdin=True), path), path)
     except InputError:
         return False
     return True
@@ -65,10 +65,12 @@ class GivenFiles(NamedTuple):
 def kind_of(path: str) -> str:
     """What a file is that stands where a model may be named: a model, a job file, or a program's configuration."""
     try:
-        text = read_text(path)
+        text = read_text(path, allow_stdin=True)
     except InputError:
         return CONFIG  # said where it is read
-    if path.lower().endswith((".yaml", ".yml", ".json")):
+    if path.lower().endswith((".yaml", ".yml", ".json")) or (
+        path in STDIN_NAMES and form_of(text, path) in (YAML, JSON)
+    ):
         if _JOBS.search(text):
             return JOB
         if _MODEL.search(text) and (path.lower().endswith(".json") or _PROFILE.search(text) or not is_known(path)):
