@@ -17,7 +17,7 @@ from vramplan.configs.programs.megatron import options
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, sorted_out
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
-from vramplan.job.adapter_targets import passed_over
+from vramplan.job.adapter_targets import is_of_all_experts, passed_over
 from vramplan.results.reading import ReadJob, ReadValue, Source
 from vramplan.values.parallel import DDP
 
@@ -339,7 +339,12 @@ def _targets_of_peft(program: str, meaning: Meaning, known: Catalogue) -> None:
     if program not in WITH_PEFT or told is None or model is None or not isinstance(told.value, list):
         return
     shape = known.shape(model.value) if isinstance(model.value, str) else None
-    strange = () if shape is None else passed_over(shape, told.value)
+    if shape is None:
+        return
+    shared = [word for word in told.value if is_of_all_experts(shape, word)]
+    if shared:
+        meaning.note(f"adapter.targets: PEFT takes {', '.join(shared)} for tensors of all experts, by the last word")
+    strange = passed_over(shape, told.value)
     if strange:
         left = [word for word in told.value if word not in strange]
         meaning.job["adapter.targets"] = told._replace(value=left)

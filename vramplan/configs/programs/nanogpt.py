@@ -98,7 +98,10 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
             sheet.problem(key, f"{text} is known only when the program runs", f"write {key} as a number or a word")
             del sheet.written[key]
     if sheet.flag("eval_only"):
-        sheet.refuse("eval_only", "the file evaluates and trains nothing", "give the file of a training run")
+        message = (
+            "train.py computes losses without gradients and ends before its first step, so that nothing is trained"
+        )
+        sheet.refuse("eval_only", message, "eval_only = False is read as the training run of the same model")
         return
     meaning.say("runtime", "nanogpt", "init_from")
     length = sheet.count("block_size")

@@ -1,0 +1,77 @@
+"""How many replicas there are, and what shards them, where files split a replica among devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.configs.meant import holds, job
+from vramplan.configs.combine import read_files
+from vramplan.configs.reading import Wanted
+from vramplan.errors import InputError
+
+AXOLOTL = "base_model: gpt2\nsequence_len: 128\nmicro_batch_size: 1\nbf16: true\n"
+MESH = """\
+distributed_type: FSDP
+mixed_precision: bf16
+num_processes: 8
+fsdp_config:
+  fsdp_version: 2
+parallelism_config:
+"""
+
+
+def values(folder: Path, start: str, **texts: str) -> dict[str, object]:
+    """The job of a folder of files, of which `start` is given."""
+    for name, text in texts.items():
+        (folder / name.replace("__", ".")).write_text(text, "utf-8")
+    read = read_files([str(folder / start)], Wanted())
+    return {value.key: value.value for value in read.values}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "sharding", "data"),
+    [
+        ({"dp_replicate": 4, "cp": 2}, "hsdp:2", 4),  # the devices of a context shard what it is computed with
+        ({"dp_replicate": 2, "dp_shard": 2, "cp": 2}, "hsdp:4", 4),
+        ({"dp_replicate": 2, "dp_shard": 4}, "hsdp:4", 8),
+        ({"dp_shard": 4, "cp": 2}, "fsdp", 4),
+    ],
+)
+def test_a_mesh_of_accelerate(sizes: dict[str, int], sharding: str, data: int) -> None:
+    text = MESH + "".join(f"  parallelism_config_{name}_size: {size}\n" for name, size in sizes.items())
+    holds(job(text, "acc.yaml"), parallel__sharding=sharding, parallel__data=data)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "sharding", "data"),
+    [
+        ("dp_replicate_size: 2\ncontext_parallel_size: 2\n", "hsdp:2", 2),
+        ("dp_replicate_size: 2\ndp_shard_size: 2\nsequence_parallel_degree: 2\n", "hsdp:4", 4),
+        ("dp_shard_size: 2\ncontext_parallel_size: 2\n", "fsdp", 2),
+    ],
+)
+def test_a_mesh_of_axolotl(sizes: str, sharding: str, data: int) -> None:
+    text = AXOLOTL + "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n" + sizes
+    holds(job(text, "a.yaml"), parallel__sharding=sharding, parallel__data=data, parallel__context=2)
+
+
+def test_processes_of_a_launcher_are_divided_among_the_devices_of_a_replica(tmp_path: Path) -> None:
+    start = "accelerate launch --num_processes 8 -m axolotl.cli.train a.yaml\n"
+    found = values(tmp_path, "run.sh", run__sh=start, a__yaml=AXOLOTL + "context_parallel_size: 2\n")
+    holds(found, parallel__data=4, parallel__context=2)
+    with pytest.raises(InputError, match=r"are 8, of which 3 make a replica"):
+        values(tmp_path, "run.sh", a__yaml=AXOLOTL + "context_parallel_size: 3\n")
+
+
+def test_a_file_of_deepspeed_that_accelerate_names_divides_them_too(tmp_path: Path) -> None:
+    ds = '{"zero_optimization": {"stage": 1}, "tensor_parallel": {"autotp_size": 2}, "train_batch_size": "auto"}'
+    acc = "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n  deepspeed_config_file: ds.json\n"
+    holds(values(tmp_path, "acc.yaml", acc__yaml=acc, ds__json=ds), parallel__data=4, parallel__tensor=2)
+
+
+def test_so_do_megatrons_degrees_in_a_file_of_accelerate() -> None:
+    text = "distributed_type: MEGATRON_LM\nnum_processes: 8\nmegatron_lm_config:\n  megatron_lm_tp_degree: 2\n"
+    text += "  megatron_lm_pp_degree: 2\n"
+    holds(job(text, "acc.yaml"), parallel__data=2, parallel__tensor=2, parallel__pipeline=2)
