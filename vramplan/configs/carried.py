@@ -44,13 +44,16 @@ DROPOUTS = ("embedding_dropout", "attention_dropout", "hidden_dropout", "activat
 Echo = Mapping[str, Any]
 
 
-def carried(keys: Mapping[str, Any], was: Echo, echo: Callable[[Mapping[str, Any]], Echo]) -> dict[str, Any]:
-    """The keys of a job for another program, with those that its own program decides otherwise said as they were.
+def carried(
+    keys: Mapping[str, Any], was: Echo, echo: Callable[[Mapping[str, Any]], Echo], without: Collection[str] = ()
+) -> dict[str, Any]:
+    """The keys of a job for another program, with those that this program decides otherwise said as they were.
 
     `was`: the job as the first program runs it, every default explicit. `echo`: the same of keys; raises InputError.
+    `without`: keys that stay as the other program has them.
     """
     result = dict(keys)
-    tried: set[str] = set()
+    tried = set(without)
     while True:
         key = next((one for one in changes(was, echo(result)) if one not in tried and _is_carried(one, keys)), None)
         if key is None:
@@ -92,6 +95,8 @@ def _is_alike(key: str, was: Echo, now: Echo) -> bool:
         return sorted(map(str, one)) == sorted(map(str, other))
     if key == "weight_dtype":
         return bool(_loaded(was) == _loaded(now))
+    if key == "max_gradient_norm":
+        return not one and not other
     if key == "dropout":  # of a model without
         shape = now.get("model")
         return not one and not other and isinstance(shape, Mapping) and not any(map(shape.get, DROPOUTS))

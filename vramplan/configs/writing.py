@@ -217,12 +217,18 @@ def _lacking(
 
 
 def _causes(asked: Asked, differing: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys without those that differ because another one does: what only one way of sharding has, and the element
-    type of weights that a precision decides.
-    """
+    """The keys that `causes` has, without a model that is another one because of another key alone."""
     left = dict(differing)
     if len(left) > 1 and "model" in left and _name(asked["model"]) == _name(left["model"]):
         del left["model"]  # what another key makes of it, as a loss that puts one number in the place of the head
+    return causes(left)
+
+
+def causes(differing: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys without those that differ because another one does: what only one way of sharding has, and the element
+    types and the step that a precision decides.
+    """
+    left = dict(differing)
     for cause, others in _FOLLOW.items():
         if cause in differing:
             left = {key: value for key, value in left.items() if key == cause or not key.startswith(others)}
@@ -233,7 +239,7 @@ _FOLLOW = {
     "parallel.sharding": ("parallel.",),
     "adapter.kind": ("adapter.",),
     "qat.weights": ("qat.",),
-    "precision": ("weight_dtype",),
+    "precision": ("weight_dtype", "gradient_dtype", "optimizer_implementation"),
 }
 
 
@@ -303,13 +309,18 @@ def unsaid(writer: str, key: str, value: Any, nearest: Any) -> Problem:
         return unsaid(writer, f"model.{name}", own, other)
     if key == "model":
         value, nearest = _name(value), _name(nearest)
+    return Problem(f"{writer} has no setting for {key}={word_of(value)}", "--emit", nearest_said(key, nearest))
+
+
+def nearest_said(key: str, nearest: Any) -> str:
+    """The hint that names a value of a key, and the option that asks for it."""
     row = next((row for row in table.TABLE if row.key == key), None)
     hint = f"nearest: {key}={word_of(nearest)}"
     if row is not None and row.option and isinstance(nearest, bool):
         hint += f", {row.option if nearest else row.negation}"
     elif row is not None and row.option and nearest not in (None, []):
         hint += f", {row.option} {word_of(nearest)}"
-    return Problem(f"{writer} has no setting for {key}={word_of(value)}", "--emit", hint)
+    return hint
 
 
 def _name(model: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from vramplan.cli.runs.jobs import flat
 from vramplan.configs.asked import Writer, nested
 from vramplan.configs.carried import MAY_BE_LEFT_OUT, carried, changes, decisive
 from vramplan.configs.writers import MODULES
-from vramplan.configs.writing import Unsaid, WrittenFiles, unsaid, word_of
+from vramplan.configs.writing import Unsaid, WrittenFiles, causes, nearest_said, unsaid, word_of
 from vramplan.errors import InputError, UsageError
 from vramplan.job import build_job, job_to_dict
 from vramplan.options import table
@@ -63,7 +63,7 @@ def convert(
             files = _converted_files(given, folders, asked, emission, without, judged=judged)
         except InputError as error:
             named = {one.key for one in error.problems} | {*(error.nearest if isinstance(error, Unsaid) else ())}
-            known = sorted(defaulted(given, folders, asked) & MAY_BE_LEFT_OUT)
+            known = sorted(left_to_the_program(given, folders, asked))
             more = tuple(key for key in known if key in named and key not in without)
             if not more:
                 raise
@@ -91,6 +91,8 @@ def _converted_files(
                 hint = f"{table.find(key).option}, or --gpu, for which it is chosen"
                 raise UsageError(f"leaves {key} open", key=read.files[-1], hint=hint)
     result = describe(decide(job, closer_from=ALWAYS), with_remedies=False)
+    allocator = job_to_dict(job)["allocator"]  # an answer that looks closer has another one
+    result = result._replace(job={**result.job, "allocator": allocator})
     return files_of(result, emission.writer, folders, "--to", lost, judged=judged, checkpoint=emission.checkpoint)
 
 
@@ -114,21 +116,28 @@ def converted(
     def echo(keys: Mapping[str, Any]) -> dict[str, Any]:
         return flat(job_to_dict(build_job(nested(keys), profile_dirs=folders)))
 
+    typed, of_files = flat(over), flat(read.job)
     was = None
-    with suppress(InputError):  # which options may make a job of the other program alone
-        was = echo(keys)
+    for own in (keys, {**keys, **{key: value for key, value in of_files.items() if key in typed}}):
+        with suppress(InputError):  # options may make a job that the other program alone can run
+            was = echo(own)
+            break
     keys = {key: value for key, value in keys.items() if key not in without}
     if before not in writer.runtimes and given.get("runtime") is None:
         keys["runtime"] = writer.runtimes[0]
         told.append(f"the runtime is {keys['runtime']} now; that of {read.program} is {before}, and needs other memory")
     with placed(read, over):
-        if was is not None and (told or without):
-            keys = carried(keys, was, echo)
-        job = build_job(nested(keys), profile_dirs=folders)
+        try:
+            if was is not None and (told or without):
+                keys = carried(keys, {**was, **typed}, echo, without)
+            job = build_job(nested(keys), profile_dirs=folders)
+        except InputError as error:
+            raise _with_nearest(error, keys, echo) from None
     differing = {} if was is None else changes(was, flat(job_to_dict(job)))
-    if lost := decisive(differing):
+    differing = {key: pair for key, pair in differing.items() if key not in typed}
+    if lost := causes({key: differing[key] for key in decisive(differing)}):
         problems = [unsaid(writer.name, key, *differing[key])._replace(key="--to") for key in lost]
-        raise Unsaid(problems, {key: differing[key][1] for key in lost})
+        raise Unsaid(problems, {key: now for key, (_, now) in lost.items()})
     tell(read, asked)
     if differing:
         pairs = (f"{key}={word_of(now)} ({word_of(one)} in {read.program})" for key, (one, now) in differing.items())
@@ -139,13 +148,44 @@ def converted(
     return job, read, told
 
 
-def defaulted(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> frozenset[str]:
-    """Keys of the job that no setting of the files gave, nor an option, but the defaults of their program."""
+def _with_nearest(
+    error: InputError, keys: Mapping[str, Any], echo: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+) -> InputError:
+    """What another program cannot run, with what it has instead where a hint would name a third."""
+    left, found = dict(keys), error
+    for _ in range(MOST_NAMED):  # what goes may leave others without what they belong to
+        named = tuple(problem.key for problem in found.problems if problem.key)
+        if any(one.partition(".")[0] == "model" for one in named):  # nothing is near to another model
+            return InputError(dict.fromkeys((*error.problems, *found.problems)))
+        fewer = {key: value for key, value in left.items() if key not in named and not key.startswith(_below(named))}
+        if len(fewer) == len(left):
+            return error
+        left = fewer
+        try:
+            nearest = echo(left)
+            break
+        except InputError as other:
+            found = other
+    else:
+        return error
+    return InputError(
+        problem._replace(hint=nearest_said(problem.key, nearest.get(problem.key)))
+        if problem.key is not None and "runtime" in (problem.hint or "")
+        else problem
+        for problem in error.problems
+    )
+
+
+MOST_NAMED = 6  # keys, of which few need others
+
+
+def _below(groups: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{group}." for group in groups)
+
+
+def left_to_the_program(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> frozenset[str]:
+    """Keys that need no setting in other files, as no setting of these gives them, nor an option."""
     over = over_of(given)
     read = read_of(over, folders, asked)
-    typed = flat(over)
-    return frozenset(
-        one.key
-        for one in read.values
-        if one.sources and all(source.is_default for source in one.sources) and one.key not in typed
-    )
+    said = {one.key for one in read.values if not all(source.is_default for source in one.sources)}
+    return MAY_BE_LEFT_OUT - said - flat(over).keys()
