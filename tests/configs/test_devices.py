@@ -75,3 +75,39 @@ def test_so_do_megatrons_degrees_in_a_file_of_accelerate() -> None:
     text = "distributed_type: MEGATRON_LM\nnum_processes: 8\nmegatron_lm_config:\n  megatron_lm_tp_degree: 2\n"
     text += "  megatron_lm_pp_degree: 2\n"
     holds(job(text, "acc.yaml"), parallel__data=2, parallel__tensor=2, parallel__pipeline=2)
+
+
+SCRIPT = """\
+deepspeed --num_nodes 4 --num_gpus 8 train.py --deepspeed {file} --model_name_or_path gpt2 --max_seq_length 128 \\
+  --per_device_train_batch_size 4 --num_train_epochs 3 --learning_rate 2e-5 --output_dir out {half}
+"""
+
+
+def test_a_file_of_deepspeed_that_is_not_here_leaves_the_sharding_open(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(SCRIPT.format(file="own.json", half="--bf16 True"), "utf-8")
+    read = read_files([str(tmp_path / "run.sh")], Wanted())
+    assert read.job["parallel"] == {"data": 32}
+    assert "own.json is not here" in read.open["parallel.sharding"]
+
+
+@pytest.mark.parametrize(
+    ("file", "sharding", "offload"),
+    [
+        ("ds_configs/stage3_no_offloading.conf", "zero3", None),
+        ("configs/ds_configs/stage2_no_offloading_accelerate.conf", "zero2", None),
+        ("configs/ds_configs/stage3_offloading_accelerate.conf", "zero3", ["optimizer", "gradients", "parameters"]),
+    ],
+)
+def test_files_that_come_with_open_instruct_are_known(
+    file: str, sharding: str, offload: list[str] | None, tmp_path: Path
+) -> None:
+    found = values(tmp_path, "run.sh", run__sh=SCRIPT.format(file=file, half="--bf16 True"))
+    holds(found, parallel__sharding=sharding, parallel__data=32, precision="mixed-bf16", offload=offload)
+
+
+def test_deepspeed_scales_the_loss_by_itself(tmp_path: Path) -> None:
+    text = "model_name_or_path: gpt2\nstage: sft\ncutoff_len: 128\nper_device_train_batch_size: 1\nfp16: true\n"
+    (tmp_path / "a.yaml").write_text(text + "finetuning_type: full\n", "utf-8")
+    for sharding, scaler in (("zero3", None), ("ddp", True)):
+        read = read_files([str(tmp_path / "a.yaml")], Wanted(beside={"parallel.sharding": sharding}))
+        assert read.job.get("grad_scaler") == scaler

@@ -341,8 +341,9 @@ def _precision(values: dict[str, ReadValue], main: ReadJob) -> None:
         return
     word = accelerate.PRECISIONS[row][half]
     values["precision"] = ReadValue("precision", word, (*told.sources, *sharding.sources))
-    if row == "zero":
+    if row == "zero":  # its engine casts the weights and scales the loss by itself
         values.pop("weight_dtype", None)
+        values.pop("grad_scaler", None)
 
 
 def _under_typed(read: ReadJob, sharding: str) -> ReadJob:

@@ -87,6 +87,8 @@ def recognise(keys: Mapping[str, Any]) -> int:
     )
     found = sum(name in keys for name in own)
     sized = any(name in keys for name in ("block_size", "n_embd", "n_layer", "n_head"))  # Megatron-LM has the others
+    if "program" in keys and not sized:  # its own takes `--name=value`
+        return 0
     return 2 * found if sized and found > 1 else found
 
 

@@ -295,9 +295,9 @@ class _StatementReader(Expansion):
         self.values[name] = value
 
     def source(self, path: str) -> None:
-        last = shown(path).rsplit("/", 1)[-1]
-        text = self.sourced(last) if self.depth < 5 else None
+        text = self.sourced(shown(path)) if self.depth < 5 else None
         if text is None:
+            last = shown(path).rsplit("/", 1)[-1]
             self.script.notes.append(f"it sources {last}, which is not here")
             return
         self.depth += 1
