@@ -111,3 +111,25 @@ def test_deepspeed_scales_the_loss_by_itself(tmp_path: Path) -> None:
     for sharding, scaler in (("zero3", None), ("ddp", True)):
         read = read_files([str(tmp_path / "a.yaml")], Wanted(beside={"parallel.sharding": sharding}))
         assert read.job.get("grad_scaler") == scaler
+
+
+OLMO_CORE = """\
+torchrun --nnodes=2 --nproc_per_node=8 open_instruct/dpo.py --model_name_or_path allenai/OLMo-2-1124-7B \\
+  --max_seq_length 1024 --per_device_train_batch_size 1 --gradient_accumulation_steps 4 --mixer_list own 1.0 \\
+  --attn_backend {backend} --{prefix}shard_degree 8 --{prefix}num_replicas {replicas}
+"""
+
+
+@pytest.mark.parametrize("prefix", ["", "fsdp_"])  # of February 2026, and since
+def test_olmo_core_shards_within_groups(prefix: str) -> None:
+    found = job(OLMO_CORE.format(prefix=prefix, replicas=2, backend="flash_2"), "a.sh")
+    holds(found, parallel__sharding="hsdp:8", parallel__data=16, attention="flash", precision="fsdp-bf16")
+    found = job(OLMO_CORE.format(prefix=prefix, replicas=1, backend="torch"), "a.sh")
+    holds(found, parallel__sharding="fsdp", parallel__data=16, attention="sdpa")
+
+
+def test_a_file_that_samples_answers_says_so_and_nothing_else() -> None:
+    text = "model_name_or_path: gpt2\ndataset_mixer_list: [own, '1.0']\nnum_samples_per_prompt_rollout: 8\n"
+    with pytest.raises(InputError) as caught:
+        job(text + "use_slow_tokenizer: true\nvllm_num_engines: 4\nmax_seq_length: 64\n", "a.yaml")
+    assert [problem.key for problem in caught.value.problems] == ["num_samples_per_prompt_rollout"]

@@ -269,6 +269,10 @@ class _StatementReader(Expansion):
         words = words[assigned:]
         if not words:
             return
+        if words[0].text == ":":  # which does nothing but to expand, as `: "${BATCH:=4}"`
+            for word in words[1:]:
+                self.expand(word)
+            return
         if words[0].text in (".", "source") and len(words) > 1:
             self.source(self.text_of(words[1]))
             return

@@ -124,7 +124,7 @@ WITHOUT_EFFECT = (
     optim_beta3 optim_dummy_* optim_adam_* optim_momentum optim_weight_decay wandb_name wandb_tags
     valid_file min_lr min_learning_rate early_stopping_patience early_stopping_threshold eval_dataset_id_or_path
     dataset_names dataset_revision dataset_schema data_dir num_warmup_steps truncate_side save_best_model
-    clean_best_model train_seed
+    clean_best_model train_seed precompute_ref_log_probs_path
     """
     )
 )
