@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.running import run
+from vramplan.catalog.text import STDIN_NAMES
+from vramplan.cli.typed import STDIN
 
 AXOLOTL = "base_model: gpt2\nsequence_len: 128\nmicro_batch_size: 2\nbf16: true\ngradient_checkpointing: false\n"
 MEGATRON = (
@@ -67,6 +69,10 @@ def test_what_a_command_does_not_take_is_said(words: tuple[str, ...], text: str,
     ran = run(*words, stdin=text)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
+
+
+def test_the_names_are_those_of_the_reader_of_files() -> None:
+    assert set(STDIN) == STDIN_NAMES
 
 
 def test_two_commands_of_one_process_read_each_their_own() -> None:

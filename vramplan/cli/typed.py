@@ -12,7 +12,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from vramplan.catalog.text import STDIN_NAMES
 from vramplan.cli import named
 from vramplan.errors import UsageError, near_matches
 from vramplan.tuples import NamedTuple
@@ -138,7 +137,7 @@ class _WordsReader:
             return None
         kind = named("vramplan.cli.runs.configs:kind_of")(word)
         option = {"config": "--config", "job": "--job"}.get(kind)
-        if option is None and word in STDIN_NAMES:
+        if option is None and word in STDIN:
             raise UsageError("standard input has the shape of a model", key=word, hint="--model FILE takes one")
         if option is None:
             return None
@@ -280,10 +279,12 @@ _FUNCTION = re.compile(r"(?<=\.py):\w+$")  # of FILE.py:NAME
 _FILE = re.compile(r"/|\\|\.(ya?ml|json|toml|sh|bash|slurm|sbatch|py|txt|args)$", re.IGNORECASE)
 """What a word has that may be a file: a folder before it, or the ending of a configuration file."""
 
+STDIN = ("-", "/dev/stdin")  # the names in vramplan.catalog.text, which is not loaded for an option
+
 
 def _is_file(word: str) -> bool:
     """Whether a word names a file that is there, or standard input."""
-    if word in STDIN_NAMES:
+    if word in STDIN:
         return True
     return _FILE.search(word) is not None and os.path.isfile(_FUNCTION.sub("", word))
 

@@ -100,7 +100,7 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
             sheet.problem(key, f"{text} is known only when the program runs", f"write {key} as a number or a word")
             del sheet.written[key]
     if sheet.flag("eval_only"):
-        message = "train.py computes losses without gradients and ends before its first step"
+        message = "it evaluates and trains nothing: train.py ends before its first step"
         sheet.refuse("eval_only", message, "eval_only = False is read as the training run of the same model")
         return
     meaning.say("runtime", "nanogpt", "init_from")
