@@ -80,6 +80,7 @@ def test_every_module_of_bodies_is_run_by_a_declaration() -> None:
         "__init__",
         "jobs",
         "configs",
+        "emit",
         "listings",
         "completion",
     }  # helpers, and options of the program itself

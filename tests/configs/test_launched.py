@@ -194,3 +194,20 @@ def test_accelerate_config_of_trl_names_a_file_or_one_that_it_comes_with(tmp_pat
     with pytest.raises(InputError, match="zero4 is not here") as caught:
         read("zero4")
     assert (caught.value.problems[0].line, "zero3" in (caught.value.problems[0].hint or "")) == (4, True)
+
+
+def test_a_script_above_is_sourced_by_the_end_of_its_path(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "common.sh").write_text("BATCH=4\n", "utf-8")
+    command = "torchrun train.py --model_name_or_path gpt2 --output_dir $OUT --learning_rate 1e-5"
+    command += " --per_device_train_batch_size $BATCH --num_train_epochs 1\n"
+    script = tmp_path / "scripts" / "run.sh"
+    script.write_text(f'HERE="$(dirname $0)"\nsource "${{HERE}}/../common.sh"\n{command}', "utf-8")
+    read = read_files([str(script)], Wanted())
+    assert read.job["micro_batch_size"] == 4
+    script.write_text(f"source ~/.bashrc\nBATCH=2\n{command}", "utf-8")  # $OUT changes nothing
+    read = read_files([str(script)], Wanted())
+    assert read.job["micro_batch_size"] == 2
+    script.write_text(f"source ~/.bashrc\n{command}", "utf-8")
+    with pytest.raises(InputError, match=r"it sources \.bashrc"):
+        read_files([str(script)], Wanted())

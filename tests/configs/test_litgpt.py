@@ -136,3 +136,10 @@ def test_the_number_of_gpus_beside_the_file_divides_the_batch() -> None:
 def test_a_batch_that_is_too_small_is_an_error() -> None:
     with pytest.raises(InputError, match="global_batch_size"):
         meant(FULL.format(devices=32), "a.yaml")
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_key_of_copies_of_litgpt_says_what_is_recomputed(devices: int) -> None:
+    for word, means in (("true", "full"), ("false", "none")):
+        text = FULL.format(devices=devices).replace("train:\n", f"train:\n  activation_checkpointing: {word}\n")
+        assert job(text, "a.yaml")["activation_checkpointing"] == means

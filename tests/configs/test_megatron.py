@@ -155,7 +155,9 @@ def test_a_decoder_without_a_gate_and_one_with_other_blocks(tmp_path: Path) -> N
         "--tensor-model-parallel-size 1 --use-mcore-models\n"
     )
     model = job(words, "-")["model"]
-    assert (model["family"], model["key_value_heads"], model["qkv_bias"]) == ("starcoder2", 2, False)
+    assert (model["family"], model["key_value_heads"], model["tied_embeddings"]) == ("nemotron", 2, False)
+    gelu = job(words.replace("--squared-relu ", ""), "-")["model"]
+    assert (gelu["family"], gelu["key_value_heads"], gelu["qkv_bias"]) == ("starcoder2", 2, False)
     old = words.replace("--position-embedding-type rope", "--use-rotary-position-embeddings --no-position-embedding")
     assert job(old, "-")["model"] == model
     path = tmp_path / "own.sh"
@@ -265,3 +267,9 @@ def test_what_a_branch_adds_that_the_caller_decides_is_asked_for() -> None:
     assert said.job["activation_checkpointing"] == "selective"
     plain = meant(script.format(more="").replace("$pr_options $ac_options", ""), "run.sh")
     assert (plain.job["precision"], plain.job["activation_checkpointing"]) == ("fp32", "none")
+
+
+def test_a_script_that_converts_is_no_training_of_another_program() -> None:
+    text = "torchrun impl/convert.py --lr-decay-iters 9 --eval-iters 1 --eval-interval 1 --no-load-optim --load-dir x\n"
+    with pytest.raises(InputError, match=r"convert\.py generates, evaluates or converts"):
+        meant(text, "run.sh")

@@ -208,3 +208,10 @@ def test_keys_that_deepspeed_never_had_change_nothing() -> None:
     text = '{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}, "zero_optimization": {"stage": 2}, '
     plain, more = job(text + '"seed": 1}', "a.json"), text + '"zero3_init_flag": true, "fp16": {"opt_level": "O2"}}'
     assert job(more, "a.json") == plain
+
+
+def test_a_nanogpt_file_that_evaluates_names_what_would_train() -> None:
+    text = "init_from = 'gpt2'\nbatch_size = 8\neval_iters = 500\neval_only = {}\nwandb_log = False\n"
+    with pytest.raises(InputError, match="eval_only = False"):
+        meant(text.format(True), "own.py")
+    assert meant(text.format(False), "own.py").job["model"] == "gpt2"

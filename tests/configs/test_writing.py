@@ -420,7 +420,7 @@ def test_what_a_program_has_by_itself_is_left_out_where_another_has_it_not(tmp_p
     (tmp_path / "a.yml").write_text(text, "utf-8")
     ran = run("convert", str(tmp_path / "a.yml"), "--to", "trl")
     assert ran.code == 0, ran.err
-    assert "# adapter.kernels is left out, which axolotl has by itself" in ran.out
+    assert "# decided by trl itself: adapter.kernels=none (mlp,qkv,o in axolotl)" in ran.out
     assert ran.err.count("is read as axolotl") == 1
     (tmp_path / "a.yml").write_text(f"{text}lora_mlp_kernel: true\n", "utf-8")
     ran = run("convert", str(tmp_path / "a.yml"), "--to", "trl")

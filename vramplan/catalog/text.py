@@ -6,6 +6,8 @@ import os
 import re
 import stat
 import sys
+from functools import lru_cache
+from typing import BinaryIO
 
 from vramplan.errors import InputError, Problem
 
@@ -16,7 +18,10 @@ DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/")  # a shell's process substitution: 
 
 
 def read_text(file: str, *, allow_stdin: bool = False, most_bytes: int = MAX_BYTES) -> str:
-    """The whole text. Raises InputError, which names the file and the place, also for more than `most_bytes`."""
+    """The whole text. Raises InputError, which names the file and the place, also for more than `most_bytes`.
+
+    Standard input can be named as often as a file: what was read of it is kept.
+    """
     data = _read_stdin() if allow_stdin and file in STDIN_NAMES else _read_bytes(file, most_bytes)
     return _decode(data, file)
 
@@ -47,9 +52,14 @@ def _read_stdin() -> bytes:
     if sys.stdin is None:
         raise fail("standard input is closed", "-")
     try:
-        return _of_fair_size(sys.stdin.buffer.read(MAX_BYTES + 1), "-")
+        return _of_fair_size(_whole(sys.stdin.buffer), "-")
     except (OSError, ValueError, AttributeError) as error:  # closed, or replaced by something without a buffer
         raise fail(f"standard input cannot be read: {error}", "-") from None
+
+
+@lru_cache(maxsize=1)  # by the stream: a program may run several commands, each with its own
+def _whole(stream: BinaryIO) -> bytes:
+    return stream.read(MAX_BYTES + 1)
 
 
 def _of_fair_size(data: bytes, file: str, most_bytes: int = MAX_BYTES) -> bytes:

@@ -12,7 +12,7 @@ from vramplan.cli.options import Configs, EngineVersion, Force, From, IgnoreUnkn
 
 
 @with_job
-@done_by("vramplan.cli.runs.emit:convert")
+@done_by("vramplan.cli.runs.converting:convert")
 def convert(
     given: dict[str, Any],
     config: Configs = None,

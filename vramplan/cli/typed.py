@@ -111,7 +111,7 @@ class _WordsReader:
             if word == "--":
                 found += [TypedOption(None, rest, None) for rest in self.words]
                 break
-            if word.startswith("-") and word != "-":
+            if word.startswith("-") and word.partition("#")[0] != "-":
                 found += self._option(word)
             elif self.takes_model and (file := self._file(word)) is not None:
                 found.append(file)
@@ -131,12 +131,14 @@ class _WordsReader:
     def _file(self, word: str) -> TypedOption | None:
         """A file that stands for a job, in the option that takes it."""
         path, hash_sign, _ = word.partition("#")
-        if hash_sign and "--job" in self.declared and _FILE.search(path) and os.path.isfile(path):
+        if hash_sign and "--job" in self.declared and _is_file(path):
             return TypedOption(self.declared["--job"], "--job", word)
-        if not (_FILE.search(word) and os.path.isfile(_FUNCTION.sub("", word))):
+        if not _is_file(word):
             return None
         kind = named("vramplan.cli.runs.configs:kind_of")(word)
         option = {"config": "--config", "job": "--job"}.get(kind)
+        if option is None and word in STDIN:
+            raise UsageError("standard input has the shape of a model", key=word, hint="--model FILE takes one")
         if option is None:
             return None
         if option not in self.declared:
@@ -276,6 +278,16 @@ class _WordsReader:
 _FUNCTION = re.compile(r"(?<=\.py):\w+$")  # of FILE.py:NAME
 _FILE = re.compile(r"/|\\|\.(ya?ml|json|toml|sh|bash|slurm|sbatch|py|txt|args)$", re.IGNORECASE)
 """What a word has that may be a file: a folder before it, or the ending of a configuration file."""
+
+STDIN = ("-", "/dev/stdin")  # the names in vramplan.catalog.text, which is not loaded for an option
+
+
+def _is_file(word: str) -> bool:
+    """Whether a word names a file that is there, or standard input."""
+    if word in STDIN:
+        return True
+    return _FILE.search(word) is not None and os.path.isfile(_FUNCTION.sub("", word))
+
 
 HELPS = ("--help", "-h")
 

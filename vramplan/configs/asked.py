@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from vramplan.configs.catalogue import Catalogue
@@ -43,7 +44,7 @@ class Asked:
 
     `checkpoint`: the name of the model on the hub, or the catalogue's. `is_sdpa`: whether SDPA chooses the attention
     that the job has. `paths`: of a job that freezes parts, all weights. `trained`: the names in Transformers of those
-    that are trained, where they are known.
+    that are trained, where they are known. `alike`: words of a key that mean the same to the program that it is for.
     """
 
     job: Mapping[str, Any]
@@ -53,6 +54,7 @@ class Asked:
     shape: Mapping[str, Any] = field(default_factory=dict)
     paths: tuple[tuple[str, ...], ...] = ()
     trained: tuple[str, ...] = ()
+    alike: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __getitem__(self, key: str) -> Any:
         return self.job.get(key)
@@ -149,6 +151,9 @@ class Writer(NamedTuple):
     write: Callable[[Asked], Iterator[ProgramFiles]]
     """The files, in one way or in several: the first that means the job is taken."""
 
+    alike: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """Words of a key that the program has one setting for, as it runs the same for both."""
+
 
 def flat(job: Mapping[str, Any]) -> dict[str, Any]:
     """A job with dotted keys; a model that is a mapping stays one."""
@@ -214,13 +219,10 @@ def spelled(checkpoint: str, name: str, known: Catalogue) -> str:
 
     Source: huggingface/transformers, issue 26475.
     """
-    aliases = [alias for profile in known.profiles() if profile.name == name for alias in profile.aliases]
+    aliases = known.aliases_of(name)
     return next((alias for alias in aliases if alias.lower() == checkpoint.lower()), checkpoint)
 
 
 def checkpoint_of(name: str, known: Catalogue) -> str:
     """The name on the hub of a model of the catalogue; the name itself where it has none."""
-    for profile in known.profiles():
-        if profile.name == name:
-            return next((one for one in profile.aliases if "/" in one and known.name_of(one) == name), name)
-    return name
+    return next((one for one in known.aliases_of(name) if "/" in one and known.name_of(one) == name), name)

@@ -19,13 +19,13 @@ class Catalogue:
     def __init__(self, folders: Sequence[Any] = ()) -> None:
         self.folders = folders
         self._names: dict[str, str] | None = None
-        self._profiles: list[models.ModelProfile] | None = None
 
-    def profiles(self) -> list[models.ModelProfile]:
-        """Those of all models."""
-        if self._profiles is None:
-            self._profiles = models.list_models(self.folders, [])
-        return self._profiles
+    def aliases_of(self, name: str) -> tuple[str, ...]:
+        """The other names of a profile, none where there is no profile of that name."""
+        try:
+            return tuple(models.find_model_profile(name, self.folders).aliases)
+        except InputError:
+            return ()
 
     def names(self) -> dict[str, str]:
         """`model_names.profiles_by_name`, looked up once."""

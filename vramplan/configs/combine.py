@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from vramplan.catalog.text import read_text
@@ -267,6 +268,7 @@ def merged(read: Sequence[ReadJob], files: Sequence[str]) -> ReadJob:
                 more = [part for part in value.value if part not in before.value]
                 value = ReadValue("offload", [*before.value, *more], (*before.sources, *value.sources))
             values[value.key] = value
+    problems += _whole_replicas(values, read)
     if problems:
         raise InputError(problems)
     _precision(values, main)
@@ -284,6 +286,29 @@ def merged(read: Sequence[ReadJob], files: Sequence[str]) -> ReadJob:
         notes=tuple(dict.fromkeys([*notes, *(note for one in read for note in one.notes)])),
         points_to={key: path for one in read for key, path in one.points_to.items()},
     )
+
+
+def _whole_replicas(values: dict[str, ReadValue], read: Sequence[ReadJob]) -> list[Problem]:
+    """Divide the processes that a launcher starts among the devices of each replica that a file after it splits."""
+    data = values.get("parallel.data")
+    of = next((one for one in reversed(read) if data in one.values), None)
+    if data is None or of is None:
+        return []
+    own = {value.key for value in of.values}
+    split = [values[key] for key in SPLITS if key in values and key not in own]
+    each = prod(value.value for value in split)
+    if each == 1:
+        return []
+    if data.value % each:
+        message = f"are {data.value}, of which {each} make a replica"
+        source = data.sources[0]
+        return [Problem(message, source.key, f"a multiple of {each}", source.file, source.line, source.column)]
+    sources = (*data.sources, *(source for value in split for source in value.sources))
+    values["parallel.data"] = ReadValue("parallel.data", data.value // each, sources)
+    return []
+
+
+SPLITS = ("parallel.tensor", "parallel.pipeline", "parallel.context")
 
 
 def _contradiction(before: ReadValue, after: ReadValue) -> Problem:
@@ -316,8 +341,9 @@ def _precision(values: dict[str, ReadValue], main: ReadJob) -> None:
         return
     word = accelerate.PRECISIONS[row][half]
     values["precision"] = ReadValue("precision", word, (*told.sources, *sharding.sources))
-    if row == "zero":
+    if row == "zero":  # its engine casts the weights and scales the loss by itself
         values.pop("weight_dtype", None)
+        values.pop("grad_scaler", None)
 
 
 def _under_typed(read: ReadJob, sharding: str) -> ReadJob:

@@ -17,7 +17,7 @@ from vramplan.configs.programs.megatron import options
 from vramplan.configs.sheet import Launched, Meaning, Program, Sheet, sorted_out
 from vramplan.configs.written import Written
 from vramplan.errors import InputError, Problem
-from vramplan.job.adapter_targets import passed_over
+from vramplan.job.adapter_targets import is_of_all_experts, passed_over
 from vramplan.results.reading import ReadJob, ReadValue, Source
 from vramplan.values.parallel import DDP
 
@@ -99,7 +99,7 @@ def settings(text: str, file: str) -> dict[str, Written]:
             return command.arguments(shell.words_of(text), file)
         script = shell.read(text, _sourced(file))
         written = command.from_script(script, file)
-        left = any(shell.unknowns(str(item.value)) for item in written.values())
+        left = any(shell.unknowns(str(item.value)) and not _is_quiet(key, written) for key, item in written.items())
         if not options.recognise(written) and script.notes and (left or "program" not in written):
             hint = "give that file beside it: a script is parsed with the files that it sources"
             raise InputError([Problem(note, file=file, hint=hint) for note in script.notes])
@@ -122,6 +122,14 @@ def settings(text: str, file: str) -> dict[str, Written]:
         return forms.from_toml(text, file)
     written = forms.from_yaml(text, file, json=form == JSON)
     return _started_by(written, text, file) or written
+
+
+def _is_quiet(key: str, written: Mapping[str, Written]) -> bool:
+    """Whether a setting changes nothing, whatever a file that is not here makes of it."""
+    try:
+        return registry.recognised(written, None).table.class_of(key) == "without_effect"
+    except InputError:
+        return False
 
 
 def started_by(text: str, file: str) -> tuple[Program, Launched] | None:
@@ -194,12 +202,14 @@ def _imported(file: str) -> Beside:
 
 
 def _sourced(file: str) -> Callable[[str], str | None]:
+    """What finds a script by the end of its path, from the folder of the file: `$HERE/../common.sh` is above it."""
     folder = os.path.dirname(file)
 
     def text_of(name: str) -> str | None:
-        path = os.path.join(folder, os.path.basename(name))
+        parts = name.split("/")
+        ends = [os.path.join(folder, *parts[at:]) for at in range(len(parts)) if parts[at]]
         try:
-            return read_text(path) if os.path.isfile(path) else None
+            return next((read_text(path) for path in ends if os.path.isfile(path)), None)
         except InputError:
             return None
 
@@ -339,7 +349,12 @@ def _targets_of_peft(program: str, meaning: Meaning, known: Catalogue) -> None:
     if program not in WITH_PEFT or told is None or model is None or not isinstance(told.value, list):
         return
     shape = known.shape(model.value) if isinstance(model.value, str) else None
-    strange = () if shape is None else passed_over(shape, told.value)
+    if shape is None:
+        return
+    shared = [word for word in told.value if is_of_all_experts(shape, word)]
+    if shared:
+        meaning.note(f"adapter.targets: PEFT takes {', '.join(shared)} for tensors of all experts, by the last word")
+    strange = passed_over(shape, told.value)
     if strange:
         left = [word for word in told.value if word not in strange]
         meaning.job["adapter.targets"] = told._replace(value=left)

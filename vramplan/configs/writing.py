@@ -8,10 +8,12 @@ otherwise is an error that names what the files can say instead. So a writer and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vramplan.configs.asked import Asked, ProgramFiles, Writer, flat, matching, nested
+from vramplan.configs.carried import DROPOUTS, LABELS
 from vramplan.configs.combine import read_texts
 from vramplan.configs.page import SettingLine
 from vramplan.configs.reading import Wanted
@@ -34,11 +36,6 @@ OF_THE_MACHINE = names(
 """Keys that the machine, its software and the data decide: no file of a program has them."""
 
 ALL_FILES = "--emit-to FOLDER writes all of them"
-LABELS = ("name", "recipe_global_batch_size", "parameters", "dtype")
-"""Keys of a model that change nothing about a run whose other keys are all given."""
-
-DROPOUTS = ("embedding_dropout", "attention_dropout", "hidden_dropout", "activation_dropout")
-"""Of a model's shape, what the key `dropout` sets."""
 
 
 class Unsaid(InputError):
@@ -84,6 +81,7 @@ def made(
     `header`: more comments behind those that say how to start and to read the files. `comment`: of a setting. `option`:
     who named the program. `judged`: whether the GPU is that of the run.
     """
+    asked = replace(asked, alike=writer.alike)
     if asked["sequence_length"] is None:
         message = f"{writer.name} has no setting for model={asked.shape.get('name')}"
         raise InputError([Problem(message, option, "nearest: a model of text, as each file has its length")])
@@ -204,7 +202,7 @@ def _lacking(
         return InputError([_untaken(asked, writer, one, lines.get(one.key or "")) for one in error.problems])
     told = flat(read.job)
     if told.get("runtime") != asked["runtime"]:
-        return InputError([_problem(writer, "runtime", asked["runtime"], told.get("runtime"))])
+        return InputError([unsaid(writer.name, "runtime", asked["runtime"], told.get("runtime"))])
     try:
         differing = _differing(asked, {**told, **beside}, folders)
     except InputError as error:
@@ -214,17 +212,23 @@ def _lacking(
             return InputError([one._replace(message=said + one.message) for one in error.problems])
     if not differing:
         return None
-    problems = [_problem(writer, key, asked[key], value) for key, value in _causes(asked, differing).items()]
+    problems = [unsaid(writer.name, key, asked[key], value) for key, value in _causes(asked, differing).items()]
     return Unsaid(problems, differing)
 
 
 def _causes(asked: Asked, differing: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys without those that differ because another one does: what only one way of sharding has, and the element
-    type of weights that a precision decides.
-    """
+    """The keys that `causes` has, without a model that is another one because of another key alone."""
     left = dict(differing)
     if len(left) > 1 and "model" in left and _name(asked["model"]) == _name(left["model"]):
         del left["model"]  # what another key makes of it, as a loss that puts one number in the place of the head
+    return causes(left)
+
+
+def causes(differing: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys without those that differ because another one does: what only one way of sharding has, and the element
+    types and the step that a precision decides.
+    """
+    left = dict(differing)
     for cause, others in _FOLLOW.items():
         if cause in differing:
             left = {key: value for key, value in left.items() if key == cause or not key.startswith(others)}
@@ -235,14 +239,14 @@ _FOLLOW = {
     "parallel.sharding": ("parallel.",),
     "adapter.kind": ("adapter.",),
     "qat.weights": ("qat.",),
-    "precision": ("weight_dtype",),
+    "precision": ("weight_dtype", "gradient_dtype", "optimizer_implementation"),
 }
 
 
 def _untaken(asked: Asked, writer: Writer, problem: Problem, line: SettingLine | None) -> Problem:
     if line is None or not line.of:
         return problem._replace(message=f"{writer.name} cannot say this job: {problem.message}")
-    message = f"{writer.name} has no setting for {line.of[0]}={_word(asked[line.of[0]])}"
+    message = f"{writer.name} has no setting for {line.of[0]}={word_of(asked[line.of[0]])}"
     return Problem(message, "--emit", f"nearest: what {line.key} takes, as {problem.message}")
 
 
@@ -275,7 +279,8 @@ def _same(asked: Asked, key: str, other: Any) -> bool:
         return True  # a name, of which the shape is compared once it is resolved
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return sorted(map(str, one)) == sorted(map(str, other))
-    if one == other:
+    alike = asked.alike.get(key, ())
+    if one == other or (one in alike and other in alike):
         return True
     if key == "dropout":  # left open, it is the model's own
         return not one and not other and not any(map(asked.shape.get, DROPOUTS))
@@ -297,26 +302,33 @@ def _is_free(asked: Asked, key: str) -> bool:
     return key == "adapter.alpha" and asked[key] is None and not asked.shape.get("experts")
 
 
-def _problem(writer: Writer, key: str, value: Any, nearest: Any) -> Problem:
+def unsaid(writer: str, key: str, value: Any, nearest: Any) -> Problem:
+    """What is said of a key that a program has no setting for."""
     if key == "model" and isinstance(value, Mapping) and _name(value) == _name(nearest):
         name, own, other = next((one, value[one], nearest.get(one)) for one in value if nearest.get(one) != value[one])
-        return _problem(writer, f"model.{name}", own, other)
+        return unsaid(writer, f"model.{name}", own, other)
     if key == "model":
         value, nearest = _name(value), _name(nearest)
+    return Problem(f"{writer} has no setting for {key}={word_of(value)}", "--emit", nearest_said(key, nearest))
+
+
+def nearest_said(key: str, nearest: Any) -> str:
+    """The hint that names a value of a key, and the option that asks for it."""
     row = next((row for row in table.TABLE if row.key == key), None)
-    hint = f"nearest: {key}={_word(nearest)}"
+    hint = f"nearest: {key}={word_of(nearest)}"
     if row is not None and row.option and isinstance(nearest, bool):
         hint += f", {row.option if nearest else row.negation}"
     elif row is not None and row.option and nearest not in (None, []):
-        hint += f", {row.option} {_word(nearest)}"
-    return Problem(f"{writer.name} has no setting for {key}={_word(value)}", "--emit", hint)
+        hint += f", {row.option} {word_of(nearest)}"
+    return hint
 
 
 def _name(model: Any) -> Any:
     return model.get("name") if isinstance(model, Mapping) else model
 
 
-def _word(value: Any) -> str:
+def word_of(value: Any) -> str:
+    """A value of a job as it is typed."""
     if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "none"
     if value is None:
@@ -343,7 +355,7 @@ def options(beside: Mapping[str, Any], told: Mapping[str, Any], asked: Asked) ->
         if value is True:
             words.append(row.option)
             continue
-        text = _word(value)
+        text = word_of(value)
         words += [row.option, f"'{text}'" if any(sign in text for sign in " $|&;<>()[]*") else text]
     return words
 

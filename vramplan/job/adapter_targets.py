@@ -107,6 +107,16 @@ def passed_over(model: ModelShape, targets: Sequence[str]) -> tuple[str, ...]:
     return tuple(strange) if len(strange) < len(set(targets)) else ()
 
 
+def is_of_all_experts(model: ModelShape, word: str) -> bool:
+    """Whether a word names layers of the experts that every token passes, and PEFT takes it for those of all others.
+
+    It looks at the end of the word alone, and then adapts the tensors of the experts in place of the layers that are
+    named. Source: peft 0.21.2, utils/transformers_weight_conversion.py, _convert_peft_config_moe.
+    """
+    module, _, name = word.rpartition(".")
+    return leaf(module) in SHARED_MODULES and name in former_names("lora", model)
+
+
 def joined_targets(
     layers: Sequence[str], targets: Sequence[str], joins: Mapping[str, tuple[str, ...]], told: list[Assumption]
 ) -> tuple[str, ...]:
@@ -146,7 +156,8 @@ def layers_of(model: ModelShape, names: Names) -> tuple[str, ...]:
 
 
 ATTENTION_MODULES = ("self_attn", "attn", "attention")
-FEEDFORWARD_MODULES = ("mlp", "feed_forward", "shared_expert", "shared_experts")
+SHARED_MODULES = ("shared_expert", "shared_experts")
+FEEDFORWARD_MODULES = ("mlp", "feed_forward", *SHARED_MODULES)
 """What the parents of linear layers are called in the code of Transformers."""
 
 FEEDFORWARD = ("gate_proj", "up_proj", "down_proj", "gate_up_proj")

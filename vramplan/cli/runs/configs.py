@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +12,13 @@ from typing import Any
 from vramplan.answers.fit import answered
 from vramplan.catalog import model_names, scope
 from vramplan.catalog.fields import Sink
-from vramplan.catalog.text import read_text
+from vramplan.catalog.text import STDIN_NAMES, read_text
 from vramplan.cli.divided import counted_gpus, gpus_of_replica, is_group, replicas_of, without_divided
 from vramplan.cli.job_options import REQUIRED, as_job
 from vramplan.cli.output import say
 from vramplan.cli.runs.jobs import flat, left_open
 from vramplan.configs.combine import groups, read_files
-from vramplan.configs.reading import Wanted, settings
+from vramplan.configs.reading import JSON, YAML, Wanted, form_of, settings
 from vramplan.configs.registry import recognised
 from vramplan.errors import InputError, Problem, UsageError
 from vramplan.job import JobEntry, build_any_job, build_job
@@ -46,7 +46,7 @@ _MODEL = re.compile(r'(?m)^\s*[{,]?\s*"?(kind"?\s*:\s*"?model\b|model_type"?\s*:
 def is_known(path: str) -> bool:
     """Whether the keys of a file are those of a training program."""
     try:
-        recognised(settings(read_text(path), path), path)
+        recognised(settings(read_text(path, allow_stdin=True), path), path)
     except InputError:
         return False
     return True
@@ -65,10 +65,12 @@ class GivenFiles(NamedTuple):
 def kind_of(path: str) -> str:
     """What a file is that stands where a model may be named: a model, a job file, or a program's configuration."""
     try:
-        text = read_text(path)
+        text = read_text(path, allow_stdin=True)
     except InputError:
         return CONFIG  # said where it is read
-    if path.lower().endswith((".yaml", ".yml", ".json")):
+    if path.lower().endswith((".yaml", ".yml", ".json")) or (
+        path in STDIN_NAMES and form_of(text, path) in (YAML, JSON)
+    ):
         if _JOBS.search(text):
             return JOB
         if _MODEL.search(text) and (path.lower().endswith(".json") or _PROFILE.search(text) or not is_known(path)):
@@ -95,78 +97,35 @@ def asked_of(
 
 def answer_of(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles, largest: str | None) -> FitResult:
     """The answer about the job of the files."""
-    over = _over(given)
-    read = _read(over, folders, asked)
-    keys = _keys(read, over)
-    with _placed(read, over):
+    over = over_of(given)
+    read = read_of(over, folders, asked)
+    keys = keys_of(read, over)
+    with placed(read, over):
         result = answered(keys, folders, largest)
-    _tell(read, asked)
+    tell(read, asked)
     return result
 
 
 def job_of(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> ResolvedJob:
     """The job of the files, to be replayed."""
-    over = _over(given)
-    read = _read(over, folders, asked)
-    keys = _keys(read, over)
-    with _placed(read, over):
+    over = over_of(given)
+    read = read_of(over, folders, asked)
+    keys = keys_of(read, over)
+    with placed(read, over):
         job = build_job(keys, profile_dirs=folders)
-    _tell(read, asked)
+    tell(read, asked)
     return job
-
-
-def converted(
-    given: dict[str, Any],
-    folders: Sequence[Path],
-    asked: GivenFiles,
-    runtimes: Sequence[str],
-    without: Collection[str] = (),
-) -> tuple[ResolvedJob, ReadJob, list[str]]:
-    """The job of the files under one of `runtimes`, the first of them where theirs is none; and what is lost.
-
-    `without`: keys that the program of the files has by itself, and that of the new ones has not.
-    """
-    over = _over(given)
-    read = _read(over, folders, asked)
-    keys = _keys(read, over)
-    for key in without:
-        room, _, leaf = key.rpartition(".")
-        del (keys[room] if room else keys)[leaf]
-    before = keys.get("runtime")
-    lost = [f"{key} is left out, which {read.program} has by itself" for key in without]
-    if before not in runtimes and given.get("runtime") is None:
-        keys["runtime"] = runtimes[0]
-        lost.append(f"the runtime is {runtimes[0]} now; that of {read.program} is {before}, and needs other memory")
-    with _placed(read, over):
-        job = build_job(keys, profile_dirs=folders)
-    _tell(read, asked)
-    if read.without_effect:
-        left = ", ".join(dict.fromkeys(source.key for source in read.without_effect))
-        lost.append(f"not carried over, as they change neither memory nor time: {left}")
-    return job, read, lost
-
-
-def defaulted(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> frozenset[str]:
-    """Keys of the job that no setting of the files gave, nor an option, but the defaults of their program."""
-    over = _over(given)
-    read = _read(over, folders, asked)
-    typed = flat(over)
-    return frozenset(
-        one.key
-        for one in read.values
-        if one.sources and all(source.is_default for source in one.sources) and one.key not in typed
-    )
 
 
 def run_of(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> dict[str, Any]:
     """What the files train, without how: the batch of a step over all devices is kept, its parts are open."""
-    over = _over(given)
-    read = _read(over, folders, asked)
-    keys = _keys(read, over)
-    with _placed(read, over):
+    over = over_of(given)
+    read = read_of(over, folders, asked)
+    keys = keys_of(read, over)
+    with placed(read, over):
         job = build_job(keys, profile_dirs=folders)
     left_open(keys, job, flat(over))
-    _tell(read, asked)
+    tell(read, asked)
     return keys
 
 
@@ -181,11 +140,11 @@ def entries_of(
 def _entry(files: Sequence[str], over: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> JobEntry:
     name = Path(files[-1]).stem
     try:
-        read = _read(over, folders, asked)
-        keys = _keys(read, over)
-        with _placed(read, over):
+        read = read_of(over, folders, asked)
+        keys = keys_of(read, over)
+        with placed(read, over):
             job = build_any_job(keys, profile_dirs=folders)
-        _tell(read, asked)
+        tell(read, asked)
     except InputError as error:
         return JobEntry(name, None, error.problems, 1)
     if isinstance(job, ResolvedJob):
@@ -194,7 +153,7 @@ def _entry(files: Sequence[str], over: dict[str, Any], folders: Sequence[Path], 
     return JobEntry(name, job, (), 1, root, Catalog(folders))
 
 
-def _over(given: dict[str, Any]) -> dict[str, Any]:
+def over_of(given: dict[str, Any]) -> dict[str, Any]:
     """The keys that options replace; `null` takes one away."""
     over = as_job(given)
     rows = table.parameters()
@@ -205,7 +164,8 @@ def _over(given: dict[str, Any]) -> dict[str, Any]:
     return over
 
 
-def _read(over: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> ReadJob:
+def read_of(over: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> ReadJob:
+    """What the files mean beside the options."""
     beside = {key: value for key, value in flat(over).items() if value is not None}
     named = str(beside.get("parallel.data", ""))
     devices = int(named) if named.isdecimal() else counted_gpus(over)
@@ -223,12 +183,12 @@ def _read(over: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> R
 
 def model_named(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> str | None:
     """The model as the files name it."""
-    values = _read(_over(given), folders, asked).values
+    values = read_of(over_of(given), folders, asked).values
     found = [value.sources[0].value for value in values if value.key == MODEL and value.sources]
     return found[0] if found and isinstance(found[0], str) else None
 
 
-def _tell(read: ReadJob, asked: GivenFiles) -> None:
+def tell(read: ReadJob, asked: GivenFiles) -> None:
     """How the files were read, and what of them is not in the job."""
     if asked.quiet:
         return
@@ -242,7 +202,7 @@ def _tell(read: ReadJob, asked: GivenFiles) -> None:
         say(f"note: not understood and ignored: {', '.join(source.key for source in read.not_understood)}")
 
 
-def _keys(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
+def keys_of(read: ReadJob, over: dict[str, Any]) -> dict[str, Any]:
     """The keys of the job with those of the options; what is still open and needed is asked for by its option."""
     keys: dict[str, Any] = {key: dict(value) if is_group(key, value) else value for key, value in read.job.items()}
     over = without_divided(read, over)
@@ -312,7 +272,7 @@ EXAMPLES = {
 
 
 @contextmanager
-def _placed(read: ReadJob, over: dict[str, Any]) -> Iterator[None]:
+def placed(read: ReadJob, over: dict[str, Any]) -> Iterator[None]:
     """Problems of a job with the file, the line and the key that gave the value."""
     try:
         yield

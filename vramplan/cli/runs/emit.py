@@ -7,27 +7,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vramplan.answers.fit import answered, describe
+from vramplan.answers.fit import answered
 from vramplan.answers.session import Session, opened
 from vramplan.cli.job_options import as_job
-from vramplan.cli.output import OutputChoice, output, say, write
-from vramplan.cli.runs.configs import GivenFiles, converted, defaulted, model_named
+from vramplan.cli.output import OutputChoice, say, write
+from vramplan.cli.runs.configs import GivenFiles, model_named
 from vramplan.cli.save import save
 from vramplan.configs.asked import Writer, asked_of
 from vramplan.configs.costs import comments_of, header_of
-from vramplan.configs.writers import MODULES, writer_of
+from vramplan.configs.writers import writer_of
 from vramplan.configs.writing import ALL_FILES, Unsaid, WrittenFiles, made
 from vramplan.errors import InputError, UsageError
 from vramplan.options import table
 from vramplan.options.words import TEXTBOOK
-from vramplan.planner.decision import ALWAYS, decide
 from vramplan.report.memory import ShownFigures
 from vramplan.report.numbers import text_of
 from vramplan.results import DOES_NOT_FIT, FitResult
 from vramplan.tuples import NamedTuple
-
-STAND_IN = "h100-80gb"
-"""The GPU of a conversion that names none: nothing is judged, and no setting is chosen for it."""
 
 
 class Emission(NamedTuple):
@@ -213,72 +209,6 @@ def first_of(
 
 
 MOST_TRIED = 50  # plans, of which each takes an answer
-
-
-def convert(
-    given: dict[str, Any],
-    config: list[str] | None,
-    engine: str | None,
-    program: str | None,
-    version: str | None,
-    ignore_unknown: bool,
-    folder: str | None,
-    force: bool,
-    profiles: list[str] | None,
-    quiet: bool,
-) -> None:
-    """Run `vramplan convert` with the values of its options."""
-    if engine is None:
-        raise UsageError("is missing", key="--to", hint=", ".join(MODULES))
-    emission = emission_of(engine, folder, force, output("text", None, quiet), "--to")
-    assert emission is not None
-    if not config:
-        name = given.get("model")
-        said = "is missing"
-        if name is not None:
-            is_there = os.path.exists(name)
-            said = f"{name!r} is no file of a training program" if is_there else f"there is no file {name!r}"
-        raise UsageError(said, key="FILE", hint="vramplan convert axolotl.yaml --to trl")
-    folders = [Path(one) for one in profiles or ()]
-    asked = GivenFiles(config, program, version, ignore_unknown, quiet)
-    judged = given.get("gpu") is not None
-    given = {**given, "gpu": given.get("gpu") or STAND_IN}
-    emission = emission.of(given, folders, asked)
-    without: tuple[str, ...] = ()
-    while True:
-        try:
-            files = _converted_files(given, folders, asked, emission, without, judged=judged)
-        except InputError as error:
-            named = {one.key for one in error.problems} | {*(error.nearest if isinstance(error, Unsaid) else ())}
-            known = sorted(defaulted(given, folders, asked))
-            more = tuple(key for key in known if key in named and key not in without)
-            if not more:
-                raise
-            without += more
-            asked = asked._replace(quiet=True)  # it is said already
-            continue
-        out(files, emission)
-        return
-
-
-def _converted_files(
-    given: dict[str, Any],
-    folders: Sequence[Path],
-    asked: GivenFiles,
-    emission: Emission,
-    without: Sequence[str],
-    *,
-    judged: bool,
-) -> WrittenFiles:
-    """The files of another program, without what the program of the given ones has by itself."""
-    job, read, lost = converted(given, folders, asked, emission.writer.runtimes, without)
-    if not judged:
-        for key in ("micro_batch_size", "activation_checkpointing"):
-            if getattr(job, key) is None:
-                hint = f"{table.find(key).option}, or --gpu, for which it is chosen"
-                raise UsageError(f"leaves {key} open", key=read.files[-1], hint=hint)
-    result = describe(decide(job, closer_from=ALWAYS), with_remedies=False)
-    return files_of(result, emission.writer, folders, "--to", lost, judged=judged, checkpoint=emission.checkpoint)
 
 
 def out(files: WrittenFiles, emission: Emission) -> None:

@@ -241,19 +241,20 @@ class _Others(NamedTuple):
 
 def _is_config(file: str) -> bool:
     """Whether a file is of a training program; our own have a key `jobs`."""
-    if file in STDIN_NAMES or not os.path.isfile(file):
+    is_stdin = file in STDIN_NAMES
+    if not is_stdin and not os.path.isfile(file):
         return False
     suffix = os.path.splitext(file)[1].lower()
     if suffix in (".toml", ".sh", ".bash", ".py", ".slurm", ".sbatch"):
         return True
-    if suffix not in (".yaml", ".yml", ".json"):
+    if suffix not in (".yaml", ".yml", ".json") and not is_stdin:
         return False
     try:
-        text = read_text(file)
+        text = read_text(file, allow_stdin=True)
     except InputError:
         return False  # said where it is read
     keys = set(re.findall(r"""(?m)(?:^|[{,]) *["']?([A-Za-z_]\w*)["']? *:""", text))
-    if not keys or keys & {"jobs", "version", "defaults"}:
+    if keys & {"jobs", "version", "defaults"} or (not keys and not is_stdin):
         return False
     known: bool = named("vramplan.cli.runs.configs:is_known")(file)
     return known

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from vramplan.cli.output import emit, output
@@ -27,7 +26,7 @@ def read(
 ) -> None:
     """Run `vramplan read` with the values of its options."""
     to = output(output_format, key, quiet)
-    own = next((path for path in files if program is None and Path(path).is_file() and kind_of(path) == JOB), None)
+    own = next((path for path in files if program is None and kind_of(path) == JOB), None)
     if own is not None:
         raise UsageError("is a job file of vramplan already", key=own, hint="fit, check, plan and explain take it")
     beside: dict[str, Any] = {}

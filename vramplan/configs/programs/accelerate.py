@@ -139,8 +139,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
         _megatron(sheet, meaning)
     elif kind == "MULTI_GPU":
         meaning.say("parallel.sharding", "ddp", "distributed_type")
-    if "parallel.data" not in degrees and processes and processes > 0 and kind != "NO":
-        meaning.say("parallel.data", processes, "num_processes")
+    if "parallel.data" not in degrees and processes and processes > 0 and kind not in ("NO", "MEGATRON_LM"):
+        split = meaning.job.get("parallel.tensor")  # of DeepSpeed's file
+        meaning.say("parallel.data", processes if split is None else max(1, processes // split.value), "num_processes")
     _precision(sheet, meaning, kind)
     backend = sheet.text("dynamo_backend") or sheet.text("dynamo_config.dynamo_backend")
     if backend and backend.lower() != "no":
@@ -210,9 +211,10 @@ def _fsdp(sheet: Sheet, meaning: Meaning) -> None:
     sheet.get(old)
     shard = sheet.count(f"{PARALLEL}.{PARALLEL}_dp_shard_size")
     replicas = sheet.count(f"{PARALLEL}.{PARALLEL}_dp_replicate_size")
-    if replicas and replicas > 1 and shard and shard > 1:
-        context = sheet.count(f"{PARALLEL}.{PARALLEL}_cp_size") or 1  # whose devices shard the model too
-        word = f"hsdp:{shard * context}"
+    context = sheet.count(f"{PARALLEL}.{PARALLEL}_cp_size") or 1
+    together = (shard or 1) * context  # the devices of a context shard the model too
+    if replicas and replicas > 1 and together > 1:
+        word = f"hsdp:{together}"
     elif word == "hsdp":
         word = f"hsdp:{NODE}"
         meaning.note(f"HYBRID_SHARD shards within a node; a node of {NODE} GPUs is assumed")

@@ -22,7 +22,8 @@ UNDERSTOOD = names(
     """
     checkpoint_dir model_name model_config model_config.* precision quantize devices num_nodes lora_r lora_alpha
     lora_dropout lora_query lora_key lora_value lora_projection lora_mlp train.global_batch_size
-    train.micro_batch_size train.max_seq_length train.max_norm train.tie_embeddings optimizer optimizer.class_path
+    train.micro_batch_size train.max_seq_length train.max_norm train.tie_embeddings train.activation_checkpointing
+    optimizer optimizer.class_path
     optimizer.init_args.momentum optimizer.init_args.fused optimizer.init_args.foreach
     """
 )
@@ -238,6 +239,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     else:
         word = "full" if devices > 1 else "none"
         meaning.say("activation_checkpointing", word, "the strategy in finetune/*.py", "devices")
+    forked = "train.activation_checkpointing"  # of copies of LitGPT, which has no setting for it
+    if sheet.given(forked):
+        meaning.say("activation_checkpointing", "full" if sheet.flag(forked) else "none", forked)
     if devices > 1:
         word = f"hsdp:{devices // nodes}" if pretrain and nodes > 1 else "fsdp"
         meaning.say("parallel.sharding", word, "devices")

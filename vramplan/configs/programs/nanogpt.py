@@ -87,6 +87,8 @@ def recognise(keys: Mapping[str, Any]) -> int:
     )
     found = sum(name in keys for name in own)
     sized = any(name in keys for name in ("block_size", "n_embd", "n_layer", "n_head"))  # Megatron-LM has the others
+    if "program" in keys and not sized:  # its own takes `--name=value`
+        return 0
     return 2 * found if sized and found > 1 else found
 
 
@@ -98,7 +100,8 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
             sheet.problem(key, f"{text} is known only when the program runs", f"write {key} as a number or a word")
             del sheet.written[key]
     if sheet.flag("eval_only"):
-        sheet.refuse("eval_only", "the file evaluates and trains nothing", "give the file of a training run")
+        message = "it evaluates and trains nothing: train.py ends before its first step"
+        sheet.refuse("eval_only", message, "eval_only = False is read as the training run of the same model")
         return
     meaning.say("runtime", "nanogpt", "init_from")
     length = sheet.count("block_size")

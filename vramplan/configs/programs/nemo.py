@@ -250,7 +250,10 @@ def _numbers(sheet: Sheet, meaning: Meaning) -> None:
 def _checkpointing(sheet: Sheet, meaning: Meaning) -> None:
     granularity = sheet.text("model.activations_checkpoint_granularity")
     method = sheet.text("model.activations_checkpoint_method")
-    each = sheet.count("model.activations_checkpoint_num_layers") or 1
+    each = 1
+    if granularity == "full":  # another reads none
+        each = sheet.count("model.activations_checkpoint_num_layers") or 1
+    sheet.get("model.activations_checkpoint_num_layers")
     of = ("model.activations_checkpoint_granularity", "model.activations_checkpoint_num_layers")
     if granularity == "selective":
         meaning.say("activation_checkpointing", "selective", of[0])

@@ -18,6 +18,7 @@ from vramplan.configs.programs.megatron.kinds import (
     GPT,
     LLAMA,
     MIXTRAL,
+    NEMOTRON,
     STARCODER,
     Kind,
     vocabulary_of_size,
@@ -129,6 +130,8 @@ def _kinds(sheet: Sheet, meaning: Meaning) -> tuple[Kind, ...]:
         if scaled:
             return (GEMMA_2,) if any(capped) else (GEMMA,)
         return (CHATGLM, LLAMA) if biased else (LLAMA,)
+    if rotary and "squared" in activation.lower():
+        return (NEMOTRON,)
     if rotary:
         parallel = bool(sheet.flag("model.mcore_customization_config.parallel_attention"))
         return (FALCON, GPT) if parallel else (STARCODER,)

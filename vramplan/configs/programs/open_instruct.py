@@ -24,7 +24,7 @@ UNDERSTOOD = names(
     attn_implementation use_flash_attn zero_stage offload_optimizer offload_param sequence_parallel_size
     tensor_parallel_degree context_parallel_degree optimizer_type activation_memory_budget compile_model program
     use_slow_tokenizer dpo_beta activation_checkpointing_mode total_batch_size fsdp_shard_degree fsdp_num_replicas
-    launcher.nnodes launcher.nproc_per_node
+    shard_degree num_replicas attn_backend launcher.nnodes launcher.nproc_per_node
     """
 )
 WITHOUT_EFFECT = names(
@@ -123,6 +123,9 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     program = _program_of(sheet)
     if program and program not in (*PREFERENCES, *TUNING):
         sheet.refuse("program", f"{program} is not training on a data set", "a job has no word for it")
+    samples = "num_samples_per_prompt_rollout"  # of GRPO's and PPO's files
+    if not program and sheet.given(samples):
+        sheet.refuse(samples, "answers are sampled beside training", "a job has no word for it")
     name = sheet.text("model_name_or_path")
     if name:
         meaning.say("model", name, "model_name_or_path")
@@ -143,8 +146,11 @@ def read(sheet: Sheet, meaning: Meaning) -> None:
     on = sheet.flag("gradient_checkpointing")
     meaning.say("activation_checkpointing", "full" if on else "none", "gradient_checkpointing")
     kernel = sheet.text("attn_implementation") or ""
+    if sheet.text("attn_backend") == "torch":  # of OLMo-core, whose others are those of FlashAttention
+        kernel = "sdpa"
     plain = kernel in ("sdpa", "eager") or sheet.flag("use_flash_attn") is False
-    meaning.say("attention", kernel or "sdpa" if plain else "flash", "attn_implementation", "use_flash_attn")
+    of = ("attn_implementation", "use_flash_attn", "attn_backend")
+    meaning.say("attention", kernel or "sdpa" if plain else "flash", *(key for key in of if sheet.given(key)))
     adapter = _adapter(sheet, meaning)
     _optimizer(sheet, meaning)
     _loss(sheet, meaning, adapter)
@@ -241,8 +247,13 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("parallel.sharding", f"zero{stage}", "zero_stage")
         if offload:
             meaning.say("offload", offload, "offload_optimizer", "offload_param")
-    sheet.get("fsdp_shard_degree")
-    sheet.get("fsdp_num_replicas")
+    keys = ("fsdp_shard_degree", "shard_degree", "fsdp_num_replicas", "num_replicas")
+    numbers = [sheet.count(key) or 1 for key in keys]
+    shards, replicas = max(numbers[:2]), max(numbers[2:])  # which were called so first
+    if shards > 1 and replicas > 1:
+        given = [key for key in keys if sheet.given(key)]
+        meaning.say("parallel.sharding", f"hsdp:{shards}", *given)
+        meaning.say("parallel.data", shards * replicas, *given)
     sheet.get("total_batch_size")
     each, nodes = sheet.count("launcher.nproc_per_node"), sheet.count("launcher.nnodes") or 1
     if each:
@@ -250,7 +261,7 @@ def _devices(sheet: Sheet, meaning: Meaning) -> None:
     sharded = stage or "parallel.sharding" in {**meaning.job, **sheet.beside}
     if not sharded:
         meaning.ask("parallel", "the launcher says how many GPUs there are, and which DeepSpeed file (give it too)")
-    elif not each and "parallel.data" not in sheet.beside:
+    elif "parallel.data" not in {**meaning.job, **sheet.beside}:
         meaning.ask("parallel.data", "the launcher says how many GPUs there are (--gpus N)")
 
 

@@ -12,6 +12,10 @@ from vramplan.errors import Problem
 
 _TEMPLATE: dict[str, Any] = {"fp16": True, "optimizer": "adamw", "gradient_accumulation_steps": 1, "overlap_comm": True}
 
+_OPEN_INSTRUCT = {"overlap_comm": True, "contiguous_gradients": True}
+_LIVE = {"sub_group_size": 10**9, "stage3_max_live_parameters": 10**9}
+_ON_HOST = {"offload_optimizer": "cpu", "offload_param": "cpu"}
+
 SHIPPED: dict[str, dict[str, Any]] = {
     # axolotl-ai-cloud/axolotl 0.18.0 (067b021c), deepspeed_configs/
     "deepspeed_configs/zero1.json": {"stage": 1, "overlap_comm": True},
@@ -156,6 +160,12 @@ SHIPPED: dict[str, dict[str, Any]] = {
         "stage3_param_persistence_threshold": 35840,
         "stage3_max_live_parameters": 10**9,
     },
+    # allenai/open-instruct (e6c3044a), configs/ds_configs/, which stood at ds_configs/ before
+    "ds_configs/stage2_no_offloading_accelerate.conf": {**_OPEN_INSTRUCT, "stage": 2},
+    "ds_configs/stage3_no_offloading.conf": {**_OPEN_INSTRUCT, **_LIVE, "stage": 3},
+    "ds_configs/stage3_no_offloading_accelerate.conf": {**_OPEN_INSTRUCT, **_LIVE, "stage": 3},
+    "ds_configs/stage3_offloading.conf": {**_OPEN_INSTRUCT, **_LIVE, **_ON_HOST, "stage": 3},
+    "ds_configs/stage3_offloading_accelerate.conf": {**_OPEN_INSTRUCT, **_LIVE, **_ON_HOST, "stage": 3},
 }
 """DeepSpeed files that come with a program, so that a file which names one can be read without it."""
 

@@ -57,6 +57,7 @@ class Expansion:
 
     def __init__(self) -> None:
         self.values: dict[str, list[Argument]] = {}
+        self.line = 0  # of the word that is expanded
 
     def test(self, words: list[ShellWord]) -> bool:
         """Whether a condition holds, as far as it can be known."""
@@ -70,6 +71,7 @@ class Expansion:
         """A word as the shell hands it on: without quotes, variables replaced, unquoted results split."""
         pieces: list[tuple[str, bool]] = []  # text, and whether it may be split
         text, at = word.text, 0
+        self.line = word.line
         whole = re.fullmatch(r'"?\$\{(\w+)\[[@*]\]\}"?', text)
         if whole:
             held = self.values.get(whole[1])
@@ -178,12 +180,16 @@ class Expansion:
         if matched is None:
             return f"{OPEN}{inside}{CLOSE}"
         name, rest = matched["name"], matched["rest"]
-        if rest.startswith((":-", "-", ":=", "=")):
-            default = rest.lstrip(":").lstrip("-=")
+        sign = re.match(r":?[-=]", rest)
+        if sign:
+            default, line = rest[sign.end() :], self.line
             held = self.values.get(name)
             if held is not None and (not rest.startswith(":") or any(item.text for item in held)):
                 return self.value(name)
-            return self.text_of(ShellWord(default, 0)) if default else ""
+            text = self.text_of(ShellWord(default, line)) if default else ""
+            if sign[0].endswith("="):
+                self.values[name] = [Argument(text, line)]
+            return text
         if rest.startswith((":+", "+")):
             held = self.values.get(name)
             return self.text_of(ShellWord(rest.lstrip(":+"), 0)) if held and any(item.text for item in held) else ""

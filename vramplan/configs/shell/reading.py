@@ -269,6 +269,10 @@ class _StatementReader(Expansion):
         words = words[assigned:]
         if not words:
             return
+        if words[0].text == ":":  # which does nothing but to expand, as `: "${BATCH:=4}"`
+            for word in words[1:]:
+                self.expand(word)
+            return
         if words[0].text in (".", "source") and len(words) > 1:
             self.source(self.text_of(words[1]))
             return
@@ -295,9 +299,9 @@ class _StatementReader(Expansion):
         self.values[name] = value
 
     def source(self, path: str) -> None:
-        last = shown(path).rsplit("/", 1)[-1]
-        text = self.sourced(last) if self.depth < 5 else None
+        text = self.sourced(shown(path)) if self.depth < 5 else None
         if text is None:
+            last = shown(path).rsplit("/", 1)[-1]
             self.script.notes.append(f"it sources {last}, which is not here")
             return
         self.depth += 1

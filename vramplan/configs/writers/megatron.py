@@ -127,7 +127,8 @@ def _training(page: Page, asked: Asked) -> None:
     elif asked.half:
         page.put(asked.half, True, "precision")
     name = words.turned(computing.OPTIMIZERS).get(str(asked["optimizer"]), "adam")
-    page.put("optimizer", name, "optimizer")
+    note = "decouples weight decay, as AdamW does" if asked["optimizer"] == "adamw" else ""
+    page.put("optimizer", name, "optimizer", note=note)
     page.put("clip_grad", asked["max_gradient_norm"] or 0.0, "max_gradient_norm")
     if asked.offloads("optimizer"):
         page.put("optimizer_cpu_offload", True, "offload")
@@ -164,4 +165,6 @@ def _devices(page: Page, asked: Asked) -> None:
         page.put("ckpt_format", "fsdp_dtensor")  # validate_args takes no other
 
 
-WRITER = Writer("megatron-lm", ("megatron",), write)
+WRITER = Writer("megatron-lm", ("megatron",), write, {"optimizer": ("adam", "adamw")})
+"""Its Adam decouples weight decay. Source: NVIDIA/Megatron-LM, megatron/core/optimizer/optimizer_config.py,
+`decoupled_weight_decay`, and optimizer/__init__.py, which hands it to FusedAdam as `adam_w_mode`."""

@@ -31,7 +31,7 @@ def strategy(file: TrainingFile) -> None:
     if devices and devices > 1:
         keys = tuple(key for key in trainer.LAUNCHED if sheet.given(key))
         meaning.say("parallel.data", devices, *keys)
-        if not file.sharding:
+        if not file.sharding and "parallel.sharding" not in meaning.open:  # of a file of DeepSpeed that is not here
             file.sharding = "ddp"
             meaning.say("parallel.sharding", "ddp", *keys)
 

@@ -121,7 +121,10 @@ WITHOUT_EFFECT = (
     train_on_source max_new_tokens min_new_tokens do_mmlu_eval do_mmlu_sample mmlu_* max_mmlu_samples max_memory_mb
     lora_bias lora_weight_path lora_modules use_auth save_aggregated_lora use_ram_optimized_load
     truncation_side padding_side arch_type lisa_layers_attribute lisa_interval_steps group_texts_batch_size optim_beta1
-    optim_beta3 optim_dummy_* optim_adam_* optim_momentum optim_weight_decay wandb_name
+    optim_beta3 optim_dummy_* optim_adam_* optim_momentum optim_weight_decay wandb_name wandb_tags
+    valid_file min_lr min_learning_rate early_stopping_patience early_stopping_threshold eval_dataset_id_or_path
+    dataset_names dataset_revision dataset_schema data_dir num_warmup_steps truncate_side save_best_model
+    clean_best_model train_seed precompute_ref_log_probs_path
     """
     )
 )

@@ -44,10 +44,10 @@ def strategy(sheet: Sheet, meaning: Meaning) -> tuple[int | None, bool]:
         word = "ddp" if "no_shard" in words else word
     if str(below.get("reshard_after_forward")).lower() == "false":
         word = "fsdp-grad-op"
-    replicas, shards = sheet.count("dp_replicate_size"), sheet.count("dp_shard_size")
-    if shards and (replicas or 1) > 1:
-        context = sheet.count("context_parallel_size") or sheet.count("sequence_parallel_degree") or 1
-        word = f"hsdp:{shards * context}"  # the devices of a context shard the model too
+    replicas = sheet.count("dp_replicate_size") or 1
+    together = (sheet.count("dp_shard_size") or 1) * _context(sheet)  # the devices of a context shard the model too
+    if replicas > 1 and together > 1:
+        word = f"hsdp:{together}"
     elif word == "hsdp":
         word = "hsdp:8"
         meaning.note("HYBRID_SHARD shards within a node; a node of 8 GPUs is assumed")
@@ -78,15 +78,20 @@ def _fsdp(sheet: Sheet) -> dict[str, Any]:
     return dict(whole) if isinstance(whole, Mapping) else below
 
 
+def _context(sheet: Sheet) -> int:
+    """Among how many devices a sequence is split; the second key is the older one."""
+    return sheet.count("context_parallel_size") or sheet.count("sequence_parallel_degree") or 1
+
+
 def devices(sheet: Sheet, meaning: Meaning) -> None:
     """How many GPUs there are, where the file says it."""
     tensor = sheet.count("tensor_parallel_size")
     if tensor and tensor > 1:
         meaning.say("parallel.tensor", tensor, "tensor_parallel_size")
-    for key in ("context_parallel_size", "sequence_parallel_degree"):
-        context = sheet.count(key)
-        if context and context > 1:
-            meaning.say("parallel.context", context, key)
+    context = _context(sheet)
+    if context > 1:
+        keys = [key for key in ("context_parallel_size", "sequence_parallel_degree") if sheet.given(key)]
+        meaning.say("parallel.context", context, *keys)
     shards, replicas = sheet.count("dp_shard_size"), sheet.count("dp_replicate_size")
     world = sheet.count("world_size")
     experts = sheet.count("expert_parallel_size") or 1
@@ -94,7 +99,7 @@ def devices(sheet: Sheet, meaning: Meaning) -> None:
         meaning.say("parallel.expert", experts, "expert_parallel_size")
     started, workers = trainer.devices(sheet), sheet.count("ray_num_workers", 1)
     if started:
-        started = max(1, started // ((tensor or 1) * (context or 1)))
+        started = max(1, started // ((tensor or 1) * context))
     if (shards or replicas) and (shards or 0) != -1:
         told = ("dp_shard_size", "dp_replicate_size", *(("expert_parallel_size",) if experts > 1 else ()))
         meaning.say("parallel.data", (shards or 1) * (replicas or 1) * experts, *told)

@@ -94,7 +94,9 @@ ANY = Kind(
 """What is of none of the others: gates beside learned positions, experts without gates, beside others and in some
 blocks alone."""
 
-GEMMA, GEMMA_2, CHATGLM, FALCON = (Kind(family, says_tied=True) for family in ("gemma", "gemma2", "chatglm", "falcon"))
+GEMMA, GEMMA_2, CHATGLM, FALCON, NEMOTRON = (
+    Kind(family, says_tied=True) for family in ("gemma", "gemma2", "chatglm", "falcon", "nemotron")
+)
 """Of NeMo's files alone, which describe models of the catalogue."""
 
 KINDS = {kind.family: kind for kind in (GPT, BERT, T5, LLAMA, MIXTRAL, GPT_OSS, STARCODER)} | {

@@ -20,6 +20,7 @@ from vramplan.configs.programs.megatron.kinds import (
     GPT_OSS,
     LLAMA,
     MIXTRAL,
+    NEMOTRON,
     STARCODER,
     T5,
     Kind,
@@ -58,7 +59,7 @@ def kind_of(asked: MegatronMeaning, program: str) -> Kind:
     roots = (sheet.text("normalization") or "").lower() == "rmsnorm"
     rotary = positions_of(sheet) == "rope"
     sheet.flag("group_query_attention")
-    sheet.flag("squared_relu")
+    turning = NEMOTRON if sheet.flag("squared_relu") else STARCODER
     gated, normed = is_gated(sheet), bool(sheet.flag("qk_layernorm"))
     mixed = (experts.count_of(asked) or 0) > 1
     if not (gated or mixed) and sheet.text("position_embedding_type") == "alibi":
@@ -69,7 +70,7 @@ def kind_of(asked: MegatronMeaning, program: str) -> Kind:
     elif gated:
         kind = LLAMA if usual else ANY
     else:
-        kind = ANY if normed or positions_of(sheet) == "none" else STARCODER if rotary else GPT
+        kind = ANY if normed or positions_of(sheet) == "none" else turning if rotary else GPT
     if any(sheet.given(key) for key in PATTERNS):
         rotary = gated = True  # RMSNorm, as all blocks of a pattern have it
         usual = roots

@@ -20,6 +20,7 @@ def recognise(keys: Mapping[str, Any]) -> int:
     flat = (key for key in keys if "." not in key or key.split(".", 1)[0] in ARGUMENT_FILES)
     names = {key.rsplit(".", 1)[-1].lstrip("-").replace("-", "_") for key in flat}
     own = {"tensor_model_parallel_size", "num_layers", "num_attention_heads", "use_mcore_models", "clip_grad"}
+    own |= {"no_load_optim", "lr_decay_iters"} if "program" in names else set()
     return len(names & (own | {"pipeline_model_parallel_size", "max_position_embeddings", "micro_batch_size"}))
 
 

@@ -1,0 +1,27 @@
+"""Targets of adapters in files, as PEFT takes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.configs.meant import meant
+
+TEXT = "base_model: {}\nsequence_len: 128\nmicro_batch_size: 1\nbf16: true\nadapter: lora\nlora_r: 8\n"
+SHARED = ["q_proj", "shared_expert.gate_proj", "shared_expert.up_proj"]
+
+
+@pytest.mark.parametrize(
+    ("model", "targets", "named"),
+    [
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", SHARED, True),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", ["q_proj", "mlp.gate_proj", "mlp.up_proj"], False),  # the experts' own
+        ("Qwen/Qwen1.5-MoE-A2.7B", SHARED, False),  # which PEFT does not convert
+    ],
+)
+def test_a_shared_expert_that_peft_takes_for_all_is_told(model: str, targets: list[str], named: bool) -> None:
+    found = meant(TEXT.format(model) + f"lora_target_modules: {targets}\n", "a.yaml")
+    told = [note for note in found.notes if "tensors of all experts" in note]
+    assert bool(told) == named
+    if named:
+        assert "shared_expert.gate_proj, shared_expert.up_proj" in told[0]
+        assert "q_proj" not in told[0]

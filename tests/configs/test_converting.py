@@ -1,0 +1,216 @@
+"""Small files of every program, written as those of every other: the same job, or an error that says what is not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.running import run
+from tests.configs.round_trip import differences, read_back, resolved, written
+from vramplan.configs.carried import MAY_BE_LEFT_OUT, carried, changes, decisive
+from vramplan.configs.writers import MODULES
+from vramplan.errors import InputError, Problem
+from vramplan.options import table
+
+EXAMPLES = {
+    "axolotl.yaml": """\
+base_model: NousResearch/Llama-3.2-1B
+sequence_len: 512
+micro_batch_size: 2
+gradient_accumulation_steps: 2
+bf16: true
+gradient_checkpointing: true
+adapter: lora
+lora_r: 8
+lora_target_modules: [q_proj, v_proj]
+""",
+    "sft.yaml": """\
+model_name_or_path: Qwen/Qwen2.5-0.5B
+max_length: 256
+per_device_train_batch_size: 2
+gradient_accumulation_steps: 1
+optim: adamw_torch_fused
+""",
+    "llama.yaml": """\
+model_name_or_path: Qwen/Qwen2.5-0.5B
+stage: sft
+finetuning_type: full
+cutoff_len: 256
+per_device_train_batch_size: 1
+pure_bf16: true
+optim: adamw_torch
+""",
+    "tune.yaml": """\
+model:
+  _component_: torchtune.models.llama3_2.llama3_2_1b
+tokenizer:
+  _component_: torchtune.models.llama3.llama3_tokenizer
+  max_seq_len: 512
+batch_size: 2
+gradient_accumulation_steps: 4
+optimizer:
+  _component_: torch.optim.AdamW
+  fused: true
+loss:
+  _component_: torchtune.modules.loss.CEWithChunkedOutputLoss
+dtype: bf16
+device: cuda
+enable_activation_checkpointing: true
+compile: false
+""",
+    "titan.toml": """\
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 1
+seq_len = 2048
+[parallelism]
+data_parallel_shard_degree = -1
+[activation_checkpoint]
+mode = "full"
+[optimizer]
+name = "AdamW"
+""",
+    "lit.yaml": """\
+checkpoint_dir: checkpoints/meta-llama/Llama-3.2-1B
+precision: bf16-true
+devices: 1
+train:
+  global_batch_size: 4
+  micro_batch_size: 2
+  max_seq_length: 512
+  epochs: 1
+""",
+    "megatron.sh": """\
+torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 24 --hidden-size 1024 --num-attention-heads 16 \\
+  --seq-length 1024 --max-position-embeddings 1024 --micro-batch-size 4 --global-batch-size 64 --bf16 \\
+  --use-distributed-optimizer
+""",
+    "nano.py": "init_from = 'gpt2'\nbatch_size = 4\nblock_size = 256\ngradient_accumulation_steps = 8\ndropout = 0.0\n",
+}
+MORE = {"sft.yaml": ("--gpus", "2", "--sharding", "fsdp"), "titan.toml": ("--gpus", "8")}
+OF_THE_TRAINER = {"trl", "accelerate", "axolotl", "llama-factory"}
+WRITTEN = {
+    "axolotl.yaml": OF_THE_TRAINER,
+    "sft.yaml": {*OF_THE_TRAINER, "training-arguments", "litgpt"},
+    "llama.yaml": {*OF_THE_TRAINER, "training-arguments", "torchtune"},
+    "tune.yaml": {"torchtune", "axolotl"},  # whose losses come in chunks
+    "titan.toml": {*OF_THE_TRAINER, "training-arguments", "torchtitan", "litgpt"},
+    "lit.yaml": {*OF_THE_TRAINER, "training-arguments", "torchtune", "litgpt"},
+    "megatron.sh": {"megatron-lm"},
+    "nano.py": set(),  # no other program has a setting for a dropout of nothing
+}
+"""The programs that have settings for all of each."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("files")
+    for name, text in EXAMPLES.items():
+        (found / name).write_text(text, "utf-8")
+    return found
+
+
+@pytest.mark.sweep(4)
+@pytest.mark.parametrize("to", MODULES)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_file_means_the_same_job_as_that_of_another_program(name: str, to: str, folder: Path, tmp_path: Path) -> None:
+    words = [str(folder / name), *MORE.get(name, ())]
+    ran = run("convert", *words, "--to", to, "--emit-to", tmp_path)
+    assert (ran.code == 0) == (to in WRITTEN[name]), ran.err
+    if ran.code:
+        errors = [line for line in ran.err.splitlines() if line.startswith("error: ")]
+        assert any(re.search(r"nearest: |\(it has |\(use |\(leave ", line) for line in errors)
+        return
+    texts = written(ran, tmp_path)
+    before, err = resolved(*words, "--gpu", "h100")
+    assert before is not None, err
+    after, err = read_back(tmp_path, texts, ran.err, "h100")
+    assert after is not None, err
+    first = next(iter(texts.values()))
+    for key, (one, other) in differences(before, after).items():
+        if key == "runtime":
+            assert f"# the runtime is {other} now" in first
+        elif not is_alike(key, one, other):
+            assert key in MAY_BE_LEFT_OUT, (key, one, other)
+            assert re.search(rf"decided by {to} itself: .*\b{key}=", first), (key, one, other)
+
+
+def is_alike(key: str, one: Any, other: Any) -> bool:
+    """Whether two values mean the same: fp32 is what autocast and FSDP have, none and 0 are no clipping, and where
+    alpha is left open any will do.
+    """
+    if key == "adapter.alpha":
+        return one is None
+    if isinstance(one, list) or isinstance(other, list):
+        return False
+    return {one, other} in ({None, "fp32"} if key == "weight_dtype" else None, {None, 0.0})
+
+
+QLORA = EXAMPLES["lit.yaml"].replace("bf16-true\n", "bf16-true\nquantize: bnb.nf4\nlora_r: 8\nlora_query: true\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "said"),
+    [
+        (EXAMPLES["axolotl.yaml"], ("torchtune",), "axolotl.yaml:5:1: bf16: precision: amp-bf16 is not in torchtune"),
+        (EXAMPLES["titan.toml"], ("torchtune", "--gpus", "8"), "nearest: precision=pure-bf16, --precision pure-bf16"),
+        (EXAMPLES["megatron.sh"], ("trl",), "nearest: parallel.sharding=ddp, --sharding ddp"),
+        (QLORA, ("torchtune",), "torchtune has no setting for quantization=nf4 (nearest: quantization=nf4-double"),
+        (EXAMPLES["tune.yaml"], ("trl",), "trl has no setting for loss=chunked:8 (nearest: loss=standard"),
+    ],
+)
+def test_what_decides_the_job_is_never_dropped(text: str, words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    """Be it a default of the program: the new files would be another job."""
+    name = next((name for name, one in EXAMPLES.items() if one == text), "lit.yaml")
+    (tmp_path / name).write_text(text, "utf-8")
+    ran = run("convert", tmp_path / name, "--to", *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+
+
+def test_what_an_option_says_is_no_change_of_the_program(folder: Path) -> None:
+    ran = run("convert", folder / "titan.toml", "--gpus", "8", "--precision", "pure-bf16", "--to", "torchtune")
+    assert ran.code == 0, ran.err
+    assert "precision=" not in ran.out
+    assert "parallel.fsdp_units=blocks (embedding-and-norm-head in torchtitan)" in ran.out
+
+
+def test_megatrons_adam_is_adamw(tmp_path: Path) -> None:
+    words = ("-m", "gpt2", "-g", "h100", "--micro-batch", "1", "--runtime", "megatron", "--checkpointing", "none")
+    for name in ("adam", "adamw"):
+        ran = run("fit", *words, "--optimizer", name, "--emit", "megatron-lm")
+        assert "--optimizer adam " in f"{ran.out} ", ran.err
+        assert ("decouples weight decay" in ran.out) == (name == "adamw")
+    assert (
+        "no setting for optimizer=sgd (nearest: " in run("fit", *words, "--optimizer", "sgd", "--emit", "megatron").err
+    )
+
+
+WAS = {"runtime": "a", "precision": "fsdp-bf16", "max_gradient_norm": None, "hold_outputs": True, "loss": "standard"}
+
+
+def test_a_job_is_carried_over_key_by_key() -> None:
+    own = {"max_gradient_norm": 1.0, "hold_outputs": False, "loss": "chunked:8", "precision": "pure-bf16"}
+
+    def echo(keys: Mapping[str, Any]) -> dict[str, Any]:
+        if keys.get("precision") == "fsdp-bf16":
+            raise InputError([Problem("is not in b", "precision")])
+        return {**own, **keys}
+
+    found = carried({"runtime": "b"}, WAS, echo)
+    assert found == {"runtime": "b", "max_gradient_norm": None, "loss": "standard"}
+    differing = changes(WAS, echo(found))
+    assert differing == {"precision": ("fsdp-bf16", "pure-bf16"), "hold_outputs": (True, False)}
+    assert decisive(differing) == ("precision",)
+    kept = carried({"runtime": "b"}, WAS, echo, ["max_gradient_norm"])
+    assert "max_gradient_norm" not in kept
+
+
+def test_every_key_of_a_program_is_a_key_of_a_job() -> None:
+    assert {row.key for row in table.TABLE} >= MAY_BE_LEFT_OUT

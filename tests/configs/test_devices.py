@@ -1,0 +1,135 @@
+"""How many replicas there are, and what shards them, where files split a replica among devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.configs.meant import holds, job
+from vramplan.configs.combine import read_files
+from vramplan.configs.reading import Wanted
+from vramplan.errors import InputError
+
+AXOLOTL = "base_model: gpt2\nsequence_len: 128\nmicro_batch_size: 1\nbf16: true\n"
+MESH = """\
+distributed_type: FSDP
+mixed_precision: bf16
+num_processes: 8
+fsdp_config:
+  fsdp_version: 2
+parallelism_config:
+"""
+
+
+def values(folder: Path, start: str, **texts: str) -> dict[str, object]:
+    """The job of a folder of files, of which `start` is given."""
+    for name, text in texts.items():
+        (folder / name.replace("__", ".")).write_text(text, "utf-8")
+    read = read_files([str(folder / start)], Wanted())
+    return {value.key: value.value for value in read.values}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "sharding", "data"),
+    [
+        ({"dp_replicate": 4, "cp": 2}, "hsdp:2", 4),  # the devices of a context shard what it is computed with
+        ({"dp_replicate": 2, "dp_shard": 2, "cp": 2}, "hsdp:4", 4),
+        ({"dp_replicate": 2, "dp_shard": 4}, "hsdp:4", 8),
+        ({"dp_shard": 4, "cp": 2}, "fsdp", 4),
+    ],
+)
+def test_a_mesh_of_accelerate(sizes: dict[str, int], sharding: str, data: int) -> None:
+    text = MESH + "".join(f"  parallelism_config_{name}_size: {size}\n" for name, size in sizes.items())
+    holds(job(text, "acc.yaml"), parallel__sharding=sharding, parallel__data=data)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "sharding", "data"),
+    [
+        ("dp_replicate_size: 2\ncontext_parallel_size: 2\n", "hsdp:2", 2),
+        ("dp_replicate_size: 2\ndp_shard_size: 2\nsequence_parallel_degree: 2\n", "hsdp:4", 4),
+        ("dp_shard_size: 2\ncontext_parallel_size: 2\n", "fsdp", 2),
+    ],
+)
+def test_a_mesh_of_axolotl(sizes: str, sharding: str, data: int) -> None:
+    text = AXOLOTL + "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n" + sizes
+    holds(job(text, "a.yaml"), parallel__sharding=sharding, parallel__data=data, parallel__context=2)
+
+
+def test_processes_of_a_launcher_are_divided_among_the_devices_of_a_replica(tmp_path: Path) -> None:
+    start = "accelerate launch --num_processes 8 -m axolotl.cli.train a.yaml\n"
+    found = values(tmp_path, "run.sh", run__sh=start, a__yaml=AXOLOTL + "context_parallel_size: 2\n")
+    holds(found, parallel__data=4, parallel__context=2)
+    with pytest.raises(InputError, match=r"are 8, of which 3 make a replica"):
+        values(tmp_path, "run.sh", a__yaml=AXOLOTL + "context_parallel_size: 3\n")
+
+
+def test_a_file_of_deepspeed_that_accelerate_names_divides_them_too(tmp_path: Path) -> None:
+    ds = '{"zero_optimization": {"stage": 1}, "tensor_parallel": {"autotp_size": 2}, "train_batch_size": "auto"}'
+    acc = "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n  deepspeed_config_file: ds.json\n"
+    holds(values(tmp_path, "acc.yaml", acc__yaml=acc, ds__json=ds), parallel__data=4, parallel__tensor=2)
+
+
+def test_so_do_megatrons_degrees_in_a_file_of_accelerate() -> None:
+    text = "distributed_type: MEGATRON_LM\nnum_processes: 8\nmegatron_lm_config:\n  megatron_lm_tp_degree: 2\n"
+    text += "  megatron_lm_pp_degree: 2\n"
+    holds(job(text, "acc.yaml"), parallel__data=2, parallel__tensor=2, parallel__pipeline=2)
+
+
+SCRIPT = """\
+deepspeed --num_nodes 4 --num_gpus 8 train.py --deepspeed {file} --model_name_or_path gpt2 --max_seq_length 128 \\
+  --per_device_train_batch_size 4 --num_train_epochs 3 --learning_rate 2e-5 --output_dir out {half}
+"""
+
+
+def test_a_file_of_deepspeed_that_is_not_here_leaves_the_sharding_open(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(SCRIPT.format(file="own.json", half="--bf16 True"), "utf-8")
+    read = read_files([str(tmp_path / "run.sh")], Wanted())
+    assert read.job["parallel"] == {"data": 32}
+    assert "own.json is not here" in read.open["parallel.sharding"]
+
+
+@pytest.mark.parametrize(
+    ("file", "sharding", "offload"),
+    [
+        ("ds_configs/stage3_no_offloading.conf", "zero3", None),
+        ("configs/ds_configs/stage2_no_offloading_accelerate.conf", "zero2", None),
+        ("configs/ds_configs/stage3_offloading_accelerate.conf", "zero3", ["optimizer", "gradients", "parameters"]),
+    ],
+)
+def test_files_that_come_with_open_instruct_are_known(
+    file: str, sharding: str, offload: list[str] | None, tmp_path: Path
+) -> None:
+    found = values(tmp_path, "run.sh", run__sh=SCRIPT.format(file=file, half="--bf16 True"))
+    holds(found, parallel__sharding=sharding, parallel__data=32, precision="mixed-bf16", offload=offload)
+
+
+def test_deepspeed_scales_the_loss_by_itself(tmp_path: Path) -> None:
+    text = "model_name_or_path: gpt2\nstage: sft\ncutoff_len: 128\nper_device_train_batch_size: 1\nfp16: true\n"
+    (tmp_path / "a.yaml").write_text(text + "finetuning_type: full\n", "utf-8")
+    for sharding, scaler in (("zero3", None), ("ddp", True)):
+        read = read_files([str(tmp_path / "a.yaml")], Wanted(beside={"parallel.sharding": sharding}))
+        assert read.job.get("grad_scaler") == scaler
+
+
+OLMO_CORE = """\
+torchrun --nnodes=2 --nproc_per_node=8 open_instruct/dpo.py --model_name_or_path allenai/OLMo-2-1124-7B \\
+  --max_seq_length 1024 --per_device_train_batch_size 1 --gradient_accumulation_steps 4 --mixer_list own 1.0 \\
+  --attn_backend {backend} --{prefix}shard_degree 8 --{prefix}num_replicas {replicas}
+"""
+
+
+@pytest.mark.parametrize("prefix", ["", "fsdp_"])  # of February 2026, and since
+def test_olmo_core_shards_within_groups(prefix: str) -> None:
+    found = job(OLMO_CORE.format(prefix=prefix, replicas=2, backend="flash_2"), "a.sh")
+    holds(found, parallel__sharding="hsdp:8", parallel__data=16, attention="flash", precision="fsdp-bf16")
+    found = job(OLMO_CORE.format(prefix=prefix, replicas=1, backend="torch"), "a.sh")
+    holds(found, parallel__sharding="fsdp", parallel__data=16, attention="sdpa")
+
+
+def test_a_file_that_samples_answers_says_so_and_nothing_else() -> None:
+    text = "model_name_or_path: gpt2\ndataset_mixer_list: [own, '1.0']\nnum_samples_per_prompt_rollout: 8\n"
+    with pytest.raises(InputError) as caught:
+        job(text + "use_slow_tokenizer: true\nvllm_num_engines: 4\nmax_seq_length: 64\n", "a.yaml")
+    assert [problem.key for problem in caught.value.problems] == ["num_samples_per_prompt_rollout"]

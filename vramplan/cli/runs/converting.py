@@ -1,0 +1,191 @@
+"""What `vramplan convert` does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from vramplan.answers.fit import describe
+from vramplan.cli.output import output
+from vramplan.cli.runs.configs import GivenFiles, keys_of, over_of, placed, read_of, tell
+from vramplan.cli.runs.emit import Emission, emission_of, files_of, out
+from vramplan.cli.runs.jobs import flat
+from vramplan.configs.asked import Writer, nested
+from vramplan.configs.carried import MAY_BE_LEFT_OUT, carried, changes, decisive
+from vramplan.configs.writers import MODULES
+from vramplan.configs.writing import Unsaid, WrittenFiles, causes, nearest_said, unsaid, word_of
+from vramplan.errors import InputError, UsageError
+from vramplan.job import build_job, job_to_dict
+from vramplan.options import table
+from vramplan.planner.decision import ALWAYS, decide
+from vramplan.results.reading import ReadJob
+from vramplan.values.job import ResolvedJob
+
+STAND_IN = "h100-80gb"
+"""The GPU of a conversion that names none: nothing is judged, and no setting is chosen for it."""
+
+
+def convert(
+    given: dict[str, Any],
+    config: list[str] | None,
+    engine: str | None,
+    program: str | None,
+    version: str | None,
+    ignore_unknown: bool,
+    folder: str | None,
+    force: bool,
+    profiles: list[str] | None,
+    quiet: bool,
+) -> None:
+    """Run `vramplan convert` with the values of its options."""
+    if engine is None:
+        raise UsageError("is missing", key="--to", hint=", ".join(MODULES))
+    emission = emission_of(engine, folder, force, output("text", None, quiet), "--to")
+    assert emission is not None
+    if not config:
+        name = given.get("model")
+        said = "is missing"
+        if name is not None:
+            is_there = os.path.exists(name)
+            said = f"{name!r} is no file of a training program" if is_there else f"there is no file {name!r}"
+        raise UsageError(said, key="FILE", hint="vramplan convert axolotl.yaml --to trl")
+    folders = [Path(one) for one in profiles or ()]
+    asked = GivenFiles(config, program, version, ignore_unknown, quiet)
+    judged = given.get("gpu") is not None
+    given = {**given, "gpu": given.get("gpu") or STAND_IN}
+    emission = emission.of(given, folders, asked)
+    without: tuple[str, ...] = ()
+    while True:
+        try:
+            files = _converted_files(given, folders, asked, emission, without, judged=judged)
+        except InputError as error:
+            named = {one.key for one in error.problems} | {*(error.nearest if isinstance(error, Unsaid) else ())}
+            known = sorted(left_to_the_program(given, folders, asked))
+            more = tuple(key for key in known if key in named and key not in without)
+            if not more:
+                raise
+            without += more
+            asked = asked._replace(quiet=True)  # it is said already
+            continue
+        out(files, emission)
+        return
+
+
+def _converted_files(
+    given: dict[str, Any],
+    folders: Sequence[Path],
+    asked: GivenFiles,
+    emission: Emission,
+    without: Sequence[str],
+    *,
+    judged: bool,
+) -> WrittenFiles:
+    """The files of another program, without what the program of the given ones has by itself."""
+    job, read, lost = converted(given, folders, asked, emission.writer, without)
+    if not judged:
+        for key in ("micro_batch_size", "activation_checkpointing"):
+            if getattr(job, key) is None:
+                hint = f"{table.find(key).option}, or --gpu, for which it is chosen"
+                raise UsageError(f"leaves {key} open", key=read.files[-1], hint=hint)
+    result = describe(decide(job, closer_from=ALWAYS), with_remedies=False)
+    allocator = job_to_dict(job)["allocator"]  # an answer that looks closer has another one
+    result = result._replace(job={**result.job, "allocator": allocator})
+    return files_of(result, emission.writer, folders, "--to", lost, judged=judged, checkpoint=emission.checkpoint)
+
+
+def converted(
+    given: dict[str, Any],
+    folders: Sequence[Path],
+    asked: GivenFiles,
+    writer: Writer,
+    without: Collection[str] = (),
+) -> tuple[ResolvedJob, ReadJob, list[str]]:
+    """The job of the files for the program of a writer, and what is told of it: what that program does otherwise.
+
+    `without`: keys that the program of the files has by itself, and that of the new ones has no setting for. Raises
+    InputError where the job would be another one.
+    """
+    over = over_of(given)
+    read = read_of(over, folders, asked)
+    keys = flat(keys_of(read, over))
+    before, told = keys.get("runtime"), []
+
+    def echo(keys: Mapping[str, Any]) -> dict[str, Any]:
+        return flat(job_to_dict(build_job(nested(keys), profile_dirs=folders)))
+
+    typed, of_files = flat(over), flat(read.job)
+    was = None
+    for own in (keys, {**keys, **{key: value for key, value in of_files.items() if key in typed}}):
+        with suppress(InputError):  # options may make a job that the other program alone can run
+            was = echo(own)
+            break
+    keys = {key: value for key, value in keys.items() if key not in without}
+    if before not in writer.runtimes and given.get("runtime") is None:
+        keys["runtime"] = writer.runtimes[0]
+        told.append(f"the runtime is {keys['runtime']} now; that of {read.program} is {before}, and needs other memory")
+    with placed(read, over):
+        try:
+            if was is not None and (told or without):
+                keys = carried(keys, {**was, **typed}, echo, without)
+            job = build_job(nested(keys), profile_dirs=folders)
+        except InputError as error:
+            raise _with_nearest(error, keys, echo) from None
+    differing = {} if was is None else changes(was, flat(job_to_dict(job)))
+    differing = {key: pair for key, pair in differing.items() if key not in typed}
+    if lost := causes({key: differing[key] for key in decisive(differing)}):
+        problems = [unsaid(writer.name, key, *differing[key])._replace(key="--to") for key in lost]
+        raise Unsaid(problems, {key: now for key, (_, now) in lost.items()})
+    tell(read, asked)
+    if differing:
+        pairs = (f"{key}={word_of(now)} ({word_of(one)} in {read.program})" for key, (one, now) in differing.items())
+        told.append(f"decided by {writer.name} itself: {', '.join(pairs)}")
+    if read.without_effect:
+        left = ", ".join(dict.fromkeys(source.key for source in read.without_effect))
+        told.append(f"not carried over, as they change neither memory nor time: {left}")
+    return job, read, told
+
+
+def _with_nearest(
+    error: InputError, keys: Mapping[str, Any], echo: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+) -> InputError:
+    """What another program cannot run, with what it has instead where a hint would name a third."""
+    left, found = dict(keys), error
+    for _ in range(MOST_NAMED):  # what goes may leave others without what they belong to
+        named = tuple(problem.key for problem in found.problems if problem.key)
+        if any(one.partition(".")[0] == "model" for one in named):  # nothing is near to another model
+            return InputError(dict.fromkeys((*error.problems, *found.problems)))
+        fewer = {key: value for key, value in left.items() if key not in named and not key.startswith(_below(named))}
+        if len(fewer) == len(left):
+            return error
+        left = fewer
+        try:
+            nearest = echo(left)
+            break
+        except InputError as other:
+            found = other
+    else:
+        return error
+    return InputError(
+        problem._replace(hint=nearest_said(problem.key, nearest.get(problem.key)))
+        if problem.key is not None and "runtime" in (problem.hint or "")
+        else problem
+        for problem in error.problems
+    )
+
+
+MOST_NAMED = 6  # keys, of which few need others
+
+
+def _below(groups: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{group}." for group in groups)
+
+
+def left_to_the_program(given: dict[str, Any], folders: Sequence[Path], asked: GivenFiles) -> frozenset[str]:
+    """Keys that need no setting in other files, as no setting of these gives them, nor an option."""
+    over = over_of(given)
+    read = read_of(over, folders, asked)
+    said = {one.key for one in read.values if not all(source.is_default for source in one.sources)}
+    return MAY_BE_LEFT_OUT - said - flat(over).keys()
