@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from vramplan.errors import VramplanError
 from vramplan.job import build_job
-from vramplan.planner.decision import decide, is_short
+from vramplan.planner.decision import MOST_EVENTS, decide
 
 RUNS = 330
 SEED = 7
@@ -67,8 +67,9 @@ def ratios(seed: int) -> list[Ratio]:
             continue
         judge, rung = decision.judge, decision.choice.rung
         estimated = judge.footprint(rung.placement, rung.schedule)
+        record = judge.record_at(rung.placement, rung.schedule.micro_batch_size, rung.schedule.accumulates)
         high, allocated = estimated.high - judge.outside_bytes, estimated.allocated
-        is_long = not is_short(decision)
+        is_long = record.events_of_every_copy > MOST_EVENTS
         found.append(Ratio(rung.peak.reserved / allocated, high / allocated, is_long))
     return found
 

@@ -43,6 +43,7 @@ UNHELD: dict[str, str] = {
         "Transformers 4.48 ran the experts one after the other, and is computed as it is today; TRL brought norms "
         "alone to fp32, and the job counts embeddings and head there too"
     ),
+    "fms-powerlm-3b-full-b4": "its iteration is long, so that it is estimated; the simulation holds it",
     "raschka-vit-*": (
         "torchvision's code, computed as that of Transformers; the last batch of an epoch and the evaluation have "
         "other sizes, which the allocator serves too"

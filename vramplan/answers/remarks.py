@@ -8,7 +8,7 @@ from vramplan.job.echo import allocator_of
 from vramplan.planner.bands import OUTSIDE_CALIBRATED
 from vramplan.planner.checkpoints import STRATEGIES
 from vramplan.planner.choose import strategies_of
-from vramplan.planner.decision import Decision, is_short
+from vramplan.planner.decision import MOST_EVENTS, Decision
 from vramplan.planner.judge import Judge
 from vramplan.planner.ladder import Choice, Rung, has_room
 from vramplan.replay.record import Record
@@ -30,7 +30,7 @@ def _simulated(decision: Decision) -> list[Assumption]:
     job = decision.job
     if job.allocator is None or job.allocator_offered is None:
         return []
-    why = "the iteration is short" if is_short(decision) else "the estimate is tight"
+    why = "the estimate is tight" if decision.events > MOST_EVENTS else "the iteration is short"
     return [Assumption("allocator", allocator_of(job), f"simulated, as {why}")]
 
 

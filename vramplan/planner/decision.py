@@ -59,12 +59,6 @@ class Decision(NamedTuple):
         return self.judge.stage_at(rung.placement, schedule.micro_batch_size, schedule.accumulates)
 
 
-def is_short(decision: Decision, times: int = 1) -> bool:
-    """Whether an iteration is simulated in a tenth of a second, or in so many."""
-    most = MOST_EVENTS if decision.job.micro_batch_size is None else MOST_EVENTS_PINNED
-    return decision.events <= most * times
-
-
 ALWAYS = 0
 IN_DOUBT = 80
 """From which part of the usable memory on an estimate is looked at closer, in percent.
@@ -77,9 +71,6 @@ MOST_EVENTS = 12_500
 
 That is the replay of every block and two or three iterations of the allocator; of accumulation a second micro-step too.
 """
-MOST_EVENTS_PINNED = 16_000
-"""The same where the micro-batch is given: one run of it is simulated, at 4 to 6 microseconds for each, and no search
-for the largest one."""
 TIMES_IF_TIGHT = 4
 """How many times as many where the estimate leaves open whether it fits: that is worth a few tenths of a second."""
 
@@ -114,7 +105,7 @@ def looked_at(decision: Decision, closer_from: int | None, *, whole_ladder: bool
     if choice.rung.verdict == DOES_NOT_FIT or stands_for(decision.setup, 3) == 3:
         return decision  # of the latter the events of a larger micro-batch are others, and each takes a replay
     is_tight = closer_from == ALWAYS and choice.rung.verdict == TIGHT
-    if not is_short(decision, times=TIMES_IF_TIGHT if is_tight else 1):
+    if decision.events > MOST_EVENTS * (TIMES_IF_TIGHT if is_tight else 1):
         return decision
     closer = job._replace(allocator=job.allocator_offered)
     if judge.waits_for_steps:  # a pipeline has other figures with each number of steps
