@@ -61,6 +61,12 @@ TRANSFORMERS = Rig(
     "Transformers, PEFT, plain PyTorch, Liger's loss and kernels, TRL's losses, weights and optimizers of "
     "bitsandbytes, galore-torch, apollo-torch, adam-mini, badam and lomo-optim, evaluation and generation",
 )
+GPTQ = Rig(
+    "gptq",
+    ("quantized",),
+    "weights of a GPTQ checkpoint under LoRA, by optimum and gptqmodel, in the models of the first rig",
+    alone=("gptqmodel==7.7.0",),
+)
 COMPILE = Rig(
     "compile",
     ("compile", "compile_more", "compile_beside"),
@@ -152,6 +158,7 @@ RIGS = {
     for one in (
         *(
             TRANSFORMERS,
+            GPTQ,
             COMPILE,
             AXOLOTL,
             FSDP2,
@@ -167,13 +174,6 @@ RIGS = {
         *(NANOGPT, MODDED, FOUNDRY, MEGATRON),
     )
 }
-
-WITHOUT = {
-    "weights of GPTQ": "parts of quantized.json",
-    "LitGPT with weights of nf4-double of bitsandbytes 0.41.1": "parts of litgpt.json",
-}
-"""What no rig makes again yet, and where its rows are."""
-
 
 BETWEEN_STEPS = ("evaluation", "evaluation_more", "generation", "generation_more", "pairs_beside")
 """Files of peaks of what runs between two training steps."""
@@ -198,15 +198,13 @@ def pinned(requirements: Path) -> list[str]:
 
 
 def source_of(file: str) -> str:
-    """What makes the rows of a file: the rig, its versions and its command, and which rows it does not make."""
-    rest = [what for what, where in WITHOUT.items() if f"{file}.json" in where.replace(",", " ").split()]
-    elsewhere = f"a program that is not in this repository ({', '.join(rest) or 'it has no rig'})"
-    rig = next((one for one in RIGS.values() if file in one.files), None)
-    if rig is None:
-        return f"traced by {elsewhere}"
+    """What makes the rows of a file: the rigs, their versions and their commands."""
+    return "; or ".join(_made_by(one, file) for one in RIGS.values() if file in one.files)
+
+
+def _made_by(rig: Rig, file: str) -> str:
     versions = ", ".join(line.replace("==", " ") for line in (*pinned(rig.requirements), *rig.alone))
-    made = f"rig {rig.name}: {versions}; python -m tests.traces check {rig.name} --files {file}"
-    return f"{made}; the others by {elsewhere}" if rest else made
+    return f"rig {rig.name}: {versions}; python -m tests.traces check {rig.name} --files {file}"
 
 
 def write_sources(files: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from tests.oracle.compare import jobs, path_of
 from tests.traces import composed, composed_page
 from tests.traces.drawn import NOT_DRAWN, OPTIONS, job
 from tests.traces.parts import PARTS
-from tests.traces.rigs import BETWEEN_STEPS, RIGS, WITHOUT, pinned, python_of, recorded_of, row_names, source_of
+from tests.traces.rigs import BETWEEN_STEPS, RIGS, pinned, python_of, recorded_of, row_names, source_of
 from vramplan.engines.deepspeed import walk
 from vramplan.errors import InputError
 from vramplan.job import build_job
@@ -29,13 +29,10 @@ for sharded in composed_page.kept().values():
 
 
 @pytest.mark.contract
-def test_every_file_of_rows_has_a_rig_or_is_named_as_without() -> None:
+def test_every_file_of_rows_has_a_rig() -> None:
     named = {file for rig in RIGS.values() for file in rig.files}
-    without = " ".join(WITHOUT.values())
-    assert not [file for file in row_names() if file not in named and f"{file}.json" not in without]
+    assert not [file for file in row_names() if file not in named]
     page = (ROOT / "docs" / "traces.md").read_text("utf-8")
-    for what, where in WITHOUT.items():
-        assert f"| {what} | {where} |" in page
     for rig in RIGS.values():
         lines = pinned(rig.requirements)
         assert lines, rig.name
