@@ -175,6 +175,16 @@ RIGS = {
     )
 }
 
+WITHOUT = {
+    "ChatGLM, whose code is no class of Transformers": (
+        "parts of attention.json, losses_more.json, frozen.json, adapters_more.json, pairs.json, evaluation_more.json"
+    ),
+    "states of the optimizer on a drive under ZeRO-3": "parts of zero_offload.json, host_activations.json",
+    "gradients in fp32 beside weights in 16 bits (`gradient_dtype`)": "parts of master.json",
+}
+"""What no rig makes again yet, and where its rows are."""
+
+
 BETWEEN_STEPS = ("evaluation", "evaluation_more", "generation", "generation_more", "pairs_beside")
 """Files of peaks of what runs between two training steps."""
 
@@ -198,8 +208,10 @@ def pinned(requirements: Path) -> list[str]:
 
 
 def source_of(file: str) -> str:
-    """What makes the rows of a file: the rigs, their versions and their commands."""
-    return "; or ".join(_made_by(one, file) for one in RIGS.values() if file in one.files)
+    """What makes the rows of a file: the rigs, their versions and their commands, and which rows none makes."""
+    made = "; or ".join(_made_by(one, file) for one in RIGS.values() if file in one.files)
+    rest = [what for what, where in WITHOUT.items() if f"{file}.json" in where.replace(",", " ").split()]
+    return f"{made}; the others by a program that is not in this repository ({', '.join(rest)})" if rest else made
 
 
 def _made_by(rig: Rig, file: str) -> str:
