@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -19,7 +21,7 @@ from vramplan.replay.models.modules import Segment
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
 from vramplan.replay.techniques.adapters import ALL_LINEAR
-from vramplan.replay.techniques.gptq import stored_bytes_gptq
+from vramplan.replay.techniques.gptq import in_their_order, stored_bytes_gptq
 from vramplan.replay.techniques.quantized import stored_bytes_4bit
 from vramplan.replay.techniques.trained import is_adapter_reached, is_reached, names_of
 from vramplan.values.job import Adapter
@@ -210,6 +212,31 @@ def test_the_bits_of_a_quantized_weight(elements: int, double: bool) -> None:
     bits = 4 + (8 / 64 + 32 / (64 * 256) if double else 32 / 64)
     full = elements * bits / 8
     assert full <= sum(stored_bytes_4bit(elements, nested=double)) <= full + 16 * 4 + double * (256 * 4 + 4) + 8
+
+
+@pytest.mark.parametrize(("version", "copied"), [("0.41.1", 0), ("0.45.5", 0), ("0.46.0", 1), (None, 1)])
+def test_a_release_copies_the_code_of_double_quantization_for_each_layer_or_not(
+    version: str | None, copied: int
+) -> None:
+    """bitsandbytes 0.45.5 and 0.46.0, functional.py, quantize_blockwise: `code.to(A.device, copy=True)`."""
+    found = stored_bytes_4bit(4096 * 4096, nested=True, bitsandbytes=version)
+    assert found.count(256 * 4) == copied
+    assert stored_bytes_4bit(4096, nested=False, bitsandbytes=version) == stored_bytes_4bit(4096, nested=False)
+
+
+def test_layers_of_gptq_have_the_order_of_their_names_in_each_module() -> None:
+    """optimum 2.3.0, gptq/quantizer.py, _replace_by_quant_layers: by `dir`, each put in as the last."""
+    names = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    made: list[Any] = [
+        SimpleNamespace(name=f"{name}.lora_{half}.weight", part=(f"layers.{block}", "adapter"), path=((block, 1),))
+        for block in (0, 1)
+        for name in names
+        for half in "AB"
+    ]
+    head: Any = SimpleNamespace(name="lm_head.weight", part=(), path=())
+    found = [one.name.partition(".weight")[0] for one in in_their_order([head, *made], "adapter")]
+    block = ("k_proj", "o_proj", "q_proj", "v_proj", "down_proj", "gate_proj", "up_proj")
+    assert found == ["lm_head", *[f"{name}.lora_{half}" for name in block for half in "AB"] * 2]
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(4096, 4096), (4096, 14336), (1600, 6400)])

@@ -106,6 +106,11 @@ def counting(base: Any) -> Any:
         def ignore_compile_internals(cls) -> bool:
             return True
 
+        def hold(self, tensor: Any) -> None:
+            """What the compiler makes to see what it is told, and keeps with its graph, is on no device."""
+            if torch._guards.TracingContext.try_get() is None:
+                super().hold(tensor)
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if not isinstance(func, torch._ops.HigherOrderOperator):
                 return super().__torch_dispatch__(func, types, args, kwargs)

@@ -20,7 +20,7 @@ from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from tests.traces import ao, compiled, ddp, fsdp1, fsdp2, programs, zero
+from tests.traces import ao, compiled, ddp, fsdp1, fsdp2, gptq, programs, zero
 from tests.traces.drawn import PLAIN, TYPES, Keys, job, shared
 from vramplan.catalog.fields import Fields
 from vramplan.errors import InputError, UsageError
@@ -29,6 +29,7 @@ from vramplan.measure import refusals
 from vramplan.planner import setups
 from vramplan.replay.evaluation import evaluation
 from vramplan.replay.step import replay
+from vramplan.replay.techniques.adapters import GPTQ
 from vramplan.replay.techniques.vocabulary import techniques_of
 from vramplan.results.measure import TRACE
 from vramplan.values.job import ResolvedJob
@@ -208,8 +209,13 @@ def check(one: ResolvedJob) -> None:
 
 
 def rig_of(one: ResolvedJob) -> Any:
-    """What runs the sharding of a job, compiles it or has its products in 8 bits; None of the loop on one device."""
+    """What runs the sharding of a job, compiles it, has its products in 8 bits or its weights from a GPTQ checkpoint.
+
+    None of the loop on one device.
+    """
     if one.sharding is None:
+        if one.quantization == GPTQ:
+            return gptq
         return ao if one.precision == "fp8" else compiled if one.compile else None
     if one.sharding.kind in ZERO_STAGES:
         return zero

@@ -11,6 +11,7 @@ import contextlib
 from typing import Any
 from unittest.mock import MagicMock, patch
 
+from tests.traces import compiled
 from tests.traces.fsdp2 import CUDA, check_loss
 from vramplan.errors import UsageError
 from vramplan.values.job import ResolvedJob
@@ -19,7 +20,7 @@ from vramplan.values.parallel import DDP
 BUCKET_BYTES = 25 * 2**20  # bucket_cap_mb of DistributedDataParallel
 
 
-OWN_KEYS = ("parallel",)
+OWN_KEYS = ("parallel", "compile")
 """What the loop on one device refuses and this rig has."""
 
 
@@ -46,13 +47,20 @@ def traced(job: ResolvedJob) -> dict[str, int]:
         loop = plain_loop(*given)
         order = _order(loop)
         stack.enter_context(patch.multiple(torch.cuda, **CUDA))
-        return loop._replace(model=replicated(job, loop.model, order))
+        whole = replicated(job, loop.model, order)
+        if job.compile:  # as accelerate has it: around DDP, so that Dynamo cuts the graph where a bucket is full
+            compiled.compiling(stack)
+            compiled.available(stack)
+            whole = torch.compile(whole)
+        return loop._replace(model=whole)
 
     with stack:
+        if job.compile:
+            stack.enter_context(patch.object(steps, "Storages", compiled.counting(steps.Storages)))
         distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=job.data_parallel_size)
         stack.callback(distributed.destroy_process_group)
         stack.enter_context(patch.object(steps, "prepare_without_data", wrapped))
-        phases = steps.without_data(job)["phases"]
+        phases = steps.without_data(job._replace(compile=False))["phases"]
     return {name.removesuffix("_bytes"): level for name, level in phases.items()}
 
 

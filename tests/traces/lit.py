@@ -51,8 +51,6 @@ BITS = {"nf4": "nf4", "nf4-double": "nf4-dq"}
 BITSANDBYTES = "0.49.2"
 """The release of the rig `litgpt`; that of `litgpt-bits` is the one that Lightning 2.2 asked for."""
 
-OLD = "0.41.1"
-
 KERNELS = ("lib", "get_ptr", "is_on_gpu", "pre_call", "post_call")
 """What calls kernels in releases of bitsandbytes without operators: they write into what is there."""
 
@@ -77,10 +75,6 @@ class LitGPT(Program):
             raise UsageError("the rig has weights in 4 bits under LoRA on one device", key="quantization")
         if job.quantization is not None and (job.bitsandbytes or BITSANDBYTES) != release():
             raise UsageError("the rig has another release", key="bitsandbytes")
-        if job.quantization == "nf4-double" and job.bitsandbytes == OLD:  # functional.py, name2qmap
-            raise UsageError(
-                "its rows count a code for each layer, and that release has one for all", key="bitsandbytes"
-            )
         if self.is_flat and (job.adapter is not None or job.precision not in FLAT):
             raise UsageError("under FSDP1 the rig trains all weights, in Fabric's precisions of it", key="parallel")
         if not self.is_flat and job.precision.startswith("fsdp-"):

@@ -61,6 +61,12 @@ TRANSFORMERS = Rig(
     "Transformers, PEFT, plain PyTorch, Liger's loss and kernels, TRL's losses, weights and optimizers of "
     "bitsandbytes, galore-torch, apollo-torch, adam-mini, badam and lomo-optim, evaluation and generation",
 )
+GPTQ = Rig(
+    "gptq",
+    ("quantized",),
+    "weights of a GPTQ checkpoint under LoRA, by optimum and gptqmodel, in the models of the first rig",
+    alone=("gptqmodel==7.7.0",),
+)
 COMPILE = Rig(
     "compile",
     ("compile", "compile_more", "compile_beside"),
@@ -152,6 +158,7 @@ RIGS = {
     for one in (
         *(
             TRANSFORMERS,
+            GPTQ,
             COMPILE,
             AXOLOTL,
             FSDP2,
@@ -169,8 +176,11 @@ RIGS = {
 }
 
 WITHOUT = {
-    "weights of GPTQ": "parts of quantized.json",
-    "LitGPT with weights of nf4-double of bitsandbytes 0.41.1": "parts of litgpt.json",
+    "ChatGLM, whose code is no class of Transformers": (
+        "parts of attention.json, losses_more.json, frozen.json, adapters_more.json, pairs.json, evaluation_more.json"
+    ),
+    "states of the optimizer on a drive under ZeRO-3": "parts of zero_offload.json, host_activations.json",
+    "gradients in fp32 beside weights in 16 bits (`gradient_dtype`)": "parts of master.json",
 }
 """What no rig makes again yet, and where its rows are."""
 
@@ -198,15 +208,15 @@ def pinned(requirements: Path) -> list[str]:
 
 
 def source_of(file: str) -> str:
-    """What makes the rows of a file: the rig, its versions and its command, and which rows it does not make."""
+    """What makes the rows of a file: the rigs, their versions and their commands, and which rows none makes."""
+    made = "; or ".join(_made_by(one, file) for one in RIGS.values() if file in one.files)
     rest = [what for what, where in WITHOUT.items() if f"{file}.json" in where.replace(",", " ").split()]
-    elsewhere = f"a program that is not in this repository ({', '.join(rest) or 'it has no rig'})"
-    rig = next((one for one in RIGS.values() if file in one.files), None)
-    if rig is None:
-        return f"traced by {elsewhere}"
+    return f"{made}; the others by a program that is not in this repository ({', '.join(rest)})" if rest else made
+
+
+def _made_by(rig: Rig, file: str) -> str:
     versions = ", ".join(line.replace("==", " ") for line in (*pinned(rig.requirements), *rig.alone))
-    made = f"rig {rig.name}: {versions}; python -m tests.traces check {rig.name} --files {file}"
-    return f"{made}; the others by {elsewhere}" if rest else made
+    return f"rig {rig.name}: {versions}; python -m tests.traces check {rig.name} --files {file}"
 
 
 def write_sources(files: Sequence[str]) -> None:

@@ -40,9 +40,10 @@ class SteppedTogether:
 
 
 class OverMaster:
-    """A fused step over an fp32 copy of each weight, as Megatron and apex have it: one kernel, nothing in between.
+    """A fused step over an fp32 copy of each weight, as Megatron has it: one kernel, nothing in between.
 
-    A stand-in: what it needs is its states.
+    A stand-in: what it needs is its states. Gradients lie in buffers that are as large as the weights, so a weight that
+    no gradient comes to has its states too.
     """
 
     def __init__(self, job: ResolvedJob, weights: list[Any]) -> None:
@@ -53,9 +54,8 @@ class OverMaster:
     def step(self) -> None:
         """The first one makes the copy and the moments."""
         if not self.states:
-            trained = [one for one in self.weights if one.grad is not None]
-            self.states = [torch.zeros_like(one, dtype=torch.float32) for one in self.weights]
-            self.states += [torch.zeros_like(one, dtype=torch.float32) for one in trained for _ in range(self.moments)]
+            tensors = [one for one in self.weights for _ in range(1 + self.moments)]
+            self.states = [torch.zeros_like(one, dtype=torch.float32) for one in tensors]
 
     def zero_grad(self, *, set_to_none: bool) -> None:
         """Drop the gradients."""

@@ -36,10 +36,14 @@ class DeferringTape(Tape):
         del others
 
     def _overwrites(self, storage: Deferred) -> list[Storage]:
-        """From here on it holds nothing that it is computed from; what no kernel writes over is returned."""
-        _, shape, dtype, _, _ = storage.birth
+        """From here on it holds nothing that it is computed from; what no kernel writes over is returned.
+
+        None writes over what it reads in parts (scheduler.py, single_index_in_fused_node).
+        """
+        operator, shape, dtype, _, _ = storage.birth
         size = prod(shape) * dtype.itemsize
-        others = [one for one in sources_of(storage) if self._bytes(one) != size or one.index in self.kept]
+        in_parts = operator == "cat"  # which reads a tensor of its own size at several places
+        others = [one for one in sources_of(storage) if in_parts or self._bytes(one) != size or one.index in self.kept]
         storage.origins = self._origins(storage)
         storage.parents = ()
         return others

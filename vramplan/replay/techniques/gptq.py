@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from vramplan.replay.models.modules import Linear
 from vramplan.replay.models.part_names import LAYERS
 from vramplan.replay.operators.gptq import gptq_linear
-from vramplan.replay.tensors import FP16, INT32, Tensor
+from vramplan.replay.tensors import FP16, INT32, Parameter, Tensor
 
 BITS = 4
 GROUP_SIZE = 128  # inputs that share a scale and a zero: the default of GPTQConfig and of QuantizeConfig
 PACKED_BITS = 32  # numbers are packed into int32
+FIRST_OF_MLP = ("gate_proj", "gate_up_proj", "fc1", "c_fc", "dense_h_to_4h")  # before which attention ends
 WIDTH_MULTIPLE = 32  # of inputs and outputs (tritonv2.py, SUPPORTS_IN_FEATURES_DIVISIBLE_BY and its sibling)
 
 
@@ -51,3 +52,25 @@ def quantize_gptq(module: Linear) -> None:
 def dequantizing(module: Linear, x: Tensor) -> Tensor:
     """What runs in place of the layer."""
     return gptq_linear(x, module.weight, module.bias)
+
+
+def in_their_order(parameters: Sequence[Parameter], own: str) -> list[Parameter]:
+    """Parameters as the model has them where optimum put the layers in: those of a module in the order of their names.
+
+    It goes through what a module has by `dir`, takes each layer out and puts the new one in as the last. `own` is the
+    part of a model that an adapter's weights belong to: they are those of the layers.
+    Source: optimum 2.3.0, gptq/quantizer.py, GPTQQuantizer._replace_by_quant_layers.
+    """
+    modules: dict[tuple[object, ...], int] = {}
+    keys: list[tuple[int, str]] = []
+    after: tuple[object, ...] | None = None  # the block whose MLP has begun
+    for at, one in enumerate(parameters):
+        layer = one.name.partition(".lora_")[0]
+        if one.part[-1:] != (own,):
+            keys.append((at, ""))
+            continue
+        block = (one.path, one.part)
+        if layer.rpartition(".")[2] in FIRST_OF_MLP:
+            after = block
+        keys.append((modules.setdefault((*block, block == after), at), layer))
+    return [parameters[at] for at in sorted(range(len(keys)), key=keys.__getitem__)]

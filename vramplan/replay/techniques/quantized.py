@@ -13,7 +13,14 @@ from vramplan.replay.models.modules import Linear
 from vramplan.replay.operators.quantized import BLOCK, FourBits, matmul_4bit, matmul_8bit
 from vramplan.replay.recorder import rounded
 from vramplan.replay.techniques.adapters import GPTQ
-from vramplan.replay.techniques.bitsandbytes import AT_ONCE_SINCE, FP16_UNTIL, INPUTS_DROPPED_SINCE, NEWEST, release
+from vramplan.replay.techniques.bitsandbytes import (
+    AT_ONCE_SINCE,
+    CODES_COPIED_SINCE,
+    FP16_UNTIL,
+    INPUTS_DROPPED_SINCE,
+    NEWEST,
+    release,
+)
 from vramplan.replay.techniques.gptq import dequantizing, is_quantized, quantize_gptq
 from vramplan.replay.tensors import FP16, FP32, DType, Tensor
 
@@ -23,10 +30,11 @@ LEVELS_4BIT, LEVELS_8BIT = 16, 256  # values of a code, each of fp32
 Quantized = Callable[[Linear, Tensor], Tensor]
 
 
-def stored_bytes_4bit(elements: int, *, nested: bool) -> tuple[int, ...]:
+def stored_bytes_4bit(elements: int, *, nested: bool, bitsandbytes: str | None = None) -> tuple[int, ...]:
     """Bytes of the tensors of a 4-bit weight: two weights a byte, the maxima of blocks of 64, and the code.
 
-    With double quantization the maxima have a byte each, with an offset, maxima of blocks of 256 of them, and a code.
+    With double quantization the maxima have a byte each, with an offset, maxima of blocks of 256 of them, and a copy of
+    their code, where a release of bitsandbytes makes one.
     Source: bitsandbytes 0.50.2, functional.py, quantize_4bit and quantize_blockwise; arXiv:2305.14314, section 3.
     """
     blocks = -(-elements // BLOCK)
@@ -34,7 +42,9 @@ def stored_bytes_4bit(elements: int, *, nested: bool) -> tuple[int, ...]:
     if not nested:
         return packed, blocks * FP32.itemsize, code
     nested_maxima = -(-blocks // NESTED_BLOCK) * FP32.itemsize
-    return packed, blocks, code, FP32.itemsize, nested_maxima, LEVELS_8BIT * FP32.itemsize
+    found = packed, blocks, code, FP32.itemsize, nested_maxima
+    copied = release(bitsandbytes or NEWEST) >= CODES_COPIED_SINCE
+    return (*found, LEVELS_8BIT * FP32.itemsize) if copied else found
 
 
 def four_bits(
@@ -80,7 +90,7 @@ def quantize(
         weight.quantized = (weight.elements, weight.shape[0] * FP32.itemsize)
         return eight_bits
     nested = quantization == "nf4-double"
-    weight.quantized = stored_bytes_4bit(weight.elements, nested=nested)
+    weight.quantized = stored_bytes_4bit(weight.elements, nested=nested, bitsandbytes=bitsandbytes)
     if bias is not None:
         bias.quantized = (bias.elements * compute.itemsize,)  # the first forward pass leaves it in that dtype
     bits = four_bits(compute, nested=nested, bitsandbytes=bitsandbytes, quantized_from=quantized_from)
@@ -97,7 +107,7 @@ def eight_bits(module: Linear, x: Tensor) -> Tensor:
 
 
 def shared_bytes(quantization: str) -> int:
-    """The 8-bit code that double quantization keeps once for all layers.
+    """The 8-bit code that double quantization keeps once for all layers, and which newer releases copy for each.
 
     Source: bitsandbytes 0.50.2, functional.py, quantize_blockwise, name2qmap.
     """

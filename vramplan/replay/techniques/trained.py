@@ -21,9 +21,10 @@ from vramplan.replay.recorder import Tape
 from vramplan.replay.setup import Setup
 from vramplan.replay.techniques import Technique
 from vramplan.replay.techniques.adapted import TIED_HEAD, Adapted
-from vramplan.replay.techniques.adapters import DTYPES
+from vramplan.replay.techniques.adapters import DTYPES, GPTQ, OWN
 from vramplan.replay.techniques.expert_adapters import former_names
 from vramplan.replay.techniques.frozen import BlocksAlone, Frozen, path_of
+from vramplan.replay.techniques.gptq import in_their_order
 from vramplan.replay.tensors import FP32, DType, Parameter, Shape, Tensor
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import Adapter
@@ -42,6 +43,11 @@ class TrainsLess(Technique):
         train(self.tape, self.trained)
         if asks_inputs(self.setup):
             self.tape.observe(AsksInputs(self.tape))
+
+    def before_step(self) -> None:
+        """The optimizer has its parameters in the order of the modules."""
+        if self.setup.quantization == GPTQ:
+            self.tape.parameters[:] = in_their_order(self.tape.parameters, OWN)
 
     def states(self, buffers: Sequence[int]) -> list[StandingState]:
         """What quantized weights share."""
