@@ -323,10 +323,6 @@ class Sharding(Observer):
         """What lives on after the weight was let go of, if a function's context still looks at it; None: nothing."""
         return None
 
-    def leaves_whole(self, weight: Parameter) -> bool:
-        """Whether a weight that a function asks for outside of its module is gathered then, and let go of by nobody."""
-        return False
-
     def takes_own(self, weight: Parameter) -> None:
         """A layer has run that looks at data of its own in the place of what was gathered of its weight."""
 
@@ -352,7 +348,8 @@ def entered(run: Callable[[Tensor], Tensor], hidden: Tensor, *parameters: Parame
 class Outer:
     """The time in which a module runs that may have others inside; whoever follows modules is told of both its ends.
 
-    It does not hold the inputs of the module.
+    It does not hold the inputs of the module. `by_name`: these are given by name, and whoever looks for a module's end
+    in backward looks at those alone that are given by place.
     """
 
     def __init__(
@@ -362,10 +359,11 @@ class Outer:
         own: tuple[Parameter, ...] = (),
         read: tuple[Parameter, ...] = (),
         whole: tuple[Parameter, ...] = (),
+        by_name: bool = False,
     ) -> None:
         self.told = x.tape.told
         for tell in self.told.outer_entered:
-            tell(any(one.node is not None for one in (x, *others)), own, read, whole)
+            tell(not by_name and any(one.node is not None for one in (x, *others)), own, read, whole)
 
     def __enter__(self) -> None:
         """It is told of already."""

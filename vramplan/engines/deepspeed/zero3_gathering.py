@@ -105,10 +105,6 @@ class Gathering(Observer):
         """
         return self.whole.get(self._number(weight))
 
-    def leaves_whole(self, weight: Parameter) -> bool:
-        """Only the end of a module lets its parameters go (parameter_offload.py, ZeROOrderedDict.__getitem__)."""
-        return not self.stays[self._number(weight)]
-
     def takes_own(self, weight: Parameter) -> None:
         """What was gathered goes at once: a layer of 8 bits has the whole weight by itself.
 

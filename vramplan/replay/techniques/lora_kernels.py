@@ -1,5 +1,7 @@
 """Axolotl's fused LoRA in the place of PEFT's layers: queries, keys and values at once, a gated MLP, the output.
 
+The functions ask for weights outside of the modules that have them. Of these the attention or the MLP runs alone; an
+attention is given its input by name.
 Source: axolotl 0.19.0, monkeypatch/lora_kernels.py, apply_lora_kernel_patches.
 """
 
@@ -8,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vramplan.replay.models.modules import Linear
+from vramplan.replay.observers import Outer
 from vramplan.replay.operators.elementwise import dropout
 from vramplan.replay.operators.lora_kernels import FusedLayer, fused_linear, fused_mlp, fused_projections
 from vramplan.replay.operators.quantized import FourBits
@@ -19,7 +22,9 @@ def output_at_once(lora: LoRA, bits: FourBits | None) -> Adapting:
     """What runs the layer that ends an attention, with its LoRA."""
 
     def run(module: Linear, x: Tensor) -> Tensor:
-        return fused_linear(x, dropout(x, lora.p) if lora.p else None, _fused(module, lora, bits))
+        layer = _fused(module, lora, bits)
+        with Outer(x, own=layer.parameters, by_name=True):
+            return fused_linear(x, dropout(x, lora.p) if lora.p else None, layer)
 
     return run
 
@@ -36,7 +41,8 @@ def all_at_once(layers: Sequence[Linear], bits: FourBits | None) -> Callable[[Te
     p = each[0].p
 
     def run(x: Tensor) -> list[Tensor]:
-        return fused_projections(x, dropout(x, p) if p else None, query, key, value)
+        with Outer(x, own=(*query.parameters, *key.parameters, *value.parameters), by_name=True):
+            return fused_projections(x, dropout(x, p) if p else None, query, key, value)
 
     return run
 
@@ -50,7 +56,8 @@ def gated_at_once(layers: Sequence[Linear], bits: FourBits | None) -> Callable[[
     p = each[0].p
 
     def run(x: Tensor) -> Tensor:
-        return fused_mlp(x, dropout(x, p) if p else None, gate, up, down)
+        with Outer(x, own=(*gate.parameters, *up.parameters, *down.parameters)):
+            return fused_mlp(x, dropout(x, p) if p else None, gate, up, down)
 
     return run
 
@@ -61,4 +68,4 @@ def _adapted(layers: Sequence[Linear]) -> list[LoRA] | None:
 
 
 def _fused(layer: Linear, lora: LoRA, bits: FourBits | None) -> FusedLayer:
-    return FusedLayer(layer.weight, lora.lora_A, lora.lora_B, bits)
+    return FusedLayer(layer.weight, lora.lora_A, lora.lora_B, bits, layer.bias)
