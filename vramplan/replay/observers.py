@@ -232,7 +232,7 @@ class Trained(Observer):
         """The same for a convolution."""
         return None
 
-    def at_once(self, layers: Sequence[Any]) -> Callable[[Tensor], list[Tensor]] | None:
+    def at_once(self, layers: Sequence[Any], output: Any) -> Callable[[Tensor], list[Tensor]] | None:
         """The function that runs in place of queries, keys and values, of their input; None: each layer runs."""
         return None
 

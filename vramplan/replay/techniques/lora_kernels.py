@@ -14,22 +14,25 @@ from vramplan.replay.observers import Outer
 from vramplan.replay.operators.elementwise import dropout
 from vramplan.replay.operators.lora_kernels import FusedLayer, fused_linear, fused_mlp, fused_projections
 from vramplan.replay.operators.quantized import FourBits
-from vramplan.replay.techniques.adapters import Adapting, LoRA
+from vramplan.replay.techniques.adapters import LoRA
 from vramplan.replay.tensors import Tensor
 
 
-def output_at_once(lora: LoRA, bits: FourBits | None) -> Adapting:
+class OutputAtOnce:
     """What runs the layer that ends an attention, with its LoRA."""
 
-    def run(module: Linear, x: Tensor) -> Tensor:
-        layer = _fused(module, lora, bits)
-        with Outer(x, own=layer.parameters, by_name=True):
-            return fused_linear(x, dropout(x, lora.p) if lora.p else None, layer)
+    def __init__(self, module: Linear, lora: LoRA, bits: FourBits | None) -> None:
+        self.p, self.layer = lora.p, _fused(module, lora, bits)
+        self.own = self.layer.parameters  # all that the attention asks for
 
-    return run
+    def __call__(self, module: Linear, x: Tensor) -> Tensor:
+        with Outer(x, own=self.own, by_name=True):
+            return fused_linear(x, dropout(x, self.p) if self.p else None, self.layer)
 
 
-def all_at_once(layers: Sequence[Linear], bits: FourBits | None) -> Callable[[Tensor], list[Tensor]] | None:
+def all_at_once(
+    layers: Sequence[Linear], output: Linear | None, bits: FourBits | None
+) -> Callable[[Tensor], list[Tensor]] | None:
     """What gives the results of layers that share an input; None unless each of them has LoRA.
 
     They share the dropout of the first.
@@ -38,10 +41,13 @@ def all_at_once(layers: Sequence[Linear], bits: FourBits | None) -> Callable[[Te
     if each is None:
         return None
     query, key, value = (_fused(layer, lora, bits) for layer, lora in zip(layers, each, strict=True))
-    p = each[0].p
+    p, own = each[0].p, (*query.parameters, *key.parameters, *value.parameters)
+    last = None if output is None else output.adapter
+    if isinstance(last, OutputAtOnce):
+        last.own = own = (*own, *last.layer.parameters)
 
     def run(x: Tensor) -> list[Tensor]:
-        with Outer(x, own=(*query.parameters, *key.parameters, *value.parameters), by_name=True):
+        with Outer(x, own=own, by_name=True):
             return fused_projections(x, dropout(x, p) if p else None, query, key, value)
 
     return run
