@@ -23,7 +23,7 @@ BY_MATRIX = ("muon",)  # gathers each matrix of DTensors for its step (dion/muon
 OF_BITSANDBYTES = BITSANDBYTES_OPTIMIZERS  # which step no DTensors
 BY_TENSOR = ("adafactor",)  # to which a flat parameter is one vector, as it is one layer to LAMB and LARS
 
-WITH_OWN_MODULES = ("lora", "dora")  # adapters each of whose weights is that of a module
+WITH_OWN_MODULES = ("lora", "dora", "oft")  # adapters each of whose weights is that of a module
 
 SHARDED_BITS = ("nf4", "nf4-double")
 
