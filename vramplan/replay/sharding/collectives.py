@@ -21,6 +21,7 @@ from vramplan.replay.sharding.units import (
     OutsideBlocks,
     ShardedWeight,
     ShardPolicy,
+    cast_bytes,
     is_packed,
     packed_shape,
     shard_shape,
@@ -73,6 +74,8 @@ class Collectives(Shards):
         shard = Parameter(self.tape, whole.name, shape, dtype, whole.copies, whole.node is not None and not hosted)
         if is_packed(whole):
             shard.quantized = (prod(shape) * dtype.itemsize, *whole.quantized[1:])
+        elif cast_bytes(whole, self.policy):
+            shard.quantized = (prod(shape) * dtype.itemsize, *cast_bytes(whole, self.policy))
         if hosted:
             self.on_host.append(Shard(prod(shape), dtype, whole.copies, whole.node is not None, self._moves()))
             shard.quantized = (0, *shard.quantized[1:])  # nothing of it is on the device
@@ -87,6 +90,12 @@ class Collectives(Shards):
         """The element type of the shards of a parameter that is gathered in a type."""
         policy = self.policy
         return (policy.stored if trained else policy.frozen or policy.stored) or dtype
+
+    def _stored_of(self, weight: ShardedWeight) -> DType:
+        """That of a weight which is known by what is gathered of it."""
+        if weight.packed:
+            return self.policy.storage or weight.dtype
+        return self._stored(weight.dtype, weight.trained)
 
     def _weights(self, unit: GatheredUnit) -> Sequence[ShardedWeight]:
         if unit.weights is not None:
@@ -114,7 +123,7 @@ class Collectives(Shards):
             unit.arriving = self._gather_from_host(weights)
             return
         cast: Tensor | None = None
-        changed = [one for one in weights if not one.packed and self._stored(one.dtype, one.trained) is not one.dtype]
+        changed = [one for one in weights if self._stored_of(one) is not one.dtype]
         if changed:
             elements = self._elements([one.shape for one in changed])
             cast = tape.new("_foreach_copy_", (elements,), changed[0].dtype, False, category=COMMUNICATION)
@@ -137,8 +146,7 @@ class Collectives(Shards):
         """
         arrived: list[Tensor] = []
         for one in weights:
-            stored = one.dtype if one.packed else self._stored(one.dtype, one.trained)
-            shape = (self._elements([one.shape]),)
+            stored, shape = self._stored_of(one), (self._elements([one.shape]),)
             shard: Tensor = self.tape.new("to", shape, stored, False, category=COMMUNICATION)
             if stored is not one.dtype:
                 shard = self.tape.new("to", shape, one.dtype, False, category=COMMUNICATION)

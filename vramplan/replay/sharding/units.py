@@ -26,6 +26,7 @@ class ShardPolicy(NamedTuple):
     stored: DType | None = None  # of the shards; None: of each its own, that of the gathered parameter
     frozen: DType | None = None  # of the shards of what is not trained; None: as the others
     storage: DType | None = None  # what weights of 4 bits are packed in: its size is that of one row of a shard
+    packed: DType | None = None  # what these are gathered in, number by number, as if they were weights; None: that
     reduce: DType | None = None  # of the gradients while they are summed; None: their own
     inputs: DType | None = None  # of what blocks are given, if it is fp32; None: as it is
     reshards_after_forward: bool = True  # else the gathered parameters stay until backward is done with them
@@ -71,6 +72,17 @@ def is_packed(parameter: Parameter) -> bool:
     return len(parameter.quantized) > 1
 
 
+def cast_bytes(parameter: Parameter, policy: ShardPolicy) -> tuple[int, ...]:
+    """Bytes of the copy that the first forward pass makes of a bias beside weights of 4 bits; () without one.
+
+    The layer casts it in place, and from then on that copy is what it has, whole on every device.
+    Source: bitsandbytes 0.50.2, nn/modules.py, Linear4bit.forward.
+    """
+    if policy.storage is None or is_packed(parameter) or not parameter.quantized:
+        return ()
+    return parameter.quantized if parameter.quantized[0] < parameter.elements * parameter.dtype.itemsize else ()
+
+
 def packed_shape(parameter: Parameter, storage: DType) -> Shape:
     """The column that weights of 4 bits are packed in (functional.py, quantize_4bit, quant_storage)."""
     return (-(-parameter.quantized[0] // storage.itemsize), 1)
@@ -99,7 +111,8 @@ class GatheredUnit:
 def weight_of(parameter: Parameter, policy: ShardPolicy) -> ShardedWeight:
     """What is to be known of a parameter to gather it."""
     if policy.storage is not None and is_packed(parameter):
-        return ShardedWeight(packed_shape(parameter, policy.storage), policy.storage, False, packed=True)
+        gathered = policy.packed or policy.storage
+        return ShardedWeight(packed_shape(parameter, policy.storage), gathered, False, packed=True)
     return ShardedWeight(parameter.shape, parameter.dtype, parameter.node is not None)
 
 
