@@ -136,7 +136,8 @@ class LogitPairs(Pairs):
         mask = tape.new("ne", shape, BOOL, True)
         if self.setup.loss == ORPO:  # CPO's trainer writes into them
             labels = tape.new("where", shape, INT64, True)
-        found = sum_last(mul(selected_log_softmax(narrow(logits, 1, length - 1), labels), mask))
+        _logps = selected_log_softmax(narrow(logits, 1, length - 1), labels)
+        found = sum_last(mul(_logps, mask))
         return div_by(found, tape.new("sum", (sequences,), INT64, True)) if average else found
 
 
