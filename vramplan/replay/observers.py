@@ -57,6 +57,9 @@ class Observer:
     def outer_over(self) -> None:
         """The innermost of these modules has run."""
 
+    def asked_by_model(self, weight: Parameter) -> None:
+        """The module of the whole model asks for a weight of another, which does not run."""
+
     def recorded(self, inputs: Sequence[Tensor | None], fn: Backward) -> Backward:
         """An operator is about to run. Returns its backward function, or a function around it."""
         return fn

@@ -27,11 +27,7 @@ def test_what_the_functions_ask_for_is_gathered_as_it_lies_on_its_devices(quanti
         }
     )
     record = replay(setup_of(job, "none", accumulates=False))
-    gathered = {
-        size
-        for category, size in zip(record.categories, record.fixed, strict=True)
-        if category == "gathered"
-    }
+    gathered = {size for category, size in zip(record.categories, record.fixed, strict=True) if category == "gathered"}
     elements = job.model.hidden_size * job.model.attention_heads * job.model.head_size
     codes, halves = elements // 2, 2 * elements
     assert (codes in gathered, halves in gathered) == (quantization is not None, quantization is None)

@@ -27,4 +27,3 @@ def test_what_is_played_once_is_what_is_played_at_each_micro_batch(length: int, 
     quick = replay(of_all, batch=2)
     for micro in (2, 3, 5, 7, 8):
         assert quick.peaks(micro) == replay(of_all, batch=micro, direct=True).peaks(micro), micro
-

@@ -129,6 +129,26 @@ class Gathering(Observer):
         if self.around.enter(entry):
             self._begin_outer(entry)
 
+    def model_asks(self) -> None:
+        """The module of the whole model begins, in forward or in backward: it may ask for weights of others.
+
+        In backward nothing tells its end, as it is given nothing that needs a gradient.
+        """
+        asked = self.order.asked
+        if not asked:
+            self._prefetch()
+            return
+        self._fetch(asked)
+        self.held.update(asked)
+        self.leaving = ()
+
+    def model_over(self) -> None:
+        """Its forward is over."""
+        self._let_go()
+        self.held.subtract(self.order.asked)
+        self.leaving = self.order.asked
+        self._let_go()
+
     def outer_over(self) -> None:
         """It has run."""
         entry = self.around.leave()
@@ -173,6 +193,8 @@ class Gathering(Observer):
         if self.around.owns(found):
             found = ()
         members = tuple([self._number(one) for one in found]) if found else ()
+        if members and members == self.order.asked:
+            members = ()
         self._reach(members)
         sums: Tensor | None = None
         if not self.policy.bias_first and is_addmm(inputs, members):
