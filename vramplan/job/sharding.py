@@ -160,26 +160,11 @@ def check_sharding(resolver: Resolver, job: ResolvedJob) -> tuple[str, ...]:
         if sharding.version == 1:
             hint = _hint_of_flat_parameters(key, job) or hint
         fields.refuse(key, message, hint=hint)
-    if job.quantization in SHARDED_BITS and sharding.version == 2 and job.precision.startswith("fsdp-"):
-        _warn_of_cast_codes(resolver, job)
     version = " with fsdp_version 1" if sharding.version == 1 else ""
     return tuple(
         f"{key} {given} was never traced together with parallel.sharding {kind}{version}"
         for key, given in composed_with_shards(job).items()
     )
-
-
-def _warn_of_cast_codes(resolver: Resolver, job: ResolvedJob) -> None:
-    """Codes of 4 bits are packed in the element type of the other weights, which the policy casts.
-
-    Source: torch/distributed/fsdp/_fully_shard/_fsdp_param.py, all_gather_inputs; bitsandbytes 0.50.2, quant_storage.
-    """
-    if not job.half_weights:
-        half = job.precision.rpartition("-")[2]
-        what = (
-            f"quantization {job.quantization}: {job.precision} casts the packed codes from fp32 and spoils the weights"
-        )
-        resolver.warnings.append(f"{what}; load them with weight_dtype {half}")
 
 
 def _hint_of_flat_parameters(key: str, job: ResolvedJob) -> str | None:

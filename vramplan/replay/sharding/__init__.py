@@ -84,15 +84,12 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
         accumulated = WHOLE if setup.sharding.no_sync else SHARDS
     reduce = REDUCED[setup.sharding.reduce_dtype] if setup.sharding.reduce_dtype else precision.stored
     own, joint = OWN_UNITS[setup.sharding.units]
-    storage = precision.frozen or precision.stored or precision.weights  # bnb_4bit_quant_storage
     policy = ShardPolicy(
         shards=setup.sharding.shards,
         stored=precision.stored,
         # which is frozen in turns was trained when it was loaded
         frozen=precision.frozen if setup.trained_blocks == "all" else None,
-        storage=None if setup.quantization is None else storage,
-        # a policy of mixed precision does not know that these numbers are no weights
-        packed=precision.weights if storage is not precision.weights else None,
+        storage=precision.weights if setup.quantization is not None else None,
         reduce=None if reduce is precision.weights else reduce,  # as _fsdp_param.py, init_dtype_attrs
         # version 1 casts what the root is given alone (_runtime_utils.py, _root_pre_forward)
         inputs=precision.weights if precision.stored is not None and engine is FullyShard else None,

@@ -91,12 +91,6 @@ class Collectives(Shards):
         policy = self.policy
         return (policy.stored if trained else policy.frozen or policy.stored) or dtype
 
-    def _stored_of(self, weight: ShardedWeight) -> DType:
-        """That of a weight which is known by what is gathered of it."""
-        if weight.packed:
-            return self.policy.storage or weight.dtype
-        return self._stored(weight.dtype, weight.trained)
-
     def _weights(self, unit: GatheredUnit) -> Sequence[ShardedWeight]:
         if unit.weights is not None:
             return unit.weights
@@ -123,7 +117,7 @@ class Collectives(Shards):
             unit.arriving = self._gather_from_host(weights)
             return
         cast: Tensor | None = None
-        changed = [one for one in weights if self._stored_of(one) is not one.dtype]
+        changed = [one for one in weights if not one.packed and self._stored(one.dtype, one.trained) is not one.dtype]
         if changed:
             elements = self._elements([one.shape for one in changed])
             cast = tape.new("_foreach_copy_", (elements,), changed[0].dtype, False, category=COMMUNICATION)
@@ -146,7 +140,8 @@ class Collectives(Shards):
         """
         arrived: list[Tensor] = []
         for one in weights:
-            stored, shape = self._stored_of(one), (self._elements([one.shape]),)
+            stored = one.dtype if one.packed else self._stored(one.dtype, one.trained)
+            shape = (self._elements([one.shape]),)
             shard: Tensor = self.tape.new("to", shape, stored, False, category=COMMUNICATION)
             if stored is not one.dtype:
                 shard = self.tape.new("to", shape, one.dtype, False, category=COMMUNICATION)

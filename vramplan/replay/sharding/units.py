@@ -26,7 +26,6 @@ class ShardPolicy(NamedTuple):
     stored: DType | None = None  # of the shards; None: of each its own, that of the gathered parameter
     frozen: DType | None = None  # of the shards of what is not trained; None: as the others
     storage: DType | None = None  # what weights of 4 bits are packed in: its size is that of one row of a shard
-    packed: DType | None = None  # what these are gathered in, number by number, as if they were weights; None: that
     reduce: DType | None = None  # of the gradients while they are summed; None: their own
     inputs: DType | None = None  # of what blocks are given, if it is fp32; None: as it is
     reshards_after_forward: bool = True  # else the gathered parameters stay until backward is done with them
@@ -111,8 +110,7 @@ class GatheredUnit:
 def weight_of(parameter: Parameter, policy: ShardPolicy) -> ShardedWeight:
     """What is to be known of a parameter to gather it."""
     if policy.storage is not None and is_packed(parameter):
-        gathered = policy.packed or policy.storage
-        return ShardedWeight(packed_shape(parameter, policy.storage), gathered, False, packed=True)
+        return ShardedWeight(packed_shape(parameter, policy.storage), policy.storage, False, packed=True)
     return ShardedWeight(parameter.shape, parameter.dtype, parameter.node is not None)
 
 
