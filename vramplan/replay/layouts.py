@@ -37,13 +37,13 @@ def round_up(number: int, multiple: int) -> int:
 SQUARED = 2  # `batched` of a tensor of every sample against every other
 
 
-class Rows(int):
+class UnevenRows(int):
     """`batched` of a tensor that has rows of all samples, and not equally many of each: how many at a micro-batch."""
 
     here: int  # at the representative micro-batch
     at: Callable[[int], int]
 
-    def __new__(cls, here: int, at: Callable[[int], int]) -> Rows:
+    def __new__(cls, here: int, at: Callable[[int], int]) -> UnevenRows:
         """It counts as one that grows with the micro-batch."""
         found = super().__new__(cls, 1)
         found.here, found.at = here, at

@@ -14,7 +14,7 @@ from vramplan.replay.checkpoints import ALTERNATE_MATMULS
 from vramplan.replay.observers import Accumulation, TiledWeights
 from vramplan.replay.operators.views import reshape_gradient
 from vramplan.replay.recorder import Leaf, Saved, Tape
-from vramplan.replay.tensors import Parameter, Rows, Tensor, contiguous_strides, normalised
+from vramplan.replay.tensors import Parameter, Tensor, UnevenRows, contiguous_strides, normalised
 
 Grads = tuple[Tensor | None, ...]
 Feed = Callable[[Tensor], Tensor]
@@ -170,7 +170,7 @@ def _batched(whole: int, batch: int, rows: int, number: int, *, is_last: bool) -
         step = -(-length * batch // number)
         return length * batch - (-(-length * batch // step) - 1) * step if is_last else step
 
-    return Rows(at(batch), at)
+    return UnevenRows(at(batch), at)
 
 
 def _again(tape: Tape, mlp: Feed, tile: Tensor) -> Tensor:
