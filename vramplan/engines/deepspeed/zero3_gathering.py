@@ -401,7 +401,8 @@ class Gathering(Observer):
                 continue
             steps = self.comes[one]
             at = bisect_right(steps, self.step - 1)
-            if at < len(steps) and self.before[steps[at]] - self.before[self.step] < MAX_REUSE_DISTANCE:
+            keeps = self.policy.keeps_frozen and one in self.frozen
+            if at < len(steps) and (keeps or self.before[steps[at]] - self.before[self.step] < MAX_REUSE_DISTANCE):
                 continue
             self._drop(one)
         if self.is_over:
