@@ -82,14 +82,6 @@ def test_what_goes_with_shards_is_answered_and_can_be_fed_back(keys: dict[str, A
             "quantization: int8 is not modelled with parallel.sharding fsdp",
         ),
         (
-            {"adapter": {"kind": "ia3"}, "quantization": "nf4"},
-            "quantization: ia3 over nf4 is not modelled with parallel.sharding fsdp",
-        ),
-        (
-            {"model": "gpt2", "gpu": "a100", "adapter": LORA, "quantization": "nf4", "precision": "amp-bf16"},
-            "quantization: nf4 under amp-bf16 with weight_dtype fp32 is not modelled",
-        ),
-        (
             {"adapter": {**LORA, "modules_to_save": ["lm_head"]}, "parallel": FSDP1},
             "adapter: lora with modules_to_save is not modelled with parallel.sharding fsdp and fsdp_version 1",
         ),
@@ -201,6 +193,7 @@ def test_what_does_not_go_with_shards_is_refused(keys: dict[str, Any], says: str
     [
         ({"model": "vit-b-16"}, "precision fsdp-bf16 over images was never traced together with"),
         ({"adapter": {"kind": "dora"}, "quantization": "nf4"}, "quantization nf4 beneath dora was never traced"),
+        ({"adapter": {"kind": "ia3"}, "quantization": "nf4"}, "quantization nf4 beneath ia3 was never traced"),
         ({"activation_checkpointing": "selective-layer:2"}, "activation_checkpointing selective-layer:2 was never"),
         ({"activation_checkpointing": "selective-op", "parallel": FSDP1}, "activation_checkpointing selective-op was"),
         ({"model": "olmoe-1b-7b", "parallel": FSDP1}, "model olmoe was never traced together with"),

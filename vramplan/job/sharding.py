@@ -21,7 +21,7 @@ HINTS = {
     "precision": f"use {FSDP_PRECISION}, fp32, amp-*, pure-*",
     "optimizer": "use adamw",
     "activation_checkpointing": "use none, sqrt, full, every:K, selective or selective-op",
-    "quantization": "use nf4 or nf4-double under lora, with fsdp-bf16 or pure-bf16",
+    "quantization": "use nf4 or nf4-double",
 }
 """What to do instead, by the key that is refused."""
 

@@ -78,7 +78,8 @@ def quantize(job: ResolvedJob, model: Any, compute: Any) -> None:
 
     A parameter of bitsandbytes' own classes would not be a tensor without data, so what the class keeps beside the
     numbers is put beside an ordinary one. Where weights are cut into parts, two bytes of 4-bit numbers are one element
-    of the other weights, as the library asks for (bnb_4bit_quant_storage).
+    of the other weights, as the library asks for (bnb_4bit_quant_storage): as they are gathered, where a policy of FSDP
+    casts what it takes for weights.
     Source: bitsandbytes 0.50.2, nn/modules.py, Params4bit._quantize and Int8Params._quantize.
     """
     if job.quantization not in QUANTIZED:
@@ -97,7 +98,7 @@ def quantize(job: ResolvedJob, model: Any, compute: Any) -> None:
             nested = job.quantization == "nf4-double"
             how = {"compress_statistics": nested, "quant_type": "nf4"}
             if job.sharding is not None and job.sharding.kind in CUT:
-                how["quant_storage"] = next(model.parameters()).dtype
+                how["quant_storage"] = compute if job.precision.startswith("fsdp-") else next(model.parameters()).dtype
             codes, state = functional.quantize_4bit(whole, **how)
             module.weight = torch.nn.Parameter(codes, requires_grad=False)
             module.weight.quant_state = module.quant_state = state

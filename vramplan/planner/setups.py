@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from vramplan.replay.pipeline.stages import Stage
 
 
+FIRST_AND_LAST = 2  # micro-steps
+
+
 def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
     """The iteration of a job under a strategy: `accumulates` says that gradients of earlier micro-steps are there."""
     if job.planned is not None:
@@ -33,6 +36,7 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         optimizer=planning_of(job).optimizer_of(job),
         optimizer_implementation=job.optimizer_implementation,
         accumulating=accumulates and not _is_each_step_alike(job),
+        has_middle_steps=accumulates and _has_middle_steps(job),
         persistent_gradients=job.runtime.gradients == "persistent" or keeps_zeroed_gradients(job),
         loss=loss_of(job),
         padded=_is_padded(job) and masks_padding(job.model, job.sequence_length),
@@ -88,6 +92,15 @@ def _is_each_step_alike(job: ResolvedJob) -> bool:
     shared = job.sharding is not None and job.sharding.kind == ZERO3
     alike = shared and not (job.offload or job.optimizer_in_backward) and job.trained_blocks == "all"
     return alike or planning_of(job).keeps_buffers
+
+
+def _has_middle_steps(job: ResolvedJob) -> bool:
+    """Whether micro-steps under no_sync leave gradients where they are, which the last one takes into buckets.
+
+    With two micro-steps there are a first and a last one alone.
+    """
+    views = job.sharding is not None and job.sharding.bucket_views
+    return views and job.gradient_accumulation_steps != FIRST_AND_LAST
 
 
 def iteration_of(job: ResolvedJob) -> Setup:

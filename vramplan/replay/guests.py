@@ -30,6 +30,7 @@ class Told:
     module_over: Methods = ()
     outer_entered: Methods = ()
     outer_over: Methods = ()
+    asked_by_model: Methods = ()
     recorded: Methods = ()
     launched: Methods = ()
     packing: Methods = ()

@@ -5,6 +5,7 @@ Source: c10/core/Contiguity.h; ATen/TensorUtils.cpp; ATen/TensorIterator.cpp.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from vramplan.tuples import NamedTuple
@@ -34,6 +35,19 @@ def round_up(number: int, multiple: int) -> int:
 
 
 SQUARED = 2  # `batched` of a tensor of every sample against every other
+
+
+class UnevenRows(int):
+    """`batched` of a tensor that has rows of all samples, and not equally many of each: how many at a micro-batch."""
+
+    here: int  # at the representative micro-batch
+    at: Callable[[int], int]
+
+    def __new__(cls, here: int, at: Callable[[int], int]) -> UnevenRows:
+        """It counts as one that grows with the micro-batch."""
+        found = super().__new__(cls, 1)
+        found.here, found.at = here, at
+        return found
 
 
 @lru_cache(maxsize=4096)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from vramplan.replay.layouts import ALLOCATOR_BLOCK_BYTES, SQUARED, round_up
+from vramplan.replay.layouts import ALLOCATOR_BLOCK_BYTES, SQUARED, UnevenRows, round_up
 
 if sys.implementation.name != "cpython":  # pragma: no cover
     raise RuntimeError("vramplan follows lifetimes by CPython's reference counts; other interpreters free late")
@@ -103,6 +103,8 @@ class Ledger:
             self.per_sample.append(0)
         elif batched == SQUARED:
             self._square(index, size_bytes)
+        elif type(batched) is UnevenRows:
+            self._in_rows(index, size_bytes, batched)
         else:
             fixed.append(0)
             self.per_sample.append(size_bytes // self.batch)
@@ -121,6 +123,13 @@ class Ledger:
         self.per_sample.append(0)
         self.sized[index] = lambda batch: rounded(each * batch * batch)
         self.not_affine.add(index)
+
+    def _in_rows(self, index: int, size_bytes: int, rows: UnevenRows) -> None:
+        """A size that is affine but for how many rows of all samples there are."""
+        each = size_bytes // rows.here
+        self.fixed.append(0)
+        self.per_sample.append(size_bytes // self.batch)
+        self.sized[index] = lambda batch: rounded(each * rows.at(batch))
 
     def scratch(self, operator: str, per_sample: Sequence[int]) -> None:
         """Several tensors that one kernel's code makes, by their bytes per sample; the last one goes first."""

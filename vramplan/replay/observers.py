@@ -57,6 +57,9 @@ class Observer:
     def outer_over(self) -> None:
         """The innermost of these modules has run."""
 
+    def asked_by_model(self, weight: Parameter) -> None:
+        """The module of the whole model asks for a weight of another, which does not run."""
+
     def recorded(self, inputs: Sequence[Tensor | None], fn: Backward) -> Backward:
         """An operator is about to run. Returns its backward function, or a function around it."""
         return fn
@@ -232,7 +235,7 @@ class Trained(Observer):
         """The same for a convolution."""
         return None
 
-    def at_once(self, layers: Sequence[Any]) -> Callable[[Tensor], list[Tensor]] | None:
+    def at_once(self, layers: Sequence[Any], output: Any) -> Callable[[Tensor], list[Tensor]] | None:
         """The function that runs in place of queries, keys and values, of their input; None: each layer runs."""
         return None
 
@@ -323,10 +326,6 @@ class Sharding(Observer):
         """What lives on after the weight was let go of, if a function's context still looks at it; None: nothing."""
         return None
 
-    def leaves_whole(self, weight: Parameter) -> bool:
-        """Whether a weight that a function asks for outside of its module is gathered then, and let go of by nobody."""
-        return False
-
     def takes_own(self, weight: Parameter) -> None:
         """A layer has run that looks at data of its own in the place of what was gathered of its weight."""
 
@@ -352,7 +351,8 @@ def entered(run: Callable[[Tensor], Tensor], hidden: Tensor, *parameters: Parame
 class Outer:
     """The time in which a module runs that may have others inside; whoever follows modules is told of both its ends.
 
-    It does not hold the inputs of the module.
+    It does not hold the inputs of the module. `by_name`: these are given by name, and whoever looks for a module's end
+    in backward looks at those alone that are given by place.
     """
 
     def __init__(
@@ -362,10 +362,11 @@ class Outer:
         own: tuple[Parameter, ...] = (),
         read: tuple[Parameter, ...] = (),
         whole: tuple[Parameter, ...] = (),
+        by_name: bool = False,
     ) -> None:
         self.told = x.tape.told
         for tell in self.told.outer_entered:
-            tell(any(one.node is not None for one in (x, *others)), own, read, whole)
+            tell(not by_name and any(one.node is not None for one in (x, *others)), own, read, whole)
 
     def __enter__(self) -> None:
         """It is told of already."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from vramplan.catalog.config_classes import COUNT, FLAG, ModelType, Peft, four_times, same_heads
 from vramplan.catalog.fields import Fields, shown
+from vramplan.values.model import ModelShape
 
 POSITIONS = ("alibi", "learned")  # of Transformers, and of llm-foundry
 
@@ -46,6 +47,10 @@ def _mpt(fields: Fields, values: dict[str, Any]) -> None:
             inside.refuse(key, "true is not modelled")
     if inside.boolean("alibi") is False:
         inside.refuse("alibi", "false is not modelled (the code has no other positions)")
+
+
+def _written(shape: ModelShape) -> dict[str, Any]:
+    return {"attn_config": {"attn_pdrop": shape.attention_dropout}} if shape.attention_dropout else {}
 
 
 TYPES = {
@@ -90,6 +95,7 @@ TYPES = {
             "num_attention_heads": ("attention_heads", COUNT),
         },
         adjust=_mpt,
+        written=_written,
         contradictions=_contradictions,
     ),
 }

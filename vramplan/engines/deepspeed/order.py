@@ -18,4 +18,5 @@ class Order(NamedTuple):
     trained: tuple[bool, ...] = ()  # whether each parameter is, where those that are not are counted too
     leaves: tuple[tuple[int, ...], ...] = ()  # the parameters of each block that DeepSpeed takes for a leaf
     eight_bits: tuple[bool, ...] = ()  # whether each parameter has a byte for each element; empty: none has
+    asked: tuple[int, ...] = ()  # that the module of the whole model asks for, where their own modules do not run
     kept_bytes: int = 0  # of quantized weights what is no parameter, so that every device has all of it

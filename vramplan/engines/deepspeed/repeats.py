@@ -81,6 +81,7 @@ class _Repetition:
             arrivals=self._numbers(short.arrivals, falling=True),
             uses=self._uses(),
             made=self._numbers(short.made),
+            asked=self._of(short.asked, 0),
             trained=self._each(short.trained),
             leaves=tuple(
                 self._of(module, time)

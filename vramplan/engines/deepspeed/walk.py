@@ -102,6 +102,9 @@ def _order(recipe: Recipe, key: _Key) -> Order:
     output = network(*arguments)
     loss = output.loss
     del output
+    if noted.asked:  # before anything else, and when backward begins
+        noted.uses.insert(0, noted.asked)
+        noted.uses.append(noted.asked)
     backward(tape, loss)
     found = [one for one in tape.parameters if with_uses or one.node is not None]  # as they are registered
     made = [one for one in noted.created if with_uses or one.node is not None]
@@ -119,6 +122,7 @@ def _order(recipe: Recipe, key: _Key) -> Order:
         tuple(numbers[id(one)] for one in made),
         tuple(one.node is not None for one in found),
         tuple(tuple(numbers[id(one)] for one in leaf) for leaf in noted.leaves),
+        asked=tuple(numbers[id(one)] for one in noted.asked),
         eight_bits=tuple(_has_eight_bits(one) for one in found) if any(map(_has_eight_bits, found)) else (),
         kept_bytes=sum(rounded(size) * one.copies for one in made for size in _kept(one)),
     )
@@ -198,6 +202,7 @@ class _BlocksNoted(Sharding):
         self.came: list[Parameter] = []
         self.uses: list[tuple[Parameter, ...]] = []  # of modules
         self.leaves: list[tuple[Parameter, ...]] = []  # blocks of experts whose modules inside are not looked at
+        self.asked: tuple[Parameter, ...] = ()  # by the module of the whole model
 
     def units(self, make: Any) -> Any:
         """Each block as it is."""
@@ -257,13 +262,17 @@ class _Modules(_BlocksNoted):
         """It has run."""
         self.around.leave()
 
+    def asked_by_model(self, weight: Parameter) -> None:
+        """The head of a loss that multiplies by itself."""
+        self.asked = (weight,)
+
     def recorded(self, inputs: Sequence[Any], fn: Any) -> Any:
         """An operator has parameters, or a module around it has, now and when its backward runs."""
         entry, outer = self.entry, self.around.forward
         if entry is not None:
             return Used(entry.members, fn, lambda those, entered: self._come_back(outer, entry, those, entered))
         members = members_of(inputs)
-        if self.around.owns(members):
+        if self.around.owns(members) or (members and members == self.asked):
             members = ()
         if not members and not outer:
             return fn

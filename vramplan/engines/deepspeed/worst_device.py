@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vramplan.engines.deepspeed.layout import Flush, Layout
 
 SCALAR_BYTES = rounded(4)
+OVERFLOW_SCALARS = 7  # that are there at a time while gradients are looked at (zero.py)
 
 
 class WorstDevicePolicy(NamedTuple):
@@ -151,7 +152,8 @@ class Worst:
             cast = rounded(part * FP32.itemsize) if self.policy.dtype is not FP32 else 0
             # the norm of all: two tensors of the norms of each, then five numbers
             norms = len(slices) * SCALAR_BYTES + max(2 * rounded(len(slices) * FP64.itemsize), 5 * SCALAR_BYTES)
-            return self._averaged(rank) + max([*wide, norms, flat + cast + 2 * SCALAR_BYTES])
+            least = OVERFLOW_SCALARS * SCALAR_BYTES
+            return self._averaged(rank) + max([*wide, least, norms, flat + cast + 2 * SCALAR_BYTES])
 
         self.lost.clear()
         return self._held(max(self.ranks, key=size))

@@ -312,6 +312,7 @@ class ZeroIteration(Shards):
             self.look_at(self.worst.stepping())
             self._pad()
         tape.category = "temporaries"
+        self._look_for_overflow()
         slices = layout.slices(self.rank)
         norms: list[Tensor] = []
         for elements in slices:
@@ -332,6 +333,19 @@ class ZeroIteration(Shards):
         del flat
         self.own = self.padding = None
         del scaled, total
+
+    def _look_for_overflow(self) -> None:
+        """Whether the largest and the smallest number of each gradient are finite: none but scalars, most for the last.
+
+        Source: stage_1_and_2.py, has_overflow_partitioned_grads_serial; deepspeed/runtime/utils.py, has_inf_or_nan;
+        aten/src/ATen/native/TensorCompare.cpp, isfinite.
+        """
+        tape = self.tape
+        count = tape.new("zeros", (1,), FP32, False)
+        largest = tape.new("mul", (), BOOL, False)
+        smallest = tape.new("amin", (), self.policy.dtype, False)
+        masks = [tape.new(name, (), BOOL, False) for name in ("eq", "abs", "ne", "mul")]
+        del count, largest, smallest, masks
 
     def _masked(self, norms: list[Tensor]) -> None:
         """The norm of all, beside those of each, and what looks for one that is no number.

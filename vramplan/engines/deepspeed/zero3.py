@@ -22,6 +22,7 @@ from vramplan.replay.recorder import Tape, rounded
 from vramplan.replay.techniques import Shards
 from vramplan.replay.tensors import BOOL, FP16, FP32, FP64, Parameter, Tensor
 
+MODEL_AND_HEAD = 2  # modules around all that has parameters: the model with its head, and the model
 MOST_PADDING = 64  # tensors that are recorded one by one
 
 
@@ -42,12 +43,14 @@ class Zero3(Turning, Shards):
     def before_forward(self) -> None:
         """Small parameters are there, and the modules that hold the others begin to gather them."""
         self._gather_small()
-        for _ in range(self.policy.outer_modules):
+        for _ in range(self.policy.outer_modules - MODEL_AND_HEAD):
             self._prefetch()
+        self.model_asks()  # the model with its head
+        self._prefetch()
 
     def after_model(self, loss: Tensor) -> Tensor:
         """The loss itself."""
-        self._let_go()
+        self.model_over()
         return loss
 
     def before_backward(self, loss: Tensor) -> Tensor:
@@ -56,6 +59,8 @@ class Zero3(Turning, Shards):
         Source: engine.py, DeepSpeedEngine.backward; base_optimizer.py, ZeROOptimizer.scale_if_loss.
         """
         self.is_turned = True
+        if self.order.asked:
+            self.model_asks()
         mean = mul_scalar(loss)
         scaled = mul_scalar(mean)
         self.losses = [loss, mean, scaled]

@@ -105,10 +105,6 @@ class Gathering(Observer):
         """
         return self.whole.get(self._number(weight))
 
-    def leaves_whole(self, weight: Parameter) -> bool:
-        """Only the end of a module lets its parameters go (parameter_offload.py, ZeROOrderedDict.__getitem__)."""
-        return not self.stays[self._number(weight)]
-
     def takes_own(self, weight: Parameter) -> None:
         """What was gathered goes at once: a layer of 8 bits has the whole weight by itself.
 
@@ -132,6 +128,26 @@ class Gathering(Observer):
         entry = OuterEntry(own, members, is_told, is_leaf)
         if self.around.enter(entry):
             self._begin_outer(entry)
+
+    def model_asks(self) -> None:
+        """The module of the whole model begins, in forward or in backward: it may ask for weights of others.
+
+        In backward nothing tells its end, as it is given nothing that needs a gradient.
+        """
+        asked = self.order.asked
+        if not asked:
+            self._prefetch()
+            return
+        self._fetch(asked)
+        self.held.update(asked)
+        self.leaving = ()
+
+    def model_over(self) -> None:
+        """Its forward is over."""
+        self._let_go()
+        self.held.subtract(self.order.asked)
+        self.leaving = self.order.asked
+        self._let_go()
 
     def outer_over(self) -> None:
         """It has run."""
@@ -177,6 +193,8 @@ class Gathering(Observer):
         if self.around.owns(found):
             found = ()
         members = tuple([self._number(one) for one in found]) if found else ()
+        if members and members == self.order.asked:
+            members = ()
         self._reach(members)
         sums: Tensor | None = None
         if not self.policy.bias_first and is_addmm(inputs, members):
@@ -383,7 +401,8 @@ class Gathering(Observer):
                 continue
             steps = self.comes[one]
             at = bisect_right(steps, self.step - 1)
-            if at < len(steps) and self.before[steps[at]] - self.before[self.step] < MAX_REUSE_DISTANCE:
+            keeps = self.policy.keeps_frozen and one in self.frozen
+            if at < len(steps) and (keeps or self.before[steps[at]] - self.before[self.step] < MAX_REUSE_DISTANCE):
                 continue
             self._drop(one)
         if self.is_over:

@@ -105,7 +105,7 @@ class _Walk(Zero3):
         inside: list[Any] = [None] * count
         back_inside: list[Any] = [None] * count
         self.before_forward()
-        self._steps(0, blocks.forward[0])
+        self._steps(self.step, blocks.forward[0])
         for block in range(count):
             before[block] = self._at(block, turned=False)
             self._steps(blocks.forward[block], blocks.forward[block + 1])

@@ -25,4 +25,5 @@ class Zero3Policy(NamedTuple):
     blocks: int
     bias_first: bool = False  # linear layers are Conv1D, whose gradients are autograd's own
     outer_modules: int = OUTER_MODULES
+    keeps_frozen: bool = False  # frozen weights that are needed again stay, however far that is
     own_adam: bool = True  # FusedAdam, which has a buffer

@@ -143,17 +143,26 @@ def run_blocks(
     return hidden
 
 
-class GivenRotary:
-    """Cosines and sines in fp32, on their way to blocks that have them as `cos` and `sin`.
+class GivenFloats:
+    """Tensors in fp32, on their way to blocks that have them as attributes of these names.
 
     Hooks that cast them stand outside of the checkpoint of a block, which then holds its own copies.
     """
 
-    def __init__(self, tape: Tape, segments: Sequence[Segment], rotary: tuple[Tensor, Tensor]) -> None:
+    def __init__(
+        self, tape: Tape, segments: Sequence[Segment], names: Sequence[str], tensors: Sequence[Tensor]
+    ) -> None:
         casts = tape.role(Sharding).inputs_dtype is not None and each_is_a_checkpoint(segments)
-        self.handed: Mapping[str, Tensor] = dict(zip(FLOATS, rotary, strict=True)) if casts else {}
-        # blocks that are built around a checkpoint hand on what they have
-        self.own = None if casts and not tape.told.checkpointed else rotary
+        self.handed: Mapping[str, Tensor] = dict(zip(names, tensors, strict=True)) if casts else {}
+        self.to_block = not (casts and not tape.told.checkpointed)  # else blocks hand on what they have
+
+
+class GivenRotary(GivenFloats):
+    """Cosines and sines: blocks have them as `cos` and `sin`."""
+
+    def __init__(self, tape: Tape, segments: Sequence[Segment], rotary: tuple[Tensor, Tensor]) -> None:
+        super().__init__(tape, segments, FLOATS, rotary)
+        self.own = rotary if self.to_block else None
 
 
 def with_attributes(block: Any, names: Sequence[str], values: Sequence[Tensor], hidden: Any) -> Any:

@@ -227,8 +227,13 @@ def masks_positions(name: str) -> bool:
     return own(name, "masks_positions", True) is True
 
 
-def no_all_linear(name: str) -> str | None:
-    """Why PEFT's word for every linear layer is not modelled with the family: `no_all_linear`; None where it is."""
+def no_all_linear(name: str, kind: str) -> str | None:
+    """Why PEFT's word for every linear layer is not modelled with the family: `no_all_linear`; None where it is.
+
+    Adapters of the kinds in `all_linear_of` take it all the same.
+    """
+    if kind in own(name, "all_linear_of", ()):
+        return None
     reason: str | None = own(name, "no_all_linear", None)
     return reason
 

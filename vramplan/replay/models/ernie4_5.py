@@ -6,11 +6,12 @@ from __future__ import annotations
 from vramplan.replay.models.glm import rotate_half
 from vramplan.replay.models.llama import Attention as LlamaAttention
 from vramplan.replay.models.llama import Rotary
-from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, RMSNorm
+from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Recipe, RMSNorm
 from vramplan.replay.models.olmo import PreNormBlock
 from vramplan.replay.models.olmo2 import Olmo2
 from vramplan.replay.operators.elementwise import add, mul
 from vramplan.replay.operators.views import to
+from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, Tensor
 
 
@@ -25,9 +26,12 @@ def apply_rotary(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Rotary
 
 
 class Attention(LlamaAttention):
-    """Ernie4_5Attention."""
+    """Ernie4_5Attention, which has no dropout whatever the configuration says."""
 
     turn = staticmethod(apply_rotary)
+
+    def __init__(self, tape: Tape, recipe: Recipe) -> None:
+        super().__init__(tape, recipe._replace(attention_dropout=0.0))
 
 
 class Block(PreNormBlock):

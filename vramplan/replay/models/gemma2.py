@@ -141,6 +141,11 @@ class Gemma2(Positions):
             self.embed_tokens = tape.parameter(TABLE, (shape.vocabulary_size, shape.hidden_size), recipe.weight_dtype)
 
     @staticmethod
+    def windowed(shape: ModelShape, block: int) -> bool:
+        """Whether a block has a window: every second one, from the first on."""
+        return shape.sliding_window is not None and block % 2 == 0
+
+    @staticmethod
     def block_kind(shape: ModelShape, block: int) -> int:
         """Which of the two masks a block holds: Gemma2Config.__post_init__."""
         return block % 2

@@ -127,7 +127,7 @@ class Gemma3(Positions):
     def masks(self, hidden: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """The masks of blocks without and with a window; both are always made (Gemma3TextModel.forward)."""
         recipe = self.recipe
-        if recipe.attention == "eager" or recipe.padded or recipe.packed:
+        if recipe.attention == "eager" or recipe.padded or (recipe.packed and not recipe.returns_cache):
             return masks_of_kinds(hidden, recipe)
         return None, None if are_alike(recipe) else window_mask(hidden)
 

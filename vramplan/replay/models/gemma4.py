@@ -250,6 +250,11 @@ class Gemma4(Gemma3):
     takes_packing = True
 
     @staticmethod
+    def windowed(shape: ModelShape, block: int) -> bool:
+        """Whether a block has a window."""
+        return not is_full(shape, block)
+
+    @staticmethod
     def block_kind(shape: ModelShape, block: int) -> bool:
         """Whether a block sees everything; each kind has its mask and its rotary positions."""
         return is_full(shape, block)

@@ -219,7 +219,6 @@ class TiledVisionModel:
         states = self.kept_states()
         ends = [one + 1 for one in shape.vision_tapped_layers]
         given, tapped = [hidden], []
-        del hidden
         for first, end in zip([0, *ends], [*ends, shape.stored_blocks[0]], strict=True):
             if end > first:
                 given = [self.encoded(LOCAL, given, states, mask, first, end)]
@@ -229,7 +228,6 @@ class TiledVisionModel:
         hidden = self.layernorm_post(hidden)
         hidden = self.between(view(hidden, padded), ratios)
         given = [view(hidden, (batch, padded[1] * padded[2], width))]
-        del hidden
         _global_states = self.kept_states()
         hidden = self.encoded(GLOBAL, given, _global_states, mask, 0, shape.stored_blocks[1])
         hidden = narrow(view(hidden, padded), 2, places)

@@ -130,6 +130,7 @@ class Recipe(NamedTuple):
     target_length: int | None = None  # tokens of a decoder beside an encoder; None: as many as the encoder's
     padded: bool = False  # sequences are padded, and a mask says so
     packed: bool = False  # several sequences in each, told apart by position ids that begin anew
+    returns_cache: bool = False  # of keys and values, beside which nobody looks for packed sequences
     split: Split | None = None  # how this model is split over devices
     compiled: bool = False
     float8: bool = False  # over shards in fp32: products in fp8
@@ -150,9 +151,9 @@ class Recipe(NamedTuple):
     def masks_packing(self) -> bool:
         """Whether a mask keeps packed sequences apart: the flash kernel takes their lengths instead.
 
-        Positions are not looked at where a mask is given (masking_utils.py, _preprocess_mask_arguments).
+        Positions are not looked at where a mask is given, or a cache (masking_utils.py, _preprocess_mask_arguments).
         """
-        return self.packed and self.attention != "flash" and not self.padded
+        return self.packed and self.attention != "flash" and not self.padded and not self.returns_cache
 
 
 def in_tiles(make: Callable[[Tape, Recipe], Callable[[Tensor], Tensor]], tape: Tape, recipe: Recipe) -> Any:

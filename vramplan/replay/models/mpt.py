@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramplan.replay.models.blocks import run_blocks
+from vramplan.replay.models.blocks import GivenFloats, run_blocks
 from vramplan.replay.models.gpt2 import causal_mask
 from vramplan.replay.models.heads import causal_lm_output
 from vramplan.replay.models.modules import (
@@ -102,7 +102,9 @@ class MLP:
 class Block:
     """MptBlock."""
 
-    def __init__(self, tape: Tape, recipe: Recipe, position_bias: Tensor, mask: Tensor) -> None:
+    floats = ("position_bias",)  # FSDP2 casts it on its way to the block
+
+    def __init__(self, tape: Tape, recipe: Recipe, position_bias: Tensor | None, mask: Tensor) -> None:
         width, dtype = recipe.shape.hidden_size, recipe.weight_dtype
         self.norm_1 = LayerNorm(tape, "norm_1", width, dtype, bias=False)
         self.attn = Attention(tape, recipe)
@@ -112,6 +114,7 @@ class Block:
         self.position_bias, self.mask = position_bias, mask
 
     def __call__(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.position_bias is not None
         normed = self.norm_1(hidden)
         residual = hidden
         _attention, weights = self.attn(normed, self.position_bias, self.mask)
@@ -162,8 +165,14 @@ class MPT:
         hidden = _embeds
         alibi = alibi_tensor(tape, recipe.shape.attention_heads, recipe.shape.max_positions)
         mask = to(causal_mask(_embeds), BOOL)
+        given = GivenFloats(tape, recipe.segments, Block.floats, [alibi])
+        own = alibi if given.to_block else None
         _outputs: list[Any] = []  # a block's attention weights live until the next block has returned
-        hidden = run_blocks(tape, recipe.segments, lambda i: Block(tape, recipe, alibi, mask), hidden, outputs=_outputs)
+
+        def block(_: int) -> Block:
+            return Block(tape, recipe, own, mask)
+
+        hidden = run_blocks(tape, recipe.segments, block, hidden, outputs=_outputs, handed=given.handed)
         hidden = LayerNorm(tape, "norm_f", recipe.shape.hidden_size, recipe.weight_dtype, bias=False)(hidden)
         return hidden
 

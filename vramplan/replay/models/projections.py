@@ -18,7 +18,7 @@ def three(attention: Any, hidden: Tensor) -> tuple[Made, Made, Made]:
     What is made at once is let go of when it is asked for.
     """
     layers = attention.q_proj, attention.k_proj, attention.v_proj
-    run = hidden.tape.role(Trained).at_once(layers)
+    run = hidden.tape.role(Trained).at_once(layers, getattr(attention, "o_proj", None))
     if run is None:
         query, key, value = (partial(layer, hidden) for layer in layers)
         return query, key, value

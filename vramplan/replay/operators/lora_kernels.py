@@ -10,11 +10,10 @@ from __future__ import annotations
 from math import prod
 
 from vramplan.replay.layouts import DType, Shape
-from vramplan.replay.observers import Sharding
 from vramplan.replay.operators.quantized import BLOCK, FourBits
 from vramplan.replay.operators.views import Grads, reshape_gradient
 from vramplan.replay.recorder import Saved, Tape
-from vramplan.replay.tensors import BYTE, FP32, Parameter, Tensor
+from vramplan.replay.tensors import FP32, Parameter, Tensor
 from vramplan.tuples import NamedTuple
 
 
@@ -25,6 +24,12 @@ class FusedLayer(NamedTuple):
     first: Parameter  # [rank, in]
     second: Parameter  # [out, rank]
     bits: FourBits | None  # how its weight is stored in 4 bits; None: as it is
+    bias: Parameter | None = None
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """All that a function asks the layer for, whose own module does not run."""
+        return tuple(one for one in (self.weight, self.bias, self.first, self.second) if one is not None)
 
 
 class _Sizes(NamedTuple):
@@ -77,7 +82,6 @@ def fused_mlp(
         extra = tape.new("zeros_like", shape, dtype, batched) if has_dropout else None
         return (gx, extra, *reversed(found))
 
-    _ask_for(gate_proj, up_proj, down_proj)
     inputs = (x, dropped, *(one for layer in (gate_proj, up_proj, down_proj) for one in (layer.first, layer.second)))
     node = tape.record("LoRA_MLP", inputs, backward)
     lora_x = x if dropped is None else dropped
@@ -134,7 +138,6 @@ def fused_projections(
         extra = tape.new("zeros_like", shape, dtype, batched) if has_dropout else None
         return (gx, extra, *found)
 
-    _ask_for(*layers)
     inputs = (x, dropped, *(one for layer in layers for one in (layer.first, layer.second)))
     node = tape.record("LoRA_QKV", inputs, backward)
     lora_x = x if dropped is None else dropped
@@ -172,23 +175,12 @@ def fused_linear(x: Tensor, dropped: Tensor | None, layer: FusedLayer) -> Tensor
             extra = tape.like("mul", extra)
         return (gx, extra, ga, gb)
 
-    _ask_for(layer)
     node = tape.record("LoRA_O", (x, dropped, layer.first, layer.second), backward)
     out = _multiplied(x, layer)
     lora_x = x if dropped is None else dropped
     a, b = _cast(layer.first, dtype), _cast(layer.second, dtype)
     tape.save(node, a, b, x, lora_x)
     return out.alias(out.shape, None, node)
-
-
-def _ask_for(*layers: FusedLayer) -> None:
-    """The functions ask for weights outside of the modules that have them, whose hooks know of nothing."""
-    for layer in layers:
-        weight, tape = layer.weight, layer.weight.tape
-        if tape.recomputing is None and tape.role(Sharding).leaves_whole(weight):
-            packed = weight.quantized[:1]  # bytes of codes
-            shape, dtype = (packed, BYTE) if packed else (weight.shape, weight.dtype)
-            tape.held.append(tape.new("all_gather", shape, dtype, False, category="gathered"))
 
 
 def _sizes(layer: FusedLayer) -> _Sizes:

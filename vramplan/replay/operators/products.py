@@ -75,6 +75,9 @@ def linear(x: Tensor, weight: Tensor, bias: Parameter | None = None, *, transpos
         if bias_first:
             first = gx()
             return (flat, first, gw())
+        if is_function:
+            first = gx()
+            return (first, gw())
         second = gw()
         return (gx(), second)
 

@@ -14,7 +14,7 @@ from vramplan.replay.checkpoints import ALTERNATE_MATMULS
 from vramplan.replay.observers import Accumulation, TiledWeights
 from vramplan.replay.operators.views import reshape_gradient
 from vramplan.replay.recorder import Leaf, Saved, Tape
-from vramplan.replay.tensors import Parameter, Tensor, contiguous_strides, normalised
+from vramplan.replay.tensors import Parameter, Tensor, UnevenRows, contiguous_strides, normalised
 
 Grads = tuple[Tensor | None, ...]
 Feed = Callable[[Tensor], Tensor]
@@ -82,7 +82,7 @@ def tiles_summed_in_place(x: Tensor, mlp: Feed, weights: Sequence[Parameter], nu
     def backward(grad: Tensor, saved: Saved) -> Grads:
         tape, whole = grad.tape, saved[0]
         shape = whole.shape
-        rows = prod(shape[:-1])
+        rows, whole_batched = prod(shape[:-1]), whole.batched
         flat, incoming = reshape_gradient(whole, (rows, shape[-1])), reshape_gradient(grad, (rows, grad.shape[-1]))
         del whole
         x_grad = tape.like("zeros_like", flat)
@@ -91,7 +91,8 @@ def tiles_summed_in_place(x: Tensor, mlp: Feed, weights: Sequence[Parameter], nu
             for size, is_last in _sizes(tape, rows, number, one_by_one=True):
                 if is_last:
                     tape.enlist(Accumulation, outer)
-                tile, given = _rows(flat, size, shape), _rows(incoming, size, shape)
+                batched = _batched(whole_batched, tape.batch, rows, number, is_last=is_last)
+                tile, given = _rows(flat, size, batched), _rows(incoming, size, batched)
                 leaf = tile.node = Leaf("AccumulateGrad", _no_backward, [], tape.path)
                 since = len(tape.nodes)
                 _output = _again(tape, mlp, tile)
@@ -152,11 +153,24 @@ def _part(x: Tensor, size: int) -> Tensor:
     return x.alias(shape, normalised(shape, x.strides or contiguous_strides(x.shape)), None)
 
 
-def _rows(x: Tensor, size: int, shape: tuple[int, ...]) -> Tensor:
-    """So many tokens of all samples: a view. Where they are no equal part of each, it is of this micro-batch alone."""
+def _rows(x: Tensor, size: int, batched: int) -> Tensor:
+    """So many tokens of all samples: a view."""
     part = x.alias((size, x.shape[-1]), None, None)
-    part.batched = x.batched if size % shape[0] == 0 else False
+    part.batched = batched
     return part
+
+
+def _batched(whole: int, batch: int, rows: int, number: int, *, is_last: bool) -> int:
+    """How the tokens of a tile grow with the micro-batch: as it does, where those of a sample fill whole tiles."""
+    length = rows // batch
+    if not whole or length % number == 0:
+        return whole
+
+    def at(batch: int) -> int:
+        step = -(-length * batch // number)
+        return length * batch - (-(-length * batch // step) - 1) * step if is_last else step
+
+    return UnevenRows(at(batch), at)
 
 
 def _again(tape: Tape, mlp: Feed, tile: Tensor) -> Tensor:

@@ -69,6 +69,7 @@ def sharding_of(setup: Setup, tape: Tape, recipe: Recipe, precision: Precision) 
             tape,
             bucket_views=setup.sharding.bucket_views,
             resident=tape.role(Accumulation).resident,
+            has_middle_steps=setup.has_middle_steps,
             outside=lambda: _outside(setup, tape, recipe, ShardPolicy(1)).root,
         )
     if setup.sharding.kind not in (FSDP, FSDP_GRAD_OP):

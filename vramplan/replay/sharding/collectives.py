@@ -21,6 +21,7 @@ from vramplan.replay.sharding.units import (
     OutsideBlocks,
     ShardedWeight,
     ShardPolicy,
+    cast_bytes,
     is_packed,
     packed_shape,
     shard_shape,
@@ -73,6 +74,8 @@ class Collectives(Shards):
         shard = Parameter(self.tape, whole.name, shape, dtype, whole.copies, whole.node is not None and not hosted)
         if is_packed(whole):
             shard.quantized = (prod(shape) * dtype.itemsize, *whole.quantized[1:])
+        elif cast_bytes(whole, self.policy):
+            shard.quantized = (prod(shape) * dtype.itemsize, *cast_bytes(whole, self.policy))
         if hosted:
             self.on_host.append(Shard(prod(shape), dtype, whole.copies, whole.node is not None, self._moves()))
             shard.quantized = (0, *shard.quantized[1:])  # nothing of it is on the device

@@ -15,7 +15,7 @@ from typing import Any
 from vramplan.replay.recorder import Tape
 from vramplan.replay.sharding.flat_parameter import FlatParameters
 from vramplan.replay.sharding.fully_shard import UnitBlock
-from vramplan.replay.sharding.units import GatheredUnit, OutsideBlocks, ShardPolicy, is_packed
+from vramplan.replay.sharding.units import GatheredUnit, OutsideBlocks, ShardPolicy, cast_bytes, is_packed
 from vramplan.replay.tensors import Parameter, Tensor
 
 
@@ -100,6 +100,7 @@ class FlatLeaves(FlatParameters):
         if unit.parameters[0].idle:
             shard.idle, shard.node = True, None
         beside = [one.quantized[1:] for one in unit.parameters if is_packed(one)]
+        beside += [cast_bytes(one, self.policy) for one in unit.parameters if cast_bytes(one, self.policy)]
         if beside:
             own = shard.quantized[0] if shard.quantized else shard.stored_bytes
             shard.quantized = (own, *(size for sizes in beside for size in sizes))

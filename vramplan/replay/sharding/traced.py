@@ -13,7 +13,6 @@ from vramplan.replay.techniques.adapters import CLASSIFIERS
 from vramplan.replay.techniques.evidence import FLAT, UNITS, given_without_rows, is_traced_with
 from vramplan.replay.techniques.expert_adapters import is_over_experts
 from vramplan.replay.techniques.frozen import are_whole_blocks
-from vramplan.replay.techniques.trained import has_no_biases
 from vramplan.values.job import OF_TORCHAO, ResolvedJob, of_torchao
 from vramplan.values.parallel import DDP, FSDP, FSDP_GRAD_OP, Sharded
 
@@ -23,7 +22,7 @@ BY_MATRIX = ("muon",)  # gathers each matrix of DTensors for its step (dion/muon
 OF_BITSANDBYTES = BITSANDBYTES_OPTIMIZERS  # which step no DTensors
 BY_TENSOR = ("adafactor",)  # to which a flat parameter is one vector, as it is one layer to LAMB and LARS
 
-WITH_OWN_MODULES = ("lora", "dora")  # adapters each of whose weights is that of a module
+WITH_OWN_MODULES = ("lora", "dora", "oft")  # adapters each of whose weights is that of a module
 
 SHARDED_BITS = ("nf4", "nf4-double")
 
@@ -79,7 +78,7 @@ def composed_with_shards(job: ResolvedJob) -> dict[str, str]:
         "model": job.model.code if experts or not is_traced else "",
         "precision": f"{job.precision} over images" if _casts_images(job) else "",
         "activation_checkpointing": _untraced_selective(job),
-        "quantization": f"{job.quantization} beneath dora" if _is_over_bits(job, "dora") else "",
+        "quantization": f"{job.quantization} beneath {_over_bits(job)}" if _over_bits(job) not in ("", "lora") else "",
         "compile": "true" if job.compile and not compiles_blocks(job.model.family) else "",
         "optimizer": job.optimizer if job.optimizer in BY_MATRIX or of_torchao(job) else "",
         "adapter": "over experts" if _is_over_experts(job) else "",
@@ -175,22 +174,18 @@ def _is_wrapped_otherwise(job: ResolvedJob) -> bool:
 
 
 def _of_quantization(job: ResolvedJob) -> str:
-    """Weights of 4 bits beneath LoRA shard; a bias that the first forward pass casts in place does not."""
+    """Weights of 4 bits shard, beneath whatever adapter there is."""
     if job.quantization not in SHARDED_BITS:
         return job.quantization or ""
-    if job.adapter is not None and job.adapter.kind not in ("lora", "dora"):
-        return f"{job.adapter.kind} over {job.quantization}"
     if job.sharding is not None and job.sharding.version == 1 and job.precision.startswith("fsdp-"):
         # packed as what is gathered, beside norms as they are stored: _flat_param.py, _validate_tensors_to_flatten
         return "" if job.half_weights else f"{job.quantization} beside fp32 weights"
-    casts = job.precision.startswith("amp-") and not job.half_weights
-    if casts and not has_no_biases(job.model):
-        return f"{job.quantization} under {job.precision} with weight_dtype fp32"
     return ""
 
 
-def _is_over_bits(job: ResolvedJob, kind: str) -> bool:
-    return job.quantization is not None and job.adapter is not None and job.adapter.kind == kind
+def _over_bits(job: ResolvedJob) -> str:
+    """The kind of the adapter over weights of few bits."""
+    return "" if job.quantization is None or job.adapter is None else job.adapter.kind
 
 
 def _has_master(job: ResolvedJob) -> bool:

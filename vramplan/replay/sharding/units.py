@@ -71,6 +71,17 @@ def is_packed(parameter: Parameter) -> bool:
     return len(parameter.quantized) > 1
 
 
+def cast_bytes(parameter: Parameter, policy: ShardPolicy) -> tuple[int, ...]:
+    """Bytes of the copy that the first forward pass makes of a bias beside weights of 4 bits; () without one.
+
+    The layer casts it in place, and from then on that copy is what it has, whole on every device.
+    Source: bitsandbytes 0.50.2, nn/modules.py, Linear4bit.forward.
+    """
+    if policy.storage is None or is_packed(parameter) or not parameter.quantized:
+        return ()
+    return parameter.quantized if parameter.quantized[0] < parameter.elements * parameter.dtype.itemsize else ()
+
+
 def packed_shape(parameter: Parameter, storage: DType) -> Shape:
     """The column that weights of 4 bits are packed in (functional.py, quantize_4bit, quant_storage)."""
     return (-(-parameter.quantized[0] // storage.itemsize), 1)

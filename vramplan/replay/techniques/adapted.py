@@ -32,7 +32,7 @@ from vramplan.replay.techniques.adapters import (
 from vramplan.replay.techniques.convolution_adapters import LoraConvolution
 from vramplan.replay.techniques.expert_adapters import LoraTensors, tensors_of
 from vramplan.replay.techniques.frozen import path_of
-from vramplan.replay.techniques.lora_kernels import all_at_once, gated_at_once, output_at_once
+from vramplan.replay.techniques.lora_kernels import OutputAtOnce, all_at_once, gated_at_once
 from vramplan.replay.techniques.quantized import four_bits, quantize, shared_bytes
 from vramplan.replay.techniques.quantized_adapters import quantized_adapter
 from vramplan.replay.techniques.quantized_experts import QuantizedTensors
@@ -132,7 +132,7 @@ class Adapted(Trained):
                 return self.turned(tape, module, name, quantized)
             if name == OUTPUT_LAYER and OUTPUT in self.adapter.kernels:
                 lora = LoRA(tape, name, *widths(module), self.adapter, DTYPES[self.adapter.dtype])
-                return output_at_once(lora, None if quantized is None else self.bits)
+                return OutputAtOnce(module, lora, None if quantized is None else self.bits)
             if quantized is None or self.quantization is None:
                 return adapting(tape, module, name, self.adapter)
             if self.quantization == GPTQ:
@@ -146,9 +146,9 @@ class Adapted(Trained):
         self.places.append((index_bytes(found.block), 2 * tape.copies))
         return found
 
-    def at_once(self, layers: Sequence[Linear]) -> Callable[[Tensor], list[Tensor]] | None:
+    def at_once(self, layers: Sequence[Linear], output: Linear | None) -> Callable[[Tensor], list[Tensor]] | None:
         """Queries, keys and values by one function."""
-        return all_at_once(layers, self.bits) if QKV in self.adapter.kernels else None
+        return all_at_once(layers, output, self.bits) if QKV in self.adapter.kernels else None
 
     def gated_at_once(self, layers: Sequence[Linear]) -> Callable[[Tensor], Tensor] | None:
         """A gated MLP by one function."""

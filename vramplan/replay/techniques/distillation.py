@@ -73,7 +73,7 @@ class Teaches(Technique, Teacher):
 
     def given(self, arguments: list[Tensor], states: list[StandingState]) -> list[Tensor]:
         """The teacher is given the same tokens; its weights are states."""
-        self.ids, self.at = arguments[0], states
+        self.ids, self.beside, self.at = arguments[0], arguments[2:], states
         return arguments
 
     def asked(self) -> Comparing:
@@ -107,7 +107,7 @@ class Teaches(Technique, Teacher):
         recipe = recipe_of(alone, precision)
         if own(teacher.family, "logits_of", None) is None:
             recipe = recipe._replace(loss=LOGITS)
-        return recipe._replace(recomputes_core=False)
+        return recipe._replace(recomputes_core=False, returns_cache=setup.loss == DISTILLED)
 
     def _logits(self, model: Any) -> list[Tensor]:
         """In the chunks that the teacher's own code makes, else all at once."""
@@ -120,10 +120,9 @@ class Teaches(Technique, Teacher):
         cache = ReturnsCache(teacher)
         if self.setup.loss == DISTILLED:
             self.tape.enlist(KeyValues, cache)
-        logits = leave_autocast(self.tape, model(self.ids, self.ids)).logits
+        positions = self.beside if self.setup.packed and self.setup.loss == DISTILLED else []
+        logits = leave_autocast(self.tape, model(self.ids, self.ids, *positions)).logits
         assert isinstance(logits, Tensor)
-        if cache.tensors and cache.windows < teacher.layers:  # which of those that are played have one is not asked
-            cache.tensors += [_window(self.tape) for _ in range(cache.windows)]
         return [self.tape.role(Sharding).after_model(logits), *cache.tensors]
 
 
@@ -143,7 +142,8 @@ class ReturnsCache(KeyValues):
 
     def __init__(self, shape: ModelShape) -> None:
         self.shape = shape
-        self.windows = sum(has_window(shape, block) for block in range(shape.layers))
+        windowed = own(shape.family, "windowed", None) or has_window
+        self.windows = sum(windowed(shape, block) for block in range(shape.layers))
         self.tensors: list[Tensor] = []
 
     def kept(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -151,6 +151,8 @@ class ReturnsCache(KeyValues):
         tape = key.tape
         if self.windows == self.shape.layers:
             self.tensors.append(_window(tape))
+        elif not self.tensors:  # which of the blocks that are played have one is not asked: all are there at once
+            self.tensors += [_window(tape) for _ in range(self.windows)]
         dtype = max(key.dtype, value.dtype, key=lambda one: one.itemsize)
         keys = tape.new("cat", key.shape, key.dtype, key.batched)
         values = tape.new("cat", value.shape, dtype, value.batched)

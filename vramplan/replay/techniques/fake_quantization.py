@@ -7,7 +7,7 @@ from math import prod
 from sys import getrefcount
 
 from vramplan.replay.models.modules import Linear
-from vramplan.replay.observers import Observer, Rounding
+from vramplan.replay.observers import Observer, Outer, Rounding
 from vramplan.replay.operators.fake_blocks import mx_linear, nvfp4_linear
 from vramplan.replay.operators.fake_groups import float8, int4_of_mslk, int4_of_mslk_fp8
 from vramplan.replay.operators.fake_integers import fake_quantize, fake_quantize_for_tinygemm
@@ -83,11 +83,13 @@ class RoundsInForward(Technique, Observer):
         return self._product(x, layer.weight, layer.bias)
 
     def _product(self, x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
+        """A layer is a module of several operators, which round before they multiply."""
         by_blocks = BY_BLOCKS.get(self.qat.weights)
-        if by_blocks is not None:
-            return by_blocks(x, weight, bias)
-        x, _weight = self.operands(weight, x)
-        return linear(x, _weight, bias)
+        with Outer(x, own=(weight,) if bias is None else (weight, bias)):
+            if by_blocks is not None:
+                return by_blocks(x, weight, bias)
+            x, _weight = self.operands(weight, x)
+            return linear(x, _weight, bias)
 
     def _table(self, table: Parameter) -> Tensor:
         return self._rounded_weight(table, TABLE)

@@ -123,6 +123,8 @@ def fused_loss(hidden: Tensor, weight: Parameter, labels: Tensor, *, accumulates
     folded into the hidden states (transformers/model/falcon_h1.py there).
     """
     batch, length, width = hidden.shape
+    for tell in hidden.tape.told.asked_by_model:
+        tell(weight)
     _labels = next_tokens(labels)
     _targets = contiguous(_labels)
     hidden = view(hidden, (batch * length, width))

@@ -17,7 +17,7 @@ from vramplan.replay.operators.selected_log_softmax import selected_log_softmax
 from vramplan.replay.operators.views import contiguous, narrow, split, view
 from vramplan.replay.record import StandingState
 from vramplan.replay.techniques.objectives import leave_autocast
-from vramplan.replay.tensors import BOOL, INT64, Tensor
+from vramplan.replay.tensors import BOOL, FP32, INT64, Tensor
 
 SEQUENCES = 2  # of a pair
 
@@ -82,7 +82,7 @@ class LogitPairs(Pairs):
         return Output(self.loss(self.logits(model, joined[0]), joined), None)
 
     def loss(self, logits: Tensor, arguments: list[Tensor]) -> Tensor:
-        """The preference loss, and but for SimPO the cross-entropy of the chosen sequences.
+        """The preference loss, and the cross-entropy of the chosen sequences, which is a zero with SimPO.
 
         Beside it the trainer makes rewards of both, for its log.
         """
@@ -95,7 +95,6 @@ class LogitPairs(Pairs):
             _rewards = self._rewarded(chosen), self._rewarded(rejected)
             _means = mean_last(ratio), mean_last(odds)
             del ratio, odds
-            assert nll is not None
             return add(nll, neg(mean_last(losses)))
         margin = add(chosen, neg(rejected))
         margin = add_scalar(margin) if word == SIMPO else margin
@@ -104,14 +103,14 @@ class LogitPairs(Pairs):
         del either, margin
         _rewards = self._rewarded(chosen), self._rewarded(rejected)
         mean = mean_last(losses)
-        return mean if nll is None else add(mean, mul_scalar(nll))
+        return add(mean, mul_scalar(nll))
 
-    def _compared(self, logits: Tensor, arguments: list[Tensor]) -> tuple[Tensor | None, Tensor, Tensor]:
+    def _compared(self, logits: Tensor, arguments: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """`concatenated_forward`: the cross-entropy of the chosen ones, and a number for each sequence."""
         tape, word = self.tape, self.setup.loss
         given = arguments[2]
         _labels = tape.new("where" if word == ORPO else "clone", given.shape, INT64, True)
-        nll = self._chosen(logits, _labels) if word in (ORPO, CPO) else None
+        nll = self._chosen(logits, _labels) if word != SIMPO else tape.new("_to_copy", (), FP32, False)
         chosen, rejected = split(self._log_probabilities(logits, given, average=word != CPO), tape.batch, 0)
         arguments.clear()  # the concatenated tensors were its own
         return nll, chosen, rejected
@@ -137,7 +136,8 @@ class LogitPairs(Pairs):
         mask = tape.new("ne", shape, BOOL, True)
         if self.setup.loss == ORPO:  # CPO's trainer writes into them
             labels = tape.new("where", shape, INT64, True)
-        found = sum_last(mul(selected_log_softmax(narrow(logits, 1, length - 1), labels), mask))
+        _logps = selected_log_softmax(narrow(logits, 1, length - 1), labels)
+        found = sum_last(mul(_logps, mask))
         return div_by(found, tape.new("sum", (sequences,), INT64, True)) if average else found
 
 

@@ -10,7 +10,7 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models.modules import Linear
-from vramplan.replay.observers import Outer
+from vramplan.replay.observers import Outer, Sharding
 from vramplan.replay.operators.adapters import eye
 from vramplan.replay.operators.latent import sub
 from vramplan.replay.operators.products import matmul
@@ -61,25 +61,32 @@ class OFT:
         dtype = x.dtype
         with Outer(x, own=(self.weight,)):
             x = to(x, self.weight.dtype)
-            x = self.turned(x)
+            x = self.rotated(x)
             result = module.base(to(x, dtype)) if self.base is None else self.base(module, to(x, dtype))
             result = to(result, dtype)
         return result
 
-    def turned(self, x: Tensor) -> Tensor:
+    def rotated(self, x: Tensor) -> Tensor:
+        """The module of the vectors, which may be a unit by itself where devices share the weights."""
+        wrapped = x.tape.role(Sharding).wrapped
+        if wrapped is not None:
+            return wrapped(self.weight, lambda weight: self.turned(x, weight))
+        return self.turned(x, self.weight)
+
+    def turned(self, x: Tensor, weight: Tensor) -> Tensor:
         """OFTRotationModule.forward."""
         dtype, lead = x.dtype, x.shape[:-1]
-        rotation = self.rotation()
+        rotation = self.rotation(weight)
         names = "abdefg"[: len(lead)]
         _blocks = view(x, (*lead, self.blocks, self.block))
         _turned = einsum(f"{names}rk,rkc->{names}rc", _blocks, rotation)
         _whole = view(_turned, x.shape)
         return to(_whole, dtype)
 
-    def rotation(self) -> Tensor:
+    def rotation(self, weight: Tensor) -> Tensor:
         """_cayley_batch: the powers of the skew matrices are summed up to the fourth."""
         shape = (self.blocks, self.block, self.block)
-        matrix = upper_halves(self.weight, shape)
+        matrix = upper_halves(weight, shape)
         _skew = sub(matrix, transpose(matrix, -2, -1))
         del matrix
         result = repeat(eye(_skew.tape, self.block, _skew.dtype), self.blocks)
