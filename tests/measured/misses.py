@@ -52,9 +52,5 @@ UNHELD: dict[str, str] = {
         "half of what four micro-batches in flight save by the rules is not there; the page does not print whether "
         "something is computed again"
     ),
-    "llama-recipes-*": (
-        "what is missing is about a cache of keys and values, which Transformers returns unless it is told not to; "
-        "the script of that day is not printed"
-    ),
 }
 """Why ranges do not hold these peaks of unseen.yaml, as far as it is known."""
