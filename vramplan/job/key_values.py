@@ -21,5 +21,7 @@ def check_cache(resolver: Resolver, model: ModelShape, loss: str) -> None:
         problem = f"contradicts {loss}, whose trainer turns it off"
     elif raw.compile or raw.split is not None or raw.checkpoint_reentrant or raw.offload_activations:
         problem = "is not modelled with compiled steps, split models, reentrant checkpoints and offloaded activations"
+    elif model.state_space or model.linear_attention or model.short_convolution or model.latent_attention:
+        problem = "is modelled for attention with keys and values alone"
     if problem is not None:
         fields.refuse("use_cache", f"true {problem}", hint=LEAVE)
