@@ -32,6 +32,7 @@ GIVEN: dict[str, Any] = {
     "generation_length": 5,
     "grad_scaler": True,
     "hold_outputs": True,
+    "use_cache": True,
     "label_smoothing": 0.1,
     "max_gradient_norm": 1.5,
     "offload": ["activations"],

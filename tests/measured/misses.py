@@ -48,14 +48,9 @@ UNHELD: dict[str, str] = {
         "torchvision's code, computed as that of Transformers; the last batch of an epoch and the evaluation have "
         "other sizes, which the allocator serves too"
     ),
-    "raschka-gpt2-flash": "the book's code, computed as that of Transformers, whose GELU is several operators",
     "infinigence-7b-pp4": (
         "half of what four micro-batches in flight save by the rules is not there; the page does not print whether "
         "something is computed again"
-    ),
-    "llama-recipes-*": (
-        "what is missing is about a cache of keys and values, which Transformers returns unless it is told not to; "
-        "the script of that day is not printed"
     ),
 }
 """Why ranges do not hold these peaks of unseen.yaml, as far as it is known."""

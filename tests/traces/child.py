@@ -113,7 +113,7 @@ def trace(case: dict[str, Any]) -> dict[str, int]:
     numbers = stand_ins(Truth())
     scalar = aten._local_scalar_dense.default
     counted = Counted("cuda", scratch_rules(), {scalar: numbers[scalar]} if job.model.any_image_size else {})
-    model = skeleton(job, case["config"])
+    model = skeleton(job, case["config"], use_cache=job.use_cache)
     without_state = checkpoint.checkpoint
 
     def stateless(function: Any, *args: Any, **kwargs: Any) -> Any:

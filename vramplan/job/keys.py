@@ -57,6 +57,7 @@ class JobKeys(TypedDict, total=False):
     dropout: float | None
     hold_outputs: bool | None
     hold_outputs_until: str | None
+    use_cache: bool | None
     adapter: Mapping[str, Any] | None
     quantization: str | None
     quantized_experts: bool | None
@@ -147,6 +148,7 @@ class JobFields:
     dropout: float | None
     hold_outputs: bool | None
     hold_outputs_until: str | None
+    use_cache: bool | None
     adapter: Mapping[str, Any] | None
     quantization: str | None
     quantized_experts: bool | None

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from vramplan.job.kernels import only_kernel as only_kernel
     from vramplan.job.kernels import with_large_heads as with_large_heads
     from vramplan.job.kernels import with_windows as with_windows
+    from vramplan.job.key_values import check_cache as check_cache
     from vramplan.job.length import length_of as length_of
     from vramplan.job.liger import liger_of as liger_of
     from vramplan.job.linear_attention import tell_linear as tell_linear
@@ -107,6 +108,7 @@ MODULES = {
     "vramplan.job.galore": ("check_galore",),
     "vramplan.job.images": ("image_size_of", "with_images"),
     "vramplan.job.kernels": ("call_by_call", "flash_alone", "only_kernel", "with_large_heads", "with_windows"),
+    "vramplan.job.key_values": ("check_cache",),
     "vramplan.job.length": ("length_of",),
     "vramplan.job.liger": ("liger_of",),
     "vramplan.job.lora_kernels": ("with_kernels",),

@@ -72,6 +72,8 @@ class _ReplayResolver(Resolver):
         if raw.hold_outputs_until and not raw.hold_outputs:
             message = f"{raw.hold_outputs_until} changes nothing where no outputs are held"
             self.fields.refuse("hold_outputs_until", message, hint="hold_outputs: true; or leave it out")
+        if raw.use_cache and model is not None:
+            on_demand.check_cache(self, model, loss)
         if raw.quantized_experts:
             on_demand.check_quantized_experts(raw, model)
         if raw.bitsandbytes is not None:
@@ -134,6 +136,7 @@ class _ReplayResolver(Resolver):
             attention=attention,
             dropout=raw.dropout,
             hold_outputs=bool(raw.hold_outputs),
+            use_cache=bool(raw.use_cache),
             hold_outputs_until=(raw.hold_outputs_until or words.NEXT_FORWARD) if raw.hold_outputs else None,
             data_parallel_size=raw.data_parallel_size,
             runtime=runtime,

@@ -56,7 +56,7 @@ def configuration(job: ResolvedJob) -> Any:
     config = transformers.AutoConfig.for_model(shape.transformers_model_type, **given)
     for one in (config, getattr(config, "text_config", None)):
         if one is not None:
-            one.use_cache = False
+            one.use_cache = job.use_cache
     model = _auto(shape)._model_mapping[type(config)]
     config.architectures = [model.__name__]
     _check(config, shape, job.dropout is not None)

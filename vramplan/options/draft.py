@@ -42,6 +42,7 @@ class Values:
     dropout: float | None
     hold_outputs: bool | None
     hold_outputs_until: str | None
+    use_cache: bool | None
     adapter_kind: str | None
     adapter_targets: tuple[str, ...] | None
     adapter_feedforward_targets: tuple[str, ...] | None

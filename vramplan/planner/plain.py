@@ -28,6 +28,7 @@ LEAST: dict[str, Any] = {
     "max_gradient_norm": None,
     "hold_outputs": False,
     "outlives": False,
+    "use_cache": False,
     "wide_embeddings": False,
 }
 """What runs no kernel of a micro-batch and keeps least, so that programs which differ in it share a plain replay."""

@@ -45,6 +45,7 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         hold_outputs=job.hold_outputs,
         reads_shards=engine_of(job.runtime.engine).reads_shards,
         outlives=job.hold_outputs_until == NEXT_FORWARD and (job.split is None or job.split.pipeline == 1),
+        use_cache=job.use_cache,
         dropout=job.dropout,
         optimizer_in_backward=job.optimizer_in_backward,
         max_gradient_norm=job.max_gradient_norm,

@@ -160,7 +160,7 @@ class Iteration:
             one.after_forward()
         tape.casts.clear()
         if setup.hold_outputs:
-            self.outputs.append(output)
+            self.outputs += (output, *(tensor for one in self.techniques for tensor in one.beside_outputs()))
         if self.carried is not None:
             self.carried.outputs_bound()
         return loss

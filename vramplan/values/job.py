@@ -95,6 +95,7 @@ class ResolvedJob(NamedTuple):
     base_batch_size: int | None = None  # batch advice only: the batch that the base learning rate was found for
     base_learning_rate: float | None = None
     hold_outputs_until: str | None = None  # backward | next-forward (which makes new ones); None: none are held
+    use_cache: bool = False  # the model returns keys and values with its outputs
     optimizer_in_backward: bool = False
     max_gradient_norm: float | None = None  # None: no clipping
     grad_scaler: bool = False  # torch.amp.GradScaler around the loss and the step

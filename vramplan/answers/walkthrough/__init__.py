@@ -33,7 +33,7 @@ DEFAULT_ACTIVATION_MODEL = "korthikanti"  # derived from the code of a layer, an
 
 TEXTBOOK_ALONE = ("activation_model", "activation_bytes", "checkpoint_factor")
 REPLAY_ALONE = (
-    *("attention", "dropout", "hold_outputs", "loss", "optimizer_implementation", "reserve", "runtime"),
+    *("attention", "dropout", "hold_outputs", "use_cache", "loss", "optimizer_implementation", "reserve", "runtime"),
     *("optimizer_in_backward", "max_gradient_norm", "ema", "target_length"),
     *("gpu_free", "pytorch_version", "cuda_module_loading"),
 )

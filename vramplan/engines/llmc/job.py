@@ -46,7 +46,7 @@ def sharding_under_llmc(resolver: Resolver, model: ModelShape | None) -> Sharded
 
 
 LACKED_BY_A_LOOP_IN_C = (
-    *("compile", "padding", "packing", "ema", "grad_scaler", "hold_outputs", "optimizer_in_backward"),
+    *("compile", "padding", "packing", "ema", "grad_scaler", "hold_outputs", "use_cache", "optimizer_in_backward"),
     *("checkpoint_reentrant", "label_smoothing", "eval_batch_size", "generation_batch_size", "generation_length"),
     *("pytorch_version", "cuda_module_loading", "allocator"),
 )

@@ -41,7 +41,7 @@ TOKENS = (
 )
 TASKS = ("lm", "mlm", "seq2seq")
 LACKED = (
-    *("quantization", "compile", "ema", "hold_outputs", "optimizer_in_backward"),
+    *("quantization", "compile", "ema", "hold_outputs", "use_cache", "optimizer_in_backward"),
     *("label_smoothing", "generation_batch_size", "generation_length"),
 )
 

@@ -34,7 +34,16 @@ def check_family(values: dict[str, Any]) -> None:
 
 
 LACKED = (
-    *("padding", "packing", "ema", "grad_scaler", "hold_outputs", "max_gradient_norm", "optimizer_in_backward"),
+    *(
+        "padding",
+        "packing",
+        "ema",
+        "grad_scaler",
+        "hold_outputs",
+        "use_cache",
+        "max_gradient_norm",
+        "optimizer_in_backward",
+    ),
     *("checkpoint_reentrant", "label_smoothing", "eval_batch_size", "generation_batch_size", "generation_length"),
     "offload",
 )

@@ -368,4 +368,13 @@ FORWARD_ROWS = (
         nullable=True,
         section=FORWARD,
     ),
+    Option(
+        "use_cache",
+        FLAG,
+        "The model returns keys and values with its outputs, as those of Transformers do in a loop that does not set "
+        "use_cache to false.",
+        default=False,
+        profile=("use_cache",),
+        section=FORWARD,
+    ),
 )

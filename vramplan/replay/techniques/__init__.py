@@ -44,6 +44,10 @@ class Technique:
     def after_forward(self) -> None:
         """The loss is there."""
 
+    def beside_outputs(self) -> list[Tensor]:
+        """What the outputs that a loop holds have besides the model's own."""
+        return []
+
     def before_clipping(self) -> None:
         """The gradients are complete."""
 
@@ -169,6 +173,7 @@ def casts_images(setup: Setup) -> bool:
 TECHNIQUES: tuple[tuple[Callable[[Setup], object], str], ...] = (
     (trains_less, "vramplan.replay.techniques.trained:TrainsLess"),
     (lambda setup: setup.trained_blocks.startswith("lisa:"), "vramplan.replay.techniques.blockwise:KeepsStates"),
+    (lambda setup: setup.use_cache, "vramplan.replay.techniques.key_values:ReturnsKeysAndValues"),
     (lambda setup: setup.teacher is not None, "vramplan.replay.techniques.distillation:Teaches"),
     (lambda setup: setup.tiled_mlp is not None, "vramplan.replay.techniques.tiled_mlp:TilesMLP"),
     (recomputes_reentrantly, "vramplan.replay.reentrant:ReentrantCheckpoints"),

@@ -1,0 +1,63 @@
+"""Keys and values that a model returns with its outputs, as those of Transformers do unless `use_cache` is off."""
+
+from __future__ import annotations
+
+from vramplan.replay.models.windows import has_window
+from vramplan.replay.observers import KeyValues
+from vramplan.replay.operators.views import cat, to
+from vramplan.replay.recorder import Tape
+from vramplan.replay.techniques import Technique
+from vramplan.replay.tensors import INT64, Tensor
+from vramplan.values.model import ModelShape
+
+
+def _window(tape: Tape) -> Tensor:
+    """How long the window of a layer of the cache is (DynamicSlidingWindowLayer)."""
+    return tape.new("to", (), INT64, False)
+
+
+class Returned(KeyValues):
+    """Keys and values of every block, with their graph.
+
+    A checkpoint would put them into a cache twice, so only the tuples of before have been beside one: these hold what
+    the block made.
+    Source: transformers 5.23, cache_utils.py, DynamicLayer.update; 4.31, modeling_llama.py, LlamaAttention.forward.
+    """
+
+    keeps = True
+
+    def __init__(self, tape: Tape, shape: ModelShape, checkpointed: bool) -> None:
+        self.checkpointed = checkpointed
+        windows = 0 if checkpointed else sum(has_window(shape, block) for block in range(shape.layers))
+        self.all_windowed = windows == shape.layers
+        # which blocks have one is not asked of those that are played, so where not all have one they come before them
+        self.tensors: list[Tensor] = [] if self.all_windowed else [_window(tape) for _ in range(windows)]
+
+    def kept(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """What a block goes on with: copies, which are concatenated to what is empty, or the tensors as they are."""
+        if not self.checkpointed:
+            if self.all_windowed:
+                self.tensors.append(_window(key.tape))
+            dtype = max(key.dtype, value.dtype, key=lambda one: one.itemsize)  # autocast widens to that of the keys
+            key, value = cat([key], -2), cat([to(value, dtype)], -2)
+        self.tensors += (key, value)
+        return key, value
+
+
+class ReturnsKeysAndValues(Technique):
+    """Every block's are there until forward is over, and as long as a loop holds the outputs."""
+
+    def before_forward(self) -> None:
+        checkpointed = any(segment.checkpointed for segment in self.setup.segments)
+        self.returned = Returned(self.tape, self.setup.model, checkpointed)
+        self.tape.enlist(KeyValues, self.returned)
+
+    def after_forward(self) -> None:
+        self.tape.dismiss(KeyValues)  # what backward recomputes is not returned
+        if not self.setup.hold_outputs:
+            self.returned.tensors.clear()
+
+    def beside_outputs(self) -> list[Tensor]:
+        """Until the loop lets go of the outputs."""
+        tensors, self.returned.tensors = self.returned.tensors, []
+        return tensors
