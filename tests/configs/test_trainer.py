@@ -114,6 +114,13 @@ def test_defaults_move_with_releases() -> None:
         meant(text, "a.yaml", version="0.16.2")
 
 
+def test_a_cache_that_is_asked_for_is_one_where_no_checkpoint_turns_it_off() -> None:
+    alone = SFT + "gradient_checkpointing: false\n"
+    assert job(alone + "use_cache: true\n", "a.yaml")["use_cache"] is True
+    for text in (alone, alone + "use_cache: false\n", SFT + "use_cache: true\n"):
+        assert not job(text, "a.yaml").get("use_cache")
+
+
 def test_clipping_that_is_zero_is_none() -> None:
     assert job(SFT + "max_grad_norm: 0\n", "a.yaml")["max_gradient_norm"] is None
 

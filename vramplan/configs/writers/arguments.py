@@ -58,6 +58,8 @@ def page_of(asked: Asked, name: str, *, is_trl: bool) -> Page:
         page.put("max_target_length", asked["target_length"], "target_length")
     if is_trl and asked["loss"] != "dpo":
         page.put("packing", bool(asked["packing"]), "packing")
+    if asked["use_cache"]:
+        page.put("use_cache", True, "use_cache")
     page.put("per_device_train_batch_size", asked["micro_batch_size"], "micro_batch_size")
     page.put("gradient_accumulation_steps", asked["gradient_accumulation_steps"], "gradient_accumulation_steps")
     _checkpoints(page, asked, is_trl)

@@ -74,6 +74,7 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
     sheet.get("padding_free"), sheet.get("packing_strategy"), sheet.number("beta")
     liger = sum(bool(sheet.flag(key)) for key in ("use_liger_kernel", "use_liger_loss", "use_liger")) > 0
     kinds = sheet.texts("loss_type") or []
+    _cached(file, task)
     unknown: list[str] = []
     classifies = sheet.flag(CLASSIFIER)
     precomputed = sheet.flag("precompute_ref_log_probs")
@@ -118,6 +119,18 @@ def losses(file: TrainingFile, task: str, peft: bool) -> None:
         sheet.problem(
             "loss_type", f"{word!r} is not understood", ", ".join(SFT_LOSSES if task == SFT else sorted(DPO_LOSSES))
         )
+
+
+def _cached(file: TrainingFile, task: str) -> None:
+    """Whether the model returns keys and values: TrainingArguments say it, and checkpoints turn it off.
+
+    Source: huggingface/transformers 5.23.0, src/transformers/trainer.py, `self.model.config.use_cache`;
+    modeling_layers.py, GradientCheckpointingLayer. The trainers of preferences turn it off themselves.
+    """
+    sheet = file.sheet
+    asked = bool(sheet.flag("use_cache"))
+    if asked and task == SFT and not sheet.flag(CLASSIFIER) and not sheet.flag("gradient_checkpointing"):
+        file.meaning.say("use_cache", True, "use_cache")
 
 
 def _taught(file: TrainingFile) -> None:
