@@ -9,6 +9,7 @@ Source: torchvision 0.28.0, models/vision_transformer.py.
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -32,8 +33,8 @@ class TorchVision(Program):
         job = self.job
         if job.loss != "standard" or job.adapter is not None or job.grad_scaler or job.eval_batch_size is not None:
             raise UsageError("the rig has a plain loss, no adapters, no scaler and no evaluation", key="loss")
-        if job.activation_checkpointing != "none":
-            raise UsageError("torchvision's ViT has no checkpoints", key="activation_checkpointing")
+        if job.activation_checkpointing not in ("none", "full") or job.checkpoint_reentrant:
+            raise UsageError("the rig puts a checkpoint around each block, or none", key="activation_checkpointing")
 
     def ready(self) -> None:
         """The module of the model."""
@@ -62,6 +63,9 @@ class TorchVision(Program):
                 attention_dropout=shape.attention_dropout if self.job.dropout is None else self.job.dropout,
                 num_classes=shape.classes,
             )
+        if self.job.activation_checkpointing == "full":
+            for block in model.encoder.layers:
+                block.forward = checkpointed(block.forward)
         half = WEIGHTS.get(self.job.precision)
         return model if half is None else model.to(getattr(torch, half))
 
@@ -93,9 +97,17 @@ class TorchVision(Program):
         """The optimizer's, after gradients are clipped if they are."""
         import torch
 
+        _norm = None  # kept until the step is over, as by the loop of `vramplan measure`
         if self.job.max_gradient_norm:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.job.max_gradient_norm)
+            _norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.job.max_gradient_norm)
         super().step()
+
+
+def checkpointed(forward: Any) -> Any:
+    """The same in a checkpoint; without data there is no state of a random generator to keep."""
+    from torch.utils.checkpoint import checkpoint
+
+    return partial(checkpoint, forward, use_reentrant=False, preserve_rng_state=False)
 
 
 PROGRAM = TorchVision

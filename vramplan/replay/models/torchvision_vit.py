@@ -94,9 +94,8 @@ class Block:
 
 
 class VisionTransformer:
-    """VisionTransformer, and the cross-entropy of the loop around it."""
+    """VisionTransformer, and the cross-entropy of the loop around it, which may put checkpoints around its blocks."""
 
-    no_checkpointing = "torchvision's ViT has no gradient checkpointing"
     no_eager_attention = "torchvision's ViT calls scaled_dot_product_attention alone"
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
@@ -126,20 +125,25 @@ class VisionTransformer:
     def __call__(self, pixel_values: Tensor, labels: Tensor) -> Output:
         """VisionTransformer.forward: the class token, classified."""
         tape, recipe = self.tape, self.recipe
-        x = self.cut(pixel_values)
-        class_token = expand(self.class_token, (x.shape[0], 1, x.shape[2]))
-        if tape.autocast is not None:
-            x = to(x, class_token.dtype)  # autocast promotes the arguments of cat
-        x = cat([class_token, x], 1)
+        x = self.embed(pixel_values)
         x = self.encode(x)
         x = select(x, 1)
         with tape.building("head"):
-            head = Linear(tape, "heads.head", recipe.shape.hidden_size, recipe.shape.classes, recipe.weight_dtype, bias=True)
+            width, classes = recipe.shape.hidden_size, recipe.shape.classes
+            head = Linear(tape, "heads.head", width, classes, recipe.weight_dtype, bias=True)
         logits = head(x)
         del x
         if recipe.loss == LOGITS:
             return Output(None, logits)
         return Output(entropy(logits, labels, recipe), logits)
+
+    def embed(self, pixel_values: Tensor) -> Tensor:
+        """The class token before the patches, which stay until both are joined."""
+        patches = self.cut(pixel_values)
+        class_token = expand(self.class_token, (patches.shape[0], 1, patches.shape[2]))
+        if self.tape.autocast is None:
+            return cat([class_token, patches], 1)
+        return cat([class_token, to(patches, class_token.dtype)], 1)  # autocast promotes the arguments of cat
 
     def encode(self, x: Tensor) -> Tensor:
         """Encoder.forward, which holds its input and the sum until it returns, as its caller does."""
