@@ -29,6 +29,9 @@ MODULES = {
 }
 """Which module of this folder runs each engine."""
 
+OF_LIBRARIES = {"torchvision_vit": "vision"}
+"""Which runs models of a library, whose training loop is a plain one."""
+
 
 class Program:
     """A program's model, optimizer and loop, of one job."""
@@ -152,7 +155,7 @@ class Program:
 
 def program_of(job: ResolvedJob) -> Program | None:
     """The program of a job; None of jobs that are run by the models of Transformers."""
-    name = MODULES.get(job.runtime.engine)
+    name = MODULES.get(job.runtime.engine) or OF_LIBRARIES.get(job.model.transformers_model_type)
     if name is None:
         return None
     made: Program = import_module(f"tests.traces.{name}").PROGRAM(job)

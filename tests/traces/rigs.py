@@ -153,6 +153,12 @@ MEGATRON = Rig(
     "Megatron-core's GPTModel, one micro-batch of a stage, with tensor, sequence, context and expert parallelism",
     alone=("transformer-engine==2.10.0",),
 )
+TORCHVISION = Rig(
+    "torchvision",
+    ("torchvision",),
+    "torchvision's ViT in a plain loop on one device",
+    alone=("torchvision==0.28.0",),
+)
 RIGS = {
     one.name: one
     for one in (
@@ -171,7 +177,7 @@ RIGS = {
             LITGPT_BITS,
             TORCHTITAN,
         ),
-        *(NANOGPT, MODDED, FOUNDRY, MEGATRON),
+        *(NANOGPT, MODDED, FOUNDRY, MEGATRON, TORCHVISION),
     )
 }
 

@@ -109,8 +109,12 @@ OTHERWISE = {
 }
 """Model types that compute otherwise than any known one, though their keys are the usual ones; and why."""
 
-OF_RUNTIMES = {"modded_nanogpt": "modded_nanogpt", "megatron_gpt": "megatron_gpt"}
-"""The same of model types that are no class of Transformers, and that only the code of a runtime has."""
+OF_RUNTIMES = {
+    "modded_nanogpt": "modded_nanogpt",
+    "megatron_gpt": "megatron_gpt",
+    "torchvision_vit": "torchvision_vit",
+}
+"""The same of model types that are no class of Transformers: only the code of a runtime, or of a library, has them."""
 
 FAMILIES = tuple(dict.fromkeys(FAMILY_OF.values()))
 """The forward passes that exist."""
