@@ -45,8 +45,9 @@ UNHELD: dict[str, str] = {
     ),
     "fms-powerlm-3b-full-b4": "its iteration is long, so that it is estimated; the simulation holds it",
     "raschka-vit-*": (
-        "their loops zero the gradients after the forward pass, so that those of the step before are there in it; the "
-        "last batch of an epoch and the evaluation have other sizes, which the allocator serves too"
+        "probably in part: their loops zero the gradients after the forward pass, so that those of the step before "
+        "are there in it, which no key says; the last batch of an epoch and the evaluation have other sizes, which the "
+        "allocator serves too"
     ),
     "infinigence-7b-pp4": (
         "half of what four micro-batches in flight save by the rules is not there; the page does not print whether "

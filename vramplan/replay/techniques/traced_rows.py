@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5660 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5667 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared,
   galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
@@ -15,20 +15,21 @@ activation_checkpointing: full | 5660 | adapted, adapters, adapters_more, attent
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan,
   titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
-  torchtune_units, turns, vision, zero, zero_adapters, zero_offload | apertus, arcee, bamba, bart, bert, bloom,
-  chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama
-  under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry,
-  nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next,
-  qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtitan, llama
-  under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
-  qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  torchtune_units, torchvision, turns, vision, zero, zero_adapters, zero_offload | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt
+  under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
+  torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama,
+  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
+  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
+  starcoder2, t5, torchvision_vit, vit
 activation_checkpointing: selective | 334 | adapted, block_kinds, decoders, fully_shard_more, fused_lora, linear,
   losses, met, more_families, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
   sharded_tiles, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2,
@@ -220,19 +221,20 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 696 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm | 710 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
   fused_lora, galore, images, liger, linear, master, met, more_families, optimizers, precisions, replicated, rounded,
   rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
   state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units,
-  turns, zero | apertus, arcee, bamba, bert, bloom, cohere2, deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral, mistral3,
-  mixtral, mllama, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, stablelm, starcoder2, vit | apertus,
-  arcee, bamba, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense,
-  lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm, starcoder2, vit
+  torchvision, turns, zero | apertus, arcee, bamba, bert, bloom, cohere2, deepseek_v3, ernie4_5, exaone4, falcon,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
+  granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral,
+  mistral3, mixtral, mllama, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, stablelm, starcoder2,
+  torchvision_vit, vit | apertus, arcee, bamba, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1,
+  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral3, mixtral,
+  mllama, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm,
+  starcoder2, torchvision_vit, vit
 offload: activations | 631 | adapted, block_kinds, checkpoints, decoders, flat_adapters, flat_host, fused_lora,
   host_activations, hosted, images, liger, linear, met, more_families, pairs, selective_more, sharded_activations,
   sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, tiles | apertus, arcee, bamba,
@@ -257,20 +259,20 @@ offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_m
 offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more, zero_adapters, zero_offload |
   bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta,
   t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adafactor | 167 | adapted, adapters_more, block_kinds, checkpoints, flat_parameter, frozen, halves,
+optimizer: adafactor | 176 | adapted, adapters_more, block_kinds, checkpoints, flat_parameter, frozen, halves,
   images, linear, moe, more_families, optimizers, precisions, quantized, random, short_convolutions, state_spaces,
-  suite, tiles, vision | bert, clip, deepseek_v2, deepseek_v3, gemma4_text, glm4_moe, gpt2, gpt_neo, granitemoehybrid,
-  lfm2, lfm2_moe, llama, llava, ministral3, mistral, mistral3, mixtral, mllama, nemotron_h, qwen2, qwen2_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, vit | bert, clip, deepseek, gemma4,
-  glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral3, mixtral, mllama,
-  nemotron_h, qwen3_next, qwen3_vl, qwen_moe, vit
-optimizer: adam | 134 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
-  more_families, optimizers, precisions, random, short_convolutions, state_spaces, tiled, turns, vision | bamba, bert,
-  clip, gemma2, gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2_moe, llama, llama4_text, llava,
-  mistral, nemotron_h, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
-  qwen3_vl_moe, smollm3, starcoder2, vit | bamba, bert, clip, gemma2, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granitemoehybrid, lfm2_moe, llama, llama4, llava, nemotron_h, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl,
-  qwen_moe, starcoder2, vit
+  suite, tiles, torchvision, vision | bert, clip, deepseek_v2, deepseek_v3, gemma4_text, glm4_moe, gpt2, gpt_neo,
+  granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mistral3, mixtral, mllama, nemotron_h, qwen2,
+  qwen2_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, torchvision_vit, vit |
+  bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3,
+  mistral3, mixtral, mllama, nemotron_h, qwen3_next, qwen3_vl, qwen_moe, torchvision_vit, vit
+optimizer: adam | 144 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
+  more_families, optimizers, precisions, random, short_convolutions, state_spaces, tiled, torchvision, turns, vision |
+  bamba, bert, clip, gemma2, gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2_moe, llama, llama4_text,
+  llava, mistral, nemotron_h, olmo2, olmo3, olmoe, phi, qwen2, qwen2_5_vl, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
+  qwen3_vl_moe, smollm3, starcoder2, torchvision_vit, vit | bamba, bert, clip, gemma2, gemma3_images, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granitemoehybrid, lfm2_moe, llama, llama4, llava, nemotron_h, olmo2, olmoe, phi, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, qwen_moe, starcoder2, torchvision_vit, vit
 optimizer: adamw-8bit | 41 | flat_parameter, images, liger, optimizers, precisions, short_convolutions, state_spaces,
   tiles | bert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mistral3, mllama, nemotron_h, opt,
   qwen2, qwen3_vl, qwen3_vl_moe | bert, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral3, mllama,
@@ -316,30 +318,31 @@ optimizer: rmsprop | 282 | adapted, adapters_more, checkpoints, families, frozen
   bart, bert, bloom, clip, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo,
   gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 476 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more,
+optimizer: sgd | 482 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more,
   fused_lora, halves, hosted, images, liger, master, met, moe, more_families, optimizers, pairs, precisions,
   quantized, random, replicated, resnet, seq2seq, short_convolutions, state_spaces, suite, tiled, tiled_mlp,
-  tiled_mlp_shared, tiles, vision | apertus, bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3, exaone4,
-  falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llama4_text, llava, mistral, mistral3, mixtral, mllama, mpt, nemotron_h,
-  olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, vit, xlm-roberta | apertus, bart, bert, bloom, chatglm,
-  clip, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mllama, mpt,
-  nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
-  starcoder2, t5, vit
-optimizer: sgd-momentum | 529 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
+  tiled_mlp_shared, tiles, torchvision, vision | apertus, bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3,
+  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4_text, llava, mistral, mistral3, mixtral, mllama, mpt,
+  nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
+  qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, bart,
+  bert, bloom, chatglm, clip, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mllama,
+  mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
+  roberta, starcoder2, t5, torchvision_vit, vit
+optimizer: sgd-momentum | 553 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchtune,
-  torchtune_compiled, torchtune_taught, torchtune_units, vision | bamba, bart, bert, bloom, clip, deepseek_v2,
-  deepseek_v3, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2, gpt_neo,
-  gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text,
-  llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2,
-  qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5,
-  vit, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  torchtune_compiled, torchtune_taught, torchtune_units, torchvision, vision | bamba, bart, bert, bloom, clip,
+  deepseek_v2, deepseek_v3, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4_moe, gpt2,
+  gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
+  llama4_text, llava, mistral, mixtral, mpt, neox under litgpt, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3,
+  starcoder2, t5, torchvision_vit, vit, xlm-roberta | bamba, bart, bert, bloom, clip, deepseek, falcon under litgpt,
+  falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2,
+  lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under litgpt,
+  olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta,
+  starcoder2, t5, torchvision_vit, vit
 optimizer_in_backward: true | 182 | adapted, block_kinds, checkpoints, fused_lora, galore, liger, linear, met,
   optimizers, precisions, sharded_spaces, short_convolutions, state_spaces, steps, tiled | bamba, bert, falcon_h1,
   gemma2, gemma3_text, gemma4_text, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral,
@@ -419,7 +422,7 @@ parallel.sharding: zero3 | 142 | fused_lora_shared, host_activations, tiled_mlp_
   bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt,
   phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3955 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: amp | 3985 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
   generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts,
@@ -427,20 +430,20 @@ precision: amp | 3955 | adapted, adapters, adapters_more, attention, block_kinds
   preference, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective,
   selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp,
-  tiled_mlp_shared, tiles, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2,
-  deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava,
+  tiled_mlp_shared, tiles, torchvision, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
+  cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava,
   ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt,
   olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
   qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3, mistral3, mixtral,
-  mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
-  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
-  stablelm, starcoder2, t5, vit
+  seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert,
+  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite,
+  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
+  roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -472,7 +475,7 @@ precision: mixed | 1670 | adapters, attention, block_kinds, checkpoints, compile
   llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
   vit
-precision: pure | 3364 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3394 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
   generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
@@ -481,21 +484,21 @@ precision: pure | 3364 | adapted, adapters, adapters_more, attention, block_kind
   rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite,
   taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava, ministral3,
-  mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron,
-  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
-  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
-  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
+  torchtune_taught, torchtune_units, torchvision, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm,
+  clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt under
-  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
-  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
-  vit
+  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt
+  under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
+  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
+  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
+  torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, modded_nanogpt under
+  modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
+  seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
 qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, mistral, olmo2, olmoe, opt, phi3,
   qwen2 | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 28 | rounded, rounded_shared, torchtune_rounded | gemma, gemma3_text, gpt2, llama, llama under torchtune,
@@ -654,13 +657,13 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 321 | adapted, flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + max_gradient_norm | 323 | adapted, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, fused_lora, galore, images, liger, master, more_families, optimizers, precisions, replicated,
   rounded, rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces,
-  taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, turns, zero |
-  apertus, arcee, bamba, bert, bloom, ernie4_5, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mistral3, mixtral, mllama, neox, olmo, olmo2,
-  olmoe, opt, phi, phi3, qwen3_vl, roberta, stablelm, vit
+  taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision,
+  turns, zero | apertus, arcee, bamba, bert, bloom, ernie4_5, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2,
+  gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mistral3, mixtral, mllama, neox, olmo,
+  olmo2, olmoe, opt, phi, phi3, qwen3_vl, roberta, stablelm, torchvision_vit, vit
 activation_checkpointing: full + offload: activations | 281 | adapted, block_kinds, checkpoints, flat_adapters,
   flat_host, host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations,
   sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared, tiles | bert, bloom, deepseek,
@@ -673,13 +676,14 @@ activation_checkpointing: full + offload: optimizer | 83 | flat_adapters, flat_h
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
 activation_checkpointing: full + offload: parameters | 77 | flat_adapters, flat_host, host_activations, sharded_more,
   zero_adapters, zero_offload | bert, bloom, gemma, gemma2, glm, gpt2, llama, neox, opt, phi, phi3, roberta, vit
-activation_checkpointing: full + optimizer: adafactor | 105 | adapted, adapters_more, checkpoints, flat_parameter,
+activation_checkpointing: full + optimizer: adafactor | 109 | adapted, adapters_more, checkpoints, flat_parameter,
   frozen, halves, images, moe, more_families, optimizers, precisions, quantized, random, short_convolutions, suite,
-  tiles, vision | bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, lfm2_moe, llama, llava, mistral3, mixtral, mllama,
-  qwen3_vl, qwen_moe, vit
-activation_checkpointing: full + optimizer: adam | 82 | adapted, adapters_more, fully_shard_more, halves, images,
-  liger, master, more_families, optimizers, precisions, random, turns, vision | bert, clip, gemma3_images, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl, qwen3_vl, starcoder2, vit
+  tiles, torchvision, vision | bert, clip, deepseek, glm4_moe, gpt2, gpt_neo, lfm2_moe, llama, llava, mistral3,
+  mixtral, mllama, qwen3_vl, qwen_moe, torchvision_vit, vit
+activation_checkpointing: full + optimizer: adam | 84 | adapted, adapters_more, fully_shard_more, halves, images,
+  liger, master, more_families, optimizers, precisions, random, torchvision, turns, vision | bert, clip,
+  gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama4, llava, olmo2, olmoe, phi, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, starcoder2, torchvision_vit, vit
 activation_checkpointing: full + optimizer: adamw-8bit | 26 | flat_parameter, images, liger, optimizers, precisions,
   short_convolutions, tiles | gpt2, lfm2_moe, llama, mllama, qwen3_vl
 activation_checkpointing: full + optimizer: adamw-8bit-paged | 8 | flat_parameter, optimizers | bert, gpt2, llama
@@ -707,13 +711,13 @@ activation_checkpointing: full + optimizer: sgd | 315 | adapted, adapters_more, 
   bert, bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe,
   gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo, olmo2, olmoe, opt, phi,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd-momentum | 317 | adapted, adapters, adapters_more, checkpoints,
+activation_checkpointing: full + optimizer: sgd-momentum | 318 | adapted, adapters, adapters_more, checkpoints,
   families, frozen, fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families,
-  optimizers, precisions, quantized, random, seq2seq, torchtune, torchtune_compiled, torchtune_units, vision | bart,
-  bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt, neox, neox under
-  litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta,
-  starcoder2, t5, vit
+  optimizers, precisions, quantized, random, seq2seq, torchtune, torchtune_compiled, torchtune_units, torchvision,
+  vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llama under litgpt, llama under torchtune, llama4, llava, mixtral, mpt,
+  neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
+  roberta, starcoder2, t5, torchvision_vit, vit
 activation_checkpointing: full + optimizer_in_backward: true | 56 | adapted, checkpoints, galore, met, optimizers,
   precisions | bert, gpt2, llama, phi3
 activation_checkpointing: full + optimizer_state_dtype: fp32 | 14 | precisions | bert, gpt2, llama
@@ -759,19 +763,19 @@ activation_checkpointing: full + parallel.sharding: zero3 | 78 | fused_lora_shar
   tiled_mlp_shared, zero, zero_adapters, zero_offload | bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm,
   glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt, qwen2_vl, qwen3_vl, roberta, t5
 activation_checkpointing: full + parallel.tensor | 17 | titan, titan_replicas, titan_units | llama under torchtitan
-activation_checkpointing: full + precision: amp | 2008 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: amp | 2011 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters,
   flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
   half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts, losses,
   losses_more, met, moe, more_families, optimizers, padding, pairs, pairs_beside, precisions, preference, quantized,
   random, replicas, replicated, returned, rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits,
   sharded_more, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled_mlp,
-  tiles, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
-  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
-  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
-  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  tiles, torchvision, turns, vision | apertus, arcee, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
 activation_checkpointing: full + precision: fp8 | 166 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3,
   glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
 activation_checkpointing: full + precision: fsdp | 263 | flat_adapters, flat_host, flat_parameter, foundry,
@@ -789,20 +793,20 @@ activation_checkpointing: full + precision: mixed | 882 | adapters, attention, b
   gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense,
   llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1640 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1642 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters,
   flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, moe, more_families,
   optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned,
   rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiles,
-  torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, turns, vision | apertus, arcee,
-  bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
-  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
-  qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h,
+  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
+  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
 activation_checkpointing: full + qat: fp8 | 9 | rounded, rounded_shared | gemma, glm4, llama, olmo2, olmoe, opt, phi3
 activation_checkpointing: full + qat: int4 | 15 | rounded, rounded_shared, torchtune_rounded | gemma, gpt2, llama,
   llama under torchtune, phi, stablelm
@@ -1883,9 +1887,10 @@ max_gradient_norm + offload: optimizer | 17 | flat_adapters, flat_host, sharded_
   llama
 max_gradient_norm + offload: parameters | 17 | flat_adapters, flat_host, sharded_more | bloom, gemma, gemma2, gpt2,
   llama
-max_gradient_norm + optimizer: adafactor | 8 | images, precisions, short_convolutions, tiles | bert, lfm2, llama,
-  mistral3, mllama
-max_gradient_norm + optimizer: adam | 5 | images, master, state_spaces | bert, llama, nemotron_h, qwen3_vl
+max_gradient_norm + optimizer: adafactor | 11 | images, precisions, short_convolutions, tiles, torchvision | bert,
+  lfm2, llama, mistral3, mllama, torchvision_vit
+max_gradient_norm + optimizer: adam | 10 | images, master, state_spaces, torchvision | bert, llama, nemotron_h,
+  qwen3_vl, torchvision_vit
 max_gradient_norm + optimizer: adamw-8bit | 10 | images, precisions, state_spaces, tiles | bert, llama, mistral3,
   mllama, nemotron_h
 max_gradient_norm + optimizer: adamw-paged | 2 | adapted, short_convolutions | gemma2, lfm2
@@ -1896,10 +1901,11 @@ max_gradient_norm + optimizer: lion | 4 | precisions, short_convolutions, state_
   nemotron_h
 max_gradient_norm + optimizer: muon | 3 | precisions, state_spaces, tiles | bamba, gpt2, mllama
 max_gradient_norm + optimizer: rmsprop | 4 | master, precisions | bert, gpt2, llama
-max_gradient_norm + optimizer: sgd | 25 | images, master, optimizers, precisions, state_spaces, tiled_mlp,
-  tiled_mlp_shared, tiles | apertus, bert, gemma, glm4, gpt2, granitemoehybrid, llama, mistral3, mllama, olmo, olmo2,
-  phi, qwen3_vl
-max_gradient_norm + optimizer: sgd-momentum | 7 | master, precisions, short_convolutions | bert, gpt2, lfm2_moe, llama
+max_gradient_norm + optimizer: sgd | 28 | images, master, optimizers, precisions, state_spaces, tiled_mlp,
+  tiled_mlp_shared, tiles, torchvision | apertus, bert, gemma, glm4, gpt2, granitemoehybrid, llama, mistral3, mllama,
+  olmo, olmo2, phi, qwen3_vl, torchvision_vit
+max_gradient_norm + optimizer: sgd-momentum | 8 | master, precisions, short_convolutions, torchvision | bert, gpt2,
+  lfm2_moe, llama, torchvision_vit
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
 max_gradient_norm + packing: true | 10 | adapted, liger, short_convolutions, state_spaces | bamba, cohere, falcon_h1,
   granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
@@ -1925,23 +1931,23 @@ max_gradient_norm + parallel.sharding: zero2 | 7 | tiled_mlp_shared, zero | llam
 max_gradient_norm + parallel.sharding: zero3 | 13 | tiled_mlp_shared, zero | gemma3_images, glm4_moe, gpt_neo, llama,
   mistral3, qwen3_vl
 max_gradient_norm + parallel.tensor | 33 | titan, titan_replicas, titan_units | llama under torchtitan
-max_gradient_norm + precision: amp | 228 | adapted, flat_adapters, flat_parameter, fully_shard_more, fused_lora,
+max_gradient_norm + precision: amp | 232 | adapted, flat_adapters, flat_parameter, fully_shard_more, fused_lora,
   galore, images, liger, met, optimizers, precisions, replicated, rounded, rounded_shared, sharded_bits,
   sharded_spaces, sharded_tiles, sharded_units, short_convolutions, state_spaces, taught, tiled, tiled_mlp, tiles,
-  turns | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3,
-  glm4, gpt2, gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3, mistral3,
-  mllama, nemotron_h, neox, olmo2, opt, phi, qwen_moe, stablelm, vit
+  torchvision, turns | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon, falcon_h1, gemma,
+  gemma2, gemma3, glm4, gpt2, gpt_neo, gpt_oss, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, ministral3,
+  mistral3, mllama, nemotron_h, neox, olmo2, opt, phi, qwen_moe, stablelm, torchvision_vit, vit
 max_gradient_norm + precision: fsdp | 138 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, titan, titan_compiled, titan_replicas,
   titan_units | bert, gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3, mllama, neox, phi, phi3, qwen3_vl
 max_gradient_norm + precision: mixed | 58 | images, master, more_families, rounded, tiled_mlp_shared, tiles, zero |
   bert, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, llama, mistral3, mllama, qwen3_vl
-max_gradient_norm + precision: pure | 173 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
+max_gradient_norm + precision: pure | 178 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, linear, optimizers, replicated, rounded, rounded_shared, sharded_bits,
-  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, taught, tiled, tiled_mlp_shared, tiles, turns |
-  bamba, bert, bloom, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss, granite,
-  granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmoe, phi, phi3,
-  qwen3_next, qwen3_vl, qwen_moe, roberta
+  sharded_spaces, sharded_tiles, short_convolutions, state_spaces, taught, tiled, tiled_mlp_shared, tiles,
+  torchvision, turns | bamba, bert, bloom, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss,
+  granite, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmoe,
+  phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, torchvision_vit
 max_gradient_norm + qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt,
   phi3
 max_gradient_norm + qat: int4 | 14 | rounded, rounded_shared | gemma, gemma3, gpt2, llama, phi, phi3, stablelm
@@ -2116,13 +2122,13 @@ optimizer: adafactor + optimizer_in_backward: true | 9 | checkpoints, optimizers
 optimizer: adafactor + packing: true | 1 | short_convolutions | lfm2_moe
 optimizer: adafactor + parallel.fsdp_version: 1 | 2 | flat_parameter | llama
 optimizer: adafactor + parallel.sharding: fsdp | 2 | flat_parameter | llama
-optimizer: adafactor + precision: amp | 65 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
-  optimizers, precisions, random, short_convolutions, state_spaces, suite, vision | bert, clip, deepseek, gpt2,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llava, mixtral, qwen3_vl, qwen_moe, vit
-optimizer: adafactor + precision: pure | 78 | adapters_more, block_kinds, checkpoints, flat_parameter, frozen,
-  images, linear, moe, more_families, quantized, random, short_convolutions, state_spaces, suite, tiles, vision |
-  bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llava, ministral3, mistral3, mixtral,
-  mllama, nemotron_h, qwen3_next, qwen3_vl, qwen_moe, vit
+optimizer: adafactor + precision: amp | 69 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
+  optimizers, precisions, random, short_convolutions, state_spaces, suite, torchvision, vision | bert, clip, deepseek,
+  gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llava, mixtral, qwen3_vl, qwen_moe, torchvision_vit, vit
+optimizer: adafactor + precision: pure | 82 | adapters_more, block_kinds, checkpoints, flat_parameter, frozen,
+  images, linear, moe, more_families, quantized, random, short_convolutions, state_spaces, suite, tiles, torchvision,
+  vision | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llava, ministral3, mistral3,
+  mixtral, mllama, nemotron_h, qwen3_next, qwen3_vl, qwen_moe, torchvision_vit, vit
 optimizer: adafactor + quantization: int8 | 2 | adapted, quantized | llava, qwen_moe
 optimizer: adafactor + quantization: nf4 | 2 | quantized | llava
 optimizer: adafactor + quantization: nf4-double | 2 | quantized, short_convolutions | lfm2_moe, mixtral
@@ -2134,15 +2140,15 @@ optimizer: adam + optimizer_state_dtype: fp32 | 6 | precisions | bert, llama
 optimizer: adam + padding: right | 4 | images, more_families | gpt_neo, qwen2_vl, qwen3_vl
 optimizer: adam + parallel.sharding: fsdp | 3 | fully_shard_more | gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: adam + parallel.sharding: fsdp-grad-op | 1 | fully_shard_more | qwen3_vl
-optimizer: adam + precision: amp | 53 | adapted, adapters_more, frozen, fully_shard_more, halves, images, liger,
-  more_families, optimizers, precisions, random, short_convolutions, state_spaces, turns, vision | bert, clip,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llama4, llava, nemotron_h, olmo2, olmoe, phi, qwen2_5_vl,
-  qwen2_vl, qwen3_vl, qwen_moe, starcoder2, vit
+optimizer: adam + precision: amp | 56 | adapted, adapters_more, frozen, fully_shard_more, halves, images, liger,
+  more_families, optimizers, precisions, random, short_convolutions, state_spaces, torchvision, turns, vision | bert,
+  clip, glm4_moe, gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llama4, llava, nemotron_h, olmo2, olmoe, phi, qwen2_5_vl,
+  qwen2_vl, qwen3_vl, qwen_moe, starcoder2, torchvision_vit, vit
 optimizer: adam + precision: fsdp | 2 | fully_shard_more | qwen2_5_vl, qwen3_vl
 optimizer: adam + precision: mixed | 3 | master | bert, llama
-optimizer: adam + precision: pure | 48 | adapted, adapters_more, frozen, fully_shard_more, hosted, images, liger,
-  more_families, optimizers, precisions, random | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama, llava, olmo2,
-  olmoe, qwen2_vl, qwen3_vl, starcoder2
+optimizer: adam + precision: pure | 54 | adapted, adapters_more, frozen, fully_shard_more, hosted, images, liger,
+  more_families, optimizers, precisions, random, torchvision | bert, clip, glm4_moe, gpt2, gpt_neo, gpt_oss, llama,
+  llava, olmo2, olmoe, qwen2_vl, qwen3_vl, starcoder2, torchvision_vit
 optimizer: adam + quantization: int8 | 1 | liger | llama
 optimizer: adam + quantization: nf4 | 3 | adapted, short_convolutions, state_spaces | granitemoehybrid, lfm2_moe,
   qwen_moe
@@ -2258,19 +2264,19 @@ optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | ber
 optimizer: sgd + padding: right | 2 | images | gemma3_images
 optimizer: sgd + parallel.sharding: ddp | 3 | replicated, tiled_mlp_shared | gemma, gpt_neo, llama
 optimizer: sgd + parallel.sharding: fsdp | 6 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
-optimizer: sgd + precision: amp | 235 | adapted, adapters_more, attention, checkpoints, families, frozen,
+optimizer: sgd + precision: amp | 237 | adapted, adapters_more, attention, checkpoints, families, frozen,
   fully_shard_more, halves, images, met, moe, more_families, optimizers, pairs, precisions, quantized, random,
-  replicated, resnet, seq2seq, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, vision | apertus, bart, bert, bloom,
-  chatglm, clip, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llava, mistral3, mixtral, mpt, nemotron_h, neox, olmo2, olmoe, opt,
-  phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, t5, vit
+  replicated, resnet, seq2seq, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, torchvision, vision | apertus, bart,
+  bert, bloom, chatglm, clip, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llava, mistral3, mixtral, mpt, nemotron_h, neox, olmo2,
+  olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, t5, torchvision_vit, vit
 optimizer: sgd + precision: fsdp | 4 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: sgd + precision: mixed | 7 | master | llama
-optimizer: sgd + precision: pure | 138 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
+optimizer: sgd + precision: pure | 141 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
   images, liger, moe, more_families, optimizers, quantized, random, resnet, seq2seq, short_convolutions, suite,
-  tiled_mlp, tiled_mlp_shared, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma, gemma2, gemma3,
-  gemma3_images, glm, glm4, glm4_moe, gpt2, lfm2, llama, llama4, llava, mixtral, mpt, olmoe, opt, phi, phi3, qwen2_vl,
-  qwen_moe, resnet, roberta, starcoder2, t5, vit
+  tiled_mlp, tiled_mlp_shared, torchvision, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
+  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, lfm2, llama, llama4, llava, mixtral, mpt, olmoe, opt, phi,
+  phi3, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit
 optimizer: sgd + quantization: int8 | 4 | quantized, short_convolutions | glm, lfm2_moe, llava
 optimizer: sgd + quantization: nf4 | 5 | quantized | glm, glm4, mixtral, roberta
 optimizer: sgd + quantization: nf4-double | 3 | quantized | glm, glm4, roberta
@@ -2290,21 +2296,21 @@ optimizer: sgd-momentum + parallel.sharding: fsdp | 58 | fully_shard_more, litgp
   torchtune_compiled, torchtune_units | falcon under litgpt, glm4_moe, gpt_neo, llama under litgpt, llama under
   torchtune, neox under litgpt, phi under litgpt, qwen3_vl
 optimizer: sgd-momentum + parallel.sharding: fsdp-grad-op | 1 | sharded_spaces | bamba
-optimizer: sgd-momentum + precision: amp | 197 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + precision: amp | 206 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   halves, hosted, images, liger, litgpt, moe, more_families, optimizers, pairs, precisions, quantized, random, resnet,
-  seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, vision | bamba, bart, bert, bloom, clip, deepseek,
-  falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2,
-  llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt, phi, phi under litgpt,
-  phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
+  seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchvision, vision | bamba, bart, bert, bloom,
+  clip, deepseek, falcon under litgpt, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granitemoehybrid, lfm2, llama, llama under litgpt, llama4, llava, mixtral, mpt, neox, neox under litgpt, olmo2, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit
 optimizer: sgd-momentum + precision: fsdp | 7 | fully_shard_more, litgpt_flat | gpt_neo, llama under litgpt, qwen3_vl
 optimizer: sgd-momentum + precision: mixed | 6 | master | bert, llama
-optimizer: sgd-momentum + precision: pure | 240 | adapted, adapters, adapters_more, checkpoints, families, frozen,
+optimizer: sgd-momentum + precision: pure | 248 | adapted, adapters, adapters_more, checkpoints, families, frozen,
   fully_shard_more, hosted, images, litgpt, litgpt_flat, moe, more_families, optimizers, precisions, quantized,
-  random, resnet, seq2seq, state_spaces, torchtune, torchtune_compiled, torchtune_taught, torchtune_units, vision |
-  bart, bert, bloom, clip, deepseek, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, gpt2,
-  gpt_neo, gpt_oss, granitemoehybrid, llama, llama under litgpt, llama under torchtune, llava, mixtral, mpt, neox,
-  neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen_moe, resnet, roberta,
-  t5, vit
+  random, resnet, seq2seq, state_spaces, torchtune, torchtune_compiled, torchtune_taught, torchtune_units,
+  torchvision, vision | bart, bert, bloom, clip, deepseek, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, glm, gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama under litgpt, llama under torchtune,
+  llava, mixtral, mpt, neox, neox under litgpt, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl,
+  qwen_moe, resnet, roberta, t5, torchvision_vit, vit
 optimizer: sgd-momentum + quantization: gptq-int4 | 14 | quantized | bloom, gemma2, gemma3, glm, llama, phi, phi3
 optimizer: sgd-momentum + quantization: int8 | 6 | adapters, quantized | bloom, gemma3, llama, mpt, phi
 optimizer: sgd-momentum + quantization: nf4 | 16 | adapted, adapters, quantized, state_spaces | falcon_h1, gemma,
