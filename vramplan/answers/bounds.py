@@ -129,7 +129,7 @@ class Bounds:
         return several if smallest.micro_batch_size != 1 else min(several, self.least_of_all_kernels(at(job, smallest)))
 
     def closest(self, job: ResolvedJob) -> float:
-        """The larger of both."""
+        """The closest of those that need no replay of the job's own."""
         return max(self.least_of_all_kernels(job), self.least_of_stages(job))
 
     def _of_either(self, job: ResolvedJob, least_at: Callable[[ResolvedJob, int], float]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramplan.engines import behaviour_of
+from vramplan.replay.models.capable import has_switch
 from vramplan.results import Setting
 from vramplan.tuples import NamedTuple
 from vramplan.values.job import ResolvedJob
@@ -82,4 +83,5 @@ def settings_of(
     """
     words: SettingsBehaviour = behaviour_of(job.runtime.engine, ROOM, DEFAULT)
     plan = SettingsPlan(job, micro, steps, strategy, tuple(checkpoints), tuple(stacks))
-    return (*words.batch(plan), *(words.checkpointing(plan) or ()))
+    switches = words.checkpointing(plan) if has_switch(job.model.family) else None
+    return (*words.batch(plan), *(switches or ()))

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from vramplan.job.read import RawJob
 from vramplan.job.resolver import Resolver
 from vramplan.options import words
 from vramplan.values.model import ModelShape
 
 LEAVE = "leave use_cache out"
+
+
+def _untraced(raw: RawJob) -> dict[str, bool]:
+    """Keys beside which nobody traced a cache, and whether a job has them."""
+    return {
+        "compile": bool(raw.compile),
+        "a model that devices split": raw.split is not None,
+        "checkpoint_reentrant": bool(raw.checkpoint_reentrant),
+        "offload_activations": bool(raw.offload_activations),
+    }
 
 
 def check_cache(resolver: Resolver, model: ModelShape, loss: str) -> None:
@@ -19,8 +30,8 @@ def check_cache(resolver: Resolver, model: ModelShape, loss: str) -> None:
         problem = f"is modelled for causal language models, not for the task {model.task}"
     elif loss in words.PREFERENCE_LOSSES or raw.teacher is not None:
         problem = f"contradicts {loss}, whose trainer turns it off"
-    elif raw.compile or raw.split is not None or raw.checkpoint_reentrant or raw.offload_activations:
-        problem = "is not modelled with compiled steps, split models, reentrant checkpoints and offloaded activations"
+    elif beside := [key for key, given in _untraced(raw).items() if given]:
+        problem = f"is not modelled with {' and '.join(beside)}"
     elif model.state_space or model.linear_attention or model.short_convolution or model.latent_attention:
         problem = "is modelled for attention with keys and values alone"
     if problem is not None:

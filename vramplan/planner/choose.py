@@ -10,7 +10,7 @@ from vramplan.planner.ladder import Choice, Rung, climb, largest_schedule_within
 from vramplan.planner.stacks import segments_in
 from vramplan.planner.timed import seconds_of_samples
 from vramplan.replay.models import ladder_of
-from vramplan.replay.models.capable import no_checkpointing
+from vramplan.replay.models.capable import has_switch, no_checkpointing
 from vramplan.values.job import ResolvedJob
 
 PLAIN_SETTINGS = ("none", "full")
@@ -105,6 +105,8 @@ def is_code(job: ResolvedJob, strategy: str) -> bool:
     `every:1`, and `sqrt` of a model of two blocks, are what `full` is. A profile that does not say which settings there
     are counts as having the one for every block.
     """
+    if not has_switch(job.model.family):
+        return strategy != "none"
     settings = job.runtime.checkpointing_settings or PLAIN_SETTINGS
     heads = {setting.partition(":")[0] for setting in settings}
     stacks = job.model.stacks

@@ -48,7 +48,7 @@ class KernelsOfStage(NamedTuple):
     micros: dict[tuple[object, ...], Micro]  # of the kernels, priced before
 
     def beside(self, work: Work) -> Work:
-        """It in place of the kernels of some work, whose states and weights stay."""
+        """Some work with these kernels in place of its own; its states and weights stay."""
         return work._replace(kernels=self.kernels, micros=self.micros)
 
 

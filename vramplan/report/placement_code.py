@@ -36,10 +36,10 @@ def place_checkpoints(model: nn.Module, **options) -> None:
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:
     """The blocks of all stacks, in the order in which they run."""
-    found = []
+    found, lists_of = [], (nn.ModuleList, nn.ModuleDict, nn.Sequential)
     for name, number in STACKS.items():
         named = [part for path, part in model.named_modules() if ("." + path).endswith("." + name)]
-        lists = [part for part in named if isinstance(part, (nn.ModuleList, nn.ModuleDict)) and len(part) == number]
+        lists = [part for part in named if isinstance(part, lists_of) and len(part) == number]
         if not lists:
             raise ValueError(f"the model has no list {{name}} of {{number}} blocks")
         found += lists[0].children()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramplan.catalog.config_classes import ModelType, same_heads
-from vramplan.catalog.families.vit import patches_and_class
+from vramplan.catalog.families.vit import FIXED
 
 TYPES = {
     "torchvision_vit": ModelType(
@@ -21,20 +21,12 @@ TYPES = {
             "attention_dropout": 0.0,
         },
         fixed={
+            **FIXED,
             "channels": 3,
             "key_value_heads": same_heads,
             "activation": "gelu",
             "embedding_dropout": lambda fields: fields["hidden_dropout"],  # one argument, dropout, for both
             "qkv_bias": True,
-            "vocabulary_size": 0,
-            "max_positions": patches_and_class,
-            "positions": "learned",
-            "tied_embeddings": False,
-            "gated_mlp": False,
-            "output_bias": True,
-            "mlp_bias": True,
-            "token_types": 0,
-            "sliding_window": None,
         },
         keys={},
         classes=1000,

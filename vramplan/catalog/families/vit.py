@@ -14,6 +14,19 @@ def patches_and_class(fields: Mapping[str, Any]) -> Any:
     return side * side + 1
 
 
+FIXED: dict[str, Any] = {
+    "vocabulary_size": 0,
+    "max_positions": patches_and_class,
+    "positions": "learned",
+    "tied_embeddings": False,
+    "gated_mlp": False,
+    "output_bias": True,
+    "mlp_bias": True,
+    "token_types": 0,
+    "sliding_window": None,
+}
+"""What every ViT has."""
+
 TYPES = {
     "vit": ModelType(
         config="ViTConfig",
@@ -34,17 +47,7 @@ TYPES = {
             "embedding_dropout": hidden_dropout,  # one setting, hidden_dropout_prob, for both
             "attention_dropout": 0.0,
         },
-        fixed={
-            "vocabulary_size": 0,
-            "max_positions": patches_and_class,
-            "positions": "learned",
-            "tied_embeddings": False,
-            "gated_mlp": False,
-            "output_bias": True,
-            "mlp_bias": True,
-            "token_types": 0,
-            "sliding_window": None,
-        },
+        fixed=FIXED,
         keys={
             "image_size": ("image_size", COUNT),
             "patch_size": ("patch_size", COUNT),

@@ -18,6 +18,11 @@ def no_checkpointing(name: str) -> str | None:
     return reason
 
 
+def has_switch(name: str) -> bool:
+    """Whether the family's class can turn its checkpoints on: without `has_switch = False`, which leaves it to code."""
+    return getattr(family(name), "has_switch", True) is not False
+
+
 def no_reentrant(name: str) -> str | None:
     """Why checkpoints of the family's blocks cannot be reentrant; None where they can, or where nobody said why."""
     reason: str | None = own(name, "no_reentrant", None)

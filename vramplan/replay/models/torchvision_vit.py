@@ -12,13 +12,14 @@ from __future__ import annotations
 from vramplan.replay.models.blocks import run_blocks
 from vramplan.replay.models.entropy import entropy
 from vramplan.replay.models.modules import ACTIVATIONS, LOGITS, LayerNorm, Linear, Output, Recipe
+from vramplan.replay.models.vit import labelled_images
 from vramplan.replay.operators.attention import scaled_dot_product
 from vramplan.replay.operators.convolution import conv2d
 from vramplan.replay.operators.elementwise import add, dropout
 from vramplan.replay.operators.products import linear
 from vramplan.replay.operators.views import cat, contiguous, expand, select, to, transpose, view
 from vramplan.replay.recorder import Tape
-from vramplan.replay.tensors import INT64, DType, Shape, Tensor
+from vramplan.replay.tensors import DType, Shape, Tensor
 
 
 class MultiheadAttention:
@@ -96,6 +97,7 @@ class Block:
 class VisionTransformer:
     """VisionTransformer, and the cross-entropy of the loop around it, which may put checkpoints around its blocks."""
 
+    has_switch = False
     no_eager_attention = "torchvision's ViT calls scaled_dot_product_attention alone"
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
@@ -112,11 +114,7 @@ class VisionTransformer:
 
     def inputs(self) -> tuple[tuple[str, Shape, DType], ...]:
         """Images in the dtype of the weights, and the class of each."""
-        recipe = self.recipe
-        assert recipe.image_size is not None
-        assert recipe.shape.channels is not None
-        image = (recipe.shape.channels, recipe.image_size, recipe.image_size)
-        return ("pixel_values", image, recipe.weight_dtype), ("labels", (), INT64)
+        return labelled_images(self.recipe)
 
     def buffers(self) -> list[int]:
         """None."""

@@ -18,6 +18,14 @@ from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import INT64, DType, Shape, Tensor
 
 
+def labelled_images(recipe: Recipe) -> tuple[tuple[str, Shape, DType], ...]:
+    """Square images in the dtype of the weights, and the class of each."""
+    assert recipe.image_size is not None
+    assert recipe.shape.channels is not None
+    image = (recipe.shape.channels, recipe.image_size, recipe.image_size)
+    return ("pixel_values", image, recipe.weight_dtype), ("labels", (), INT64)
+
+
 class Attention:
     """ViTAttention."""
 
@@ -103,11 +111,7 @@ class Vit:
 
     def inputs(self) -> tuple[tuple[str, Shape, DType], ...]:
         """Images in the dtype of the weights, to which the model would cast them, and the class of each."""
-        recipe = self.recipe
-        assert recipe.image_size is not None
-        assert recipe.shape.channels is not None
-        image = (recipe.shape.channels, recipe.image_size, recipe.image_size)
-        return ("pixel_values", image, recipe.weight_dtype), ("labels", (), INT64)
+        return labelled_images(self.recipe)
 
     def buffers(self) -> list[int]:
         """None."""
