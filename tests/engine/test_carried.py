@@ -1,4 +1,4 @@
-"""Outputs that a loop holds live until the next forward pass has made new ones, and with them what hangs on them."""
+"""What an iteration leaves to the next: outputs, what hangs on them, and gradients that are zeroed late."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from tests.engine.examples import model, setup
 from vramplan.replay.caching.run import reserve
+from vramplan.replay.evaluation import resident
 from vramplan.replay.record import Record
 from vramplan.replay.setup import Setup
 from vramplan.replay.step import replay
@@ -24,8 +25,8 @@ def held(bitsandbytes: str | None = None, **keys: object) -> Setup:
 
 
 def left_bytes(record: Record, batch: int) -> int:
-    assert record.carried is not None
-    return record.sizes(batch)[record.carried[0]]
+    (left,) = record.carried
+    return record.sizes(batch)[left.stand_in]
 
 
 @pytest.mark.parametrize("bitsandbytes", [None, "0.42.0", "0.49.2"])
@@ -67,6 +68,36 @@ def test_the_first_simulated_iteration_finds_nothing() -> None:
     record = replay(one._replace(outlives=True), unrolled=True)
     peak = record.peak_bytes(16)
     assert peak <= found.later_allocated_bytes <= 1.05 * peak  # with what is not split off blocks
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+@pytest.mark.parametrize("keeps_outputs", [False, True])
+def test_gradients_that_are_zeroed_late_are_beside_the_next_forward(batch: int, keeps_outputs: bool) -> None:
+    one = held(outlives=keeps_outputs)._replace(hold_outputs=keeps_outputs)
+    plain, late = (replay(one._replace(zeroes_late=after), batch=min(batch, 2)) for after in (False, True))
+    direct = replay(one._replace(zeroes_late=True), batch=batch, direct=True)
+    gradients = sum(state.at(batch) for state in plain.states if state.category == "weights")  # each as its weight
+    assert late.peaks(batch) == direct.peaks(batch)
+    assert late.peaks(batch)["forward"] == plain.peaks(batch)["forward"] + gradients
+    assert [late.peaks(batch)[name] for name in ("backward", "step")] == [
+        plain.peaks(batch)[name] for name in ("backward", "step")
+    ]
+
+
+def test_the_first_simulated_iteration_finds_no_gradients() -> None:
+    one = held()._replace(hold_outputs=False)
+    plain, late = (reserve(replay(one._replace(zeroes_late=after), unrolled=True), 16) for after in (False, True))
+    record = replay(one._replace(zeroes_late=True), unrolled=True)
+    peak = record.peak_bytes(16)
+    assert late.first_allocated_bytes == plain.first_allocated_bytes
+    assert plain.later_allocated_bytes < peak <= late.later_allocated_bytes <= 1.05 * peak
+
+
+def test_between_steps_the_gradients_are_there() -> None:
+    one = held()._replace(hold_outputs=False)
+    record = replay(one._replace(zeroes_late=True))
+    gradients = [state.at(2) for state in resident(one, record, 2) if state.category == "gradients"]
+    assert gradients == [left_bytes(record, 2)]
 
 
 @pytest.mark.parametrize(("quantization", "loads"), [("nf4", True), ("gptq-int4", False)])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.answers import answer
+from vramplan.errors import InputError
 from vramplan.job import build_job, read_job_file
 from vramplan.results import FitResult
 from vramplan.values.job import ResolvedJob
@@ -67,6 +68,37 @@ def test_gradients_stayed_as_zeros_before_2_0() -> None:
     weights = parts["weights"]
     assert parts["gradients"] == weights
     assert old.peak.forward_bytes - new.peak.forward_bytes == weights
+
+
+@pytest.mark.closed_form
+@pytest.mark.parametrize(
+    ("optimizer", "implementation", "twice"),
+    [("adamw", "foreach", True), ("adam", "foreach", True), ("adamw", "fused", False), ("rmsprop", "foreach", False)],
+)
+def test_foreach_adam_made_denominators_beside_square_roots_before_2_1(
+    optimizer: str, implementation: str, *, twice: bool
+) -> None:
+    keys = {"optimizer": optimizer, "optimizer_implementation": implementation}
+    old, new = (run(pytorch_version=version, **keys) for version in ("2.0", "2.1"))
+    weights = next(part.bytes for part in old.components if part.name == "weights")
+    assert old.peak.step_bytes - new.peak.step_bytes == (weights if twice else 0)
+
+
+def test_a_loop_that_zeroes_gradients_late_is_one_of_your_own() -> None:
+    loop = {"runtime": "pytorch", "zero_grad": "before-backward"}
+    assert run(**loop).peak.forward_bytes > run(runtime="pytorch").peak.forward_bytes
+    old = [
+        run(**{**loop, "zero_grad": word}, pytorch_version="1.13").peak for word in ("after-step", "before-backward")
+    ]
+    assert old[0] == old[1]  # they stay anyway
+    for keys in (
+        {"runtime": "transformers"},
+        {"parallel": {"data": 2, "sharding": "zero2"}},
+        {"optimizer_in_backward": True},
+        {"parallel": {"data": 1, "tensor": 2}},
+    ):
+        with pytest.raises(InputError, match="zero_grad: before-backward"):
+            build_job({**RUN, **loop, **keys})
 
 
 @pytest.mark.parametrize("notes", ["Default batch 8; PyTorch 1.6.", "Run in January 2022 (nvidia-smi on the page)."])

@@ -70,6 +70,8 @@ UNDECLARED = {
     "taught",
     "torchtune_taught",
     "turns",
+    "zeroed_late",
+    "zeroed_late_shared",
     "tiled",
 }
 """Files of rows that do not say how many parameters their models have."""

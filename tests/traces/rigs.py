@@ -55,7 +55,16 @@ TRANSFORMERS = Rig(
             "tiled",
             "taught",
         ),
-        *("linear", "block_kinds", "decoders", "state_spaces", "short_convolutions", "met", "half_logits"),
+        *(
+            "linear",
+            "block_kinds",
+            "decoders",
+            "state_spaces",
+            "short_convolutions",
+            "met",
+            "half_logits",
+            "zeroed_late",
+        ),
         *("preference", "evaluation", "evaluation_more", "generation", "generation_more", "pairs_beside"),
     ),
     "Transformers, PEFT, plain PyTorch, Liger's loss and kernels, TRL's losses, weights and optimizers of "
@@ -76,7 +85,7 @@ FSDP2 = Rig(
     "fsdp2",
     (
         *("fully_shard", "fully_shard_more", "replicas", "sharded_more", "sharded_units", "sharded_decoders"),
-        *("sharded_spaces", "sharded_tiles", "sharded_bits", "sharded_activations"),
+        *("sharded_spaces", "sharded_tiles", "sharded_bits", "sharded_activations", "zeroed_late_shared"),
     ),
     "PyTorch's fully_shard with the models, adapters, optimizers and losses of the first rig",
 )

@@ -180,9 +180,10 @@ def _left_before(record: Record, micro: int) -> list[str]:
     size = record.left_before_bytes(micro)
     if not size:
         return []
+    kept = " and ".join(one.name.removesuffix(" of the iteration before") for one in record.carried)
     return [
-        f"the peak is that of every iteration but the first, which needs {size / 2**30:.2f} GiB less: the loop holds "
-        "the outputs of an iteration until the next forward pass has made new ones"
+        f"the peak is that of every iteration but the first, which needs {size / 2**30:.2f} GiB less: the loop keeps "
+        f"the {kept} of the iteration before until forward is over"
     ]
 
 

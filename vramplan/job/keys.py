@@ -33,6 +33,7 @@ class JobKeys(TypedDict, total=False):
     optimizer: str | None
     optimizer_implementation: str | None
     optimizer_in_backward: bool | None
+    zero_grad: str | None
     max_gradient_norm: float | None
     grad_scaler: bool | None
     ema: bool | None
@@ -124,6 +125,7 @@ class JobFields:
     optimizer: str | None
     optimizer_implementation: str | None
     optimizer_in_backward: bool | None
+    zero_grad: str | None
     max_gradient_norm: float | None
     grad_scaler: bool | None
     ema: bool | None

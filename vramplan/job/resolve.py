@@ -149,6 +149,7 @@ class _ReplayResolver(Resolver):
             base_batch_size=raw.base_batch_size,
             base_learning_rate=raw.base_learning_rate,
             optimizer_in_backward=in_backward,
+            zero_grad=raw.zero_grad or words.AFTER_STEP,
             max_gradient_norm=raw.max_gradient_norm,
             grad_scaler=bool(raw.grad_scaler),
             ema=bool(raw.ema),
@@ -251,6 +252,8 @@ class _ReplayResolver(Resolver):
             self.assumptions += on_demand.check_galore(self.fields, optimizer, model, runtime)
         if raw.grad_scaler:
             check_scaler(self.fields, cells, optimizer, in_backward=in_backward)
+        if raw.zero_grad == words.BEFORE_BACKWARD and runtime is not None:
+            on_demand.check_zeroing(self, runtime, in_backward)
         return optimizer, implementation, in_backward
 
     def _sizes(self, model: ModelShape | None) -> tuple[int, int | None]:

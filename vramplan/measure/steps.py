@@ -35,7 +35,7 @@ from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
 from vramplan.measure.storages import Storages
 from vramplan.measure.tiled_mlp import in_tiles
 from vramplan.tuples import NamedTuple
-from vramplan.values.job import NEXT_FORWARD, ResolvedJob
+from vramplan.values.job import BEFORE_BACKWARD, NEXT_FORWARD, ResolvedJob
 from vramplan.values.model import ModelShape
 
 MICRO_STEPS = 8  # of an accumulation that are run on a GPU
@@ -235,7 +235,8 @@ def _divided(job: ResolvedJob, loss: Any) -> Any:
 def one_step(loop: Loop, enter: Callable[[str], None] = _no_phase) -> None:
     """One iteration: the micro-steps of an accumulation, then the optimizer. `enter` is told each phase."""
     job = loop.job
-    for _ in range(loop.micro_steps):
+    zeroes_late = job.zero_grad == BEFORE_BACKWARD
+    for number in range(loop.micro_steps):
         enter("forward")
         out, loss = forward(loop)
         loop.outputs.clear()
@@ -245,6 +246,8 @@ def one_step(loop: Loop, enter: Callable[[str], None] = _no_phase) -> None:
             del out
         elif job.hold_outputs_until == NEXT_FORWARD:
             loop.outputs.append(out)
+        if zeroes_late and number == 0:
+            loop.model.zero_grad(set_to_none=True)
         enter("backward")
         if job.optimizer == LOMO:
             loop.optimizer.fused_backward(loss, RATE)
@@ -261,7 +264,8 @@ def one_step(loop: Loop, enter: Callable[[str], None] = _no_phase) -> None:
         _stepped(loop)
     if loop.average is not None:
         loop.average.update_parameters(loop.model)
-    loop.model.zero_grad(set_to_none=True)
+    if not zeroes_late:
+        loop.model.zero_grad(set_to_none=True)
 
 
 def _stepped(loop: Loop) -> None:

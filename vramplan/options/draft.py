@@ -19,6 +19,7 @@ class Values:
     optimizer: str | None
     optimizer_implementation: str | None
     optimizer_in_backward: bool | None
+    zero_grad: str | None
     max_gradient_norm: float | None
     grad_scaler: bool | None
     ema: bool | None

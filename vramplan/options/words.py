@@ -50,6 +50,7 @@ OPTIMIZERS = (
     *(*TORCH_OPTIMIZERS, *BITSANDBYTES_OPTIMIZERS, "lomo", *LOW_RANK_OPTIMIZERS, ADAM_MINI, *TORCHAO_OPTIMIZERS),
 )
 BACKWARD, NEXT_FORWARD = HELD_UNTIL = ("backward", "next-forward")
+AFTER_STEP, BEFORE_BACKWARD = ZEROING = ("after-step", "before-backward")  # where a loop calls zero_grad
 IMPLEMENTATIONS = ("foreach", "fused", "for-loop")
 NEVER_FUSED = ("rmsprop", "adafactor")  # torch.optim has no fused kernel for them
 FUSED_BY_RUNTIME = ("adamw", "adam", "muon")  # where a runtime says how they step; muon's AdamW, that is

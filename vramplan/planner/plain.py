@@ -29,6 +29,7 @@ LEAST: dict[str, Any] = {
     "hold_outputs": False,
     "outlives": False,
     "use_cache": False,
+    "zeroes_late": False,
     "wide_embeddings": False,
 }
 """What runs no kernel of a micro-batch and keeps least, so that programs which differ in it share a plain replay."""

@@ -12,7 +12,7 @@ from vramplan.replay.models.capable import masks_padding, no_checkpointing, own_
 from vramplan.replay.models.modules import CAUSAL_LM_FP32, FP32_LOGITS, OUTSIDE_LOSSES, SMOOTHED
 from vramplan.replay.models.parts import compiles_blocks
 from vramplan.replay.setup import Setup
-from vramplan.values.job import NEXT_FORWARD, ResolvedJob, of_torchao, shares_weights, trains_all
+from vramplan.values.job import BEFORE_BACKWARD, NEXT_FORWARD, ResolvedJob, of_torchao, shares_weights, trains_all
 from vramplan.values.machine import WITH_TENSOR_CORES, WITH_TF32
 from vramplan.values.parallel import ZERO3, is_fsdp
 
@@ -48,6 +48,7 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         use_cache=job.use_cache,
         dropout=job.dropout,
         optimizer_in_backward=job.optimizer_in_backward,
+        zeroes_late=job.zero_grad == BEFORE_BACKWARD and not (accumulates or keeps_zeroed_gradients(job)),
         max_gradient_norm=job.max_gradient_norm,
         offload_activations=job.offload_activations,
         checkpoint_reentrant=job.checkpoint_reentrant and not _shards_units(job),
@@ -79,6 +80,8 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         teacher=job.teacher,
         distillation=job.distillation,
         tiled_mlp=job.tiled_mlp,
+        adam_denominators=(release_of(job) or job.runtime.foreach_adam_in_place_since)
+        < job.runtime.foreach_adam_in_place_since,
         composed_norms=not job.compile
         and (release_of(job) or job.runtime.fused_rms_norm_since) < job.runtime.fused_rms_norm_since,
     )

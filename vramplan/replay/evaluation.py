@@ -97,9 +97,10 @@ def resident(setup: Setup, training: Record, micro: int | None = None) -> list[S
     stays = setup.persistent_gradients or setup.fp32_gradients
     gone = ("inputs",) if stays else OF_THE_FORWARD_PASS
     stay = [state for state in training.states if state.category not in gone]
-    if training.carried is None or micro is None:
+    if micro is None:
         return stay
-    return [*stay, StandingState("activations", training.sizes(micro)[training.carried[0]], 0)]
+    sizes, categories = training.sizes(micro), training.categories
+    return [*stay, *(StandingState(categories[one.stand_in], sizes[one.stand_in], 0) for one in training.carried)]
 
 
 def generation_bytes(setup: Setup, training: Record, batch: int, length: int, micro: int | None = None) -> int:

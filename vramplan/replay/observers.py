@@ -136,11 +136,14 @@ class Observer:
 class Release:
     """The role of the PyTorch release whose operators run. Without a number it is the release that was traced.
 
-    With `composed_norms`, `nn.RMSNorm` consists of several operators, as it did before it had a kernel of its own.
+    With `composed_norms`, `nn.RMSNorm` consists of several operators, as it did before it had a kernel of its own. With
+    `adam_denominators`, foreach Adam makes denominators of square roots that are still there.
     """
 
-    def __init__(self, pytorch: tuple[int, int] | None = None, *, composed_norms: bool = False) -> None:
-        self.pytorch, self.composed_norms = pytorch, composed_norms
+    def __init__(
+        self, pytorch: tuple[int, int] | None = None, *, composed_norms: bool = False, adam_denominators: bool = False
+    ) -> None:
+        self.pytorch, self.composed_norms, self.adam_denominators = pytorch, composed_norms, adam_denominators
 
 
 class Kernels:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramplan.replay.kernels import (
     Counted,
@@ -25,6 +25,9 @@ from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import ALLOCATOR_BLOCK_BYTES
 from vramplan.replay.tree import Moment, Nesting, both_signs, climb, events_in, flattened, locate, tally
 from vramplan.tuples import NamedTuple
+
+if TYPE_CHECKING:
+    from vramplan.replay.carried import Left
 
 
 class StandingState(NamedTuple):
@@ -95,8 +98,7 @@ class Record:
         self.turned = dict(tape.unseen.turned)
         self.elsewhere = frozenset(tape.elsewhere)
         self.unjoined = frozenset(tape.unseen.unjoined)
-        # a storage that stands for what the iteration before has left, and the storages that this one leaves
-        self.carried: tuple[int, frozenset[int]] | None = None
+        self.carried: tuple[Left, ...] = ()  # what the iteration before has left, and this one leaves
         self.looked_at: tuple[tuple[int, int], ...] = ()  # from which event on which of several devices
         self.weight_bytes: tuple[int, ...] = ()  # of each weight or shard, where the replay plays every block
         # of each weight or shard: what it is made from on the device; the last of that goes when it is there
@@ -167,13 +169,8 @@ class Record:
         )
 
     @cached_property
-    def requests(self) -> Requests:
-        """What an allocator is asked for, phase by phase, of a record that plays every block.
-
-        A storage that was counted under another component from some moment on is one, under the name that it was born
-        with. So is a gradient that another one is added to in place: the first of the two if nobody else holds it, or
-        the second.
-        """
+    def _renamed(self) -> tuple[dict[int, int], set[int]]:
+        """Of storages that are others under a new component, those; and the storages that live on as another."""
         names: dict[int, int] = {}
         renamed: set[int] = set()
         for before, after in pairwise(self.events):
@@ -184,6 +181,24 @@ class Record:
             elif before >= 0 > after and before not in names and self._is_added_to(before, ~after, 1):
                 names[before] = names.get(~after, ~after)
                 renamed.add(~after)
+        return names, renamed
+
+    def leaves(self) -> dict[int, str]:
+        """Storages that the iteration leaves to the next, as `requests` names them, and what they are."""
+        if not self.carried:
+            return {}
+        names, _ = self._renamed
+        return {names.get(storage, storage): one.name for one in self.carried for storage in one.storages}
+
+    @cached_property
+    def requests(self) -> Requests:
+        """What an allocator is asked for, phase by phase, of a record that plays every block.
+
+        A storage that was counted under another component from some moment on is one, under the name that it was born
+        with. So is a gradient that another one is added to in place: the first of the two if nobody else holds it, or
+        the second.
+        """
+        names, renamed = self._renamed
         found: Requests = []
         for (position, name), bound in zip(self.phases, [*(at for at, _ in self.phases[1:]), None], strict=True):
             events = self.events[position:bound]
@@ -210,7 +225,7 @@ class Record:
 
     @property
     def _left_before(self) -> frozenset[int]:
-        return frozenset() if self.carried is None else frozenset({self.carried[0]})
+        return frozenset(one.stand_in for one in self.carried)
 
     # -------------------------------------------------------------------------------------------------- numbers
     def sizes(self, batch: int) -> list[int]:
@@ -264,10 +279,11 @@ class Record:
 
     def left_before_bytes(self, batch: int) -> int:
         """How much less the peak of a first iteration is, which finds nothing that the one before has left."""
-        if self.carried is None:
+        if not self.carried:
             return 0
         sizes = list(self.sizes(batch))
-        sizes[self.carried[0]] = 0
+        for one in self.carried:
+            sizes[one.stand_in] = 0
         signed = both_signs(sizes)
         level = top = self.static_bytes(batch)
         for _, items in self.trees:

@@ -33,6 +33,7 @@ class Setup(NamedTuple):
     masked_apart: bool = False  # they are, and the family's code has no mask here: it is counted beside
     packed: bool = False  # several sequences in each, told apart by position ids that begin anew
     optimizer_in_backward: bool = False  # each parameter is stepped when its gradient is there, which then goes
+    zeroes_late: bool = False  # gradients of the step before are there until backward begins
     max_gradient_norm: float | None = None  # gradients are clipped; the figure itself costs nothing
     ema: bool = False  # an exponential moving average of the weights beside them
     fp32_gradients: bool = False  # half-precision gradients are added to fp32 buffers, which stay, and are freed
@@ -71,6 +72,7 @@ class Setup(NamedTuple):
     teacher: ModelShape | None = None  # a second model, whose predictions the loss compares with
     distillation: str | None = None  # how: forward-kl | reverse-kl | symmetric-kl
     tiled_mlp: int | None = None  # tiles that the MLP of each block runs in
+    adam_denominators: bool = False  # of a PyTorch whose foreach Adam has denominators beside square roots
     composed_norms: bool = False  # of a PyTorch whose nn.RMSNorm has no kernel of its own
     casts_buffers: bool = False  # a device without what FSDP1 shares, whose buffers have the type that it gathers
     reduces: bool = True  # of a pipeline's micro-batches only the last one's gradients are reduced

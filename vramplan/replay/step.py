@@ -118,7 +118,8 @@ class Iteration:
         self.setup, self.tape = setup, tape
         self.precision = precision_of(setup.precision, half_weights=setup.half_weights)
         recipe = recipe_of(setup, self.precision)
-        tape.enlist(Release, Release(setup.pytorch, composed_norms=setup.composed_norms))
+        releases = {"composed_norms": setup.composed_norms, "adam_denominators": setup.adam_denominators}
+        tape.enlist(Release, Release(setup.pytorch, **releases))
         # what the allocator plays is asked for no time, but for the replay that tests compare with
         self.ran = Launches(tape) if tape.direct or not tape.unrolled else None
         self.techniques = techniques_of(setup, tape, self.precision)
@@ -131,7 +132,8 @@ class Iteration:
         self.optimizer = optimizer_of(setup, tape, self.precision)
         self.outputs: list[object] = []  # the outputs of the model that the training loop holds
         self.unreached: list[Parameter] = []
-        self.carried: Carried | None = None  # tensors that the iteration before has left
+        self.carried: Carried | None = None  # outputs that the iteration before has left
+        self.gradients_before: Carried | None = None  # and its gradients
 
     def forward(self) -> Tensor:
         """The loss that backward begins with."""
@@ -139,6 +141,8 @@ class Iteration:
         tape.phase("forward")
         if setup.outlives and not setup.compile:  # what hangs on a compiled graph is not modelled
             self.carried = imported("vramplan.replay.carried:Carried")(tape)
+        if setup.zeroes_late:
+            self.gradients_before = imported("vramplan.replay.carried:LateZeroing")(tape)
         self.shards.before_forward()
         for one in self.techniques:
             one.before_forward()
@@ -163,6 +167,8 @@ class Iteration:
             self.outputs += (output, *(tensor for one in self.techniques for tensor in one.beside_outputs()))
         if self.carried is not None:
             self.carried.outputs_bound()
+        if self.gradients_before is not None:
+            self.gradients_before.let_go()
         return loss
 
     def backward(self, held: list[Tensor]) -> None:
@@ -186,7 +192,7 @@ class Iteration:
         began.clear()
 
     def step(self) -> None:
-        """Clipping, the optimizer's step, and zero_grad(set_to_none=True)."""
+        """Clipping, the optimizer's step, and zero_grad(set_to_none=True), which a loop may leave for later."""
         self.tape.phase("step")
         for one in self.techniques:
             one.before_clipping()
@@ -199,6 +205,9 @@ class Iteration:
         self.optimizer.step()
         for one in reversed(self.techniques):
             one.after_step()
+        if self.gradients_before is not None:
+            own = [one.grad for one in self.tape.parameters]
+            self.gradients_before.end([*own, *self.shards.gradients()])
         for parameter in self.tape.parameters:
             parameter.grad = None
         self.shards.after_step()
@@ -219,8 +228,7 @@ class Iteration:
         self.shards.drop()
         tape.parameters, owned = self.whole, tape.parameters
         record = Record(tape, states, saved_at, managed, ran=self.ran)
-        if self.carried is not None:
-            record.carried = (self.carried.index, frozenset(self.carried.left))
+        record.carried = tuple(one.told() for one in (self.carried, self.gradients_before) if one is not None)
         if tape.unrolled:
             record.weight_bytes = tuple(one.stored_bytes for one in owned for _ in range(one.copies))
             record.load_bytes = loads

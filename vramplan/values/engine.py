@@ -20,6 +20,7 @@ class Engine(NamedTuple):
     name: str  # as `engine` of a runtime profile, or the name of the profile itself
     families: Mapping[str, str] = NOTHING  # family of a model -> module with the program's own forward pass, `FORWARD`
     plain_loop: bool = False  # its step is a plain loop over the models of Transformers, which `measure` can run
+    is_own_loop: bool = False  # people write it themselves: where it zeroes gradients is theirs to say
     smooths_outside: bool = False  # smoothed labels are a loss of its loop, not of the model
     reads_shards: bool = False  # a device loads its part of each weight alone, and no weight whole
     own_code: bool = False  # it replaces code of Transformers, whether `families` has that code or not

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 NEXT_FORWARD = "next-forward"  # until when outputs are held
+BEFORE_BACKWARD = "before-backward"  # where a loop zeroes gradients
 FITS, TIGHT, DOES_NOT_FIT = "fits", "tight", "does-not-fit"  # the verdicts
 
 
@@ -97,6 +98,7 @@ class ResolvedJob(NamedTuple):
     hold_outputs_until: str | None = None  # backward | next-forward (which makes new ones); None: none are held
     use_cache: bool = False  # the model returns keys and values with its outputs
     optimizer_in_backward: bool = False
+    zero_grad: str = "after-step"  # after-step | before-backward: where the loop zeroes gradients
     max_gradient_norm: float | None = None  # None: no clipping
     grad_scaler: bool = False  # torch.amp.GradScaler around the loss and the step
     ema: bool = False  # an exponential moving average of the weights

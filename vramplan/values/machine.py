@@ -96,6 +96,7 @@ class Runtime(NamedTuple):
     lazy_loading_since: tuple[int, int] = (1, 13)  # it asks CUDA to load kernels when they are first used
     workspaces_since: tuple[int, int] = (2, 0)  # the workspaces of cuBLAS are in the caching allocator
     gradients_set_to_none_since: tuple[int, int] = (2, 0)  # zero_grad frees gradients unless it is told not to
+    foreach_adam_in_place_since: tuple[int, int] = (2, 1)  # its denominators are the square roots, in place
     fused_rms_norm_since: tuple[int, int] = (2, 9)  # nn.RMSNorm is one kernel; before that it is composed of its parts
     embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out
     quantized_from: str | None = None  # the element type that it brings weights to, to quantize them; None: their own

@@ -2,4 +2,9 @@
 
 from vramplan.values.engine import Engine
 
-ENGINE = Engine(name="pytorch", plain_loop=True, behaviour={"settings": "vramplan.engines.pytorch.settings:BEHAVIOUR"})
+ENGINE = Engine(
+    name="pytorch",
+    plain_loop=True,
+    is_own_loop=True,
+    behaviour={"settings": "vramplan.engines.pytorch.settings:BEHAVIOUR"},
+)

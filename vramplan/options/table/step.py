@@ -117,6 +117,15 @@ NUMBER_ROWS = (
         section=NUMBERS,
     ),
     Option(
+        "zero_grad",
+        WORD,
+        "Where the loop calls zero_grad: before-backward leaves the gradients of a step beside the next forward pass.",
+        words=words.ZEROING,
+        default="after-step",
+        note="[How](#around-the-step).",
+        section=NUMBERS,
+    ),
+    Option(
         "max_gradient_norm",
         NUMBER,
         "Clip gradients to this total norm; 0 turns clipping off.",

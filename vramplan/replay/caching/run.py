@@ -96,7 +96,7 @@ class SimulatedRun:
         apart = record.elsewhere | record.without_a_block(micro_batch_size)
         self.streams = {index: _stream_of(record, index) for index in apart}
         self.sizes = _rounded(record, micro_batch_size, settings)
-        self.left: list[Block] = []  # outputs that the program holds, and what hangs on their graph
+        self.left: dict[str, list[Block]] = {}  # by name, what an iteration leaves to the next
         self.first_sizes = [] if first is None else _rounded(first, micro_batch_size, settings)
         turned = record.turned if is_turned else {}
         self.requests = _with_copies(record, micro_batch_size, self.sizes) if turned else record.requests
@@ -242,8 +242,9 @@ class SimulatedRun:
         """Births and deaths in their order, up to a phase; the blocks that are left."""
         alive: dict[int, Block] = {}
         serve, free, pop = self.allocator.serve, self.allocator.free, alive.pop
-        before, leaves = record.carried or (None, frozenset())
-        left: list[Block] = []
+        before = {one.stand_in: one.name for one in record.carried}
+        leaves = record.leaves()
+        left: dict[str, list[Block]] = {one.name: [] for one in record.carried}
         born = 0
         for name, events in requests:
             if name == until:
@@ -256,7 +257,7 @@ class SimulatedRun:
             try:
                 while not is_over:
                     try:
-                        if before is None and not leaves and not streams:
+                        if not before and not streams:
                             for event in course:
                                 if event < 0:
                                     free(pop(~event))
@@ -264,14 +265,15 @@ class SimulatedRun:
                                     born = event
                                     alive[event] = serve(sizes[event])
                         for event in course:
-                            if event == before:
+                            if event in before:
                                 pass  # they are there
-                            elif event < 0 and ~event == before:
-                                for block in self.left:
+                            elif event < 0 and ~event in before:
+                                what = before[~event]
+                                for block in self.left.get(what, ()):
                                     free(block)
-                                self.left = left
+                                self.left[what] = left[what]
                             elif event < 0 and ~event in leaves:
-                                left.append(pop(~event))
+                                left[leaves[~event]].append(pop(~event))
                             elif event < 0:
                                 free(pop(~event))
                             else:
@@ -286,7 +288,9 @@ class SimulatedRun:
                 raise
         for one in self.kept:
             alive.pop(one, None)
-        left += [alive.pop(one) for one in leaves if one in alive]
+        for one, what in leaves.items():
+            if one in alive:
+                left[what].append(alive.pop(one))
         return list(alive.values())
 
 

@@ -17,7 +17,7 @@ from typing import Protocol, cast
 
 from vramplan.engines import brought_for
 from vramplan.replay.autograd import backward
-from vramplan.replay.observers import Observer, Sharding
+from vramplan.replay.observers import Observer, Release, Sharding
 from vramplan.replay.precision import Precision
 from vramplan.replay.record import StandingState
 from vramplan.replay.recorder import Tape, rounded
@@ -169,6 +169,7 @@ def step(tape: Tape, optimizer: str, implementation: str, precision: Precision) 
 def step_group(tape: Tape, parameters: Sequence[Parameter], optimizer: str, implementation: str) -> None:
     """The step of these parameters alone: fused and SGD nothing, foreach all square roots at once, else one by one.
 
+    Before PyTorch 2.1 foreach Adam adds epsilon in tensors of their own, beside the square roots (pull request 104898).
     Source: torch/optim/adamw.py, adam.py, sgd.py and rmsprop.py, `_fused_*`, `_multi_tensor_*` and `_single_tensor_*`.
     """
     library = library_of(optimizer)
@@ -180,6 +181,9 @@ def step_group(tape: Tape, parameters: Sequence[Parameter], optimizer: str, impl
         (_adafactor_foreach if implementation == "foreach" else _adafactor_loop)(tape, parameters)
     elif implementation == "foreach":
         _roots = _foreach(tape, "_foreach_sqrt", parameters)  # the square roots of the second moments, all at once
+        if optimizer != "rmsprop" and tape.role(Release).adam_denominators:
+            _denominators = _foreach(tape, "_foreach_add", parameters)
+            del _denominators
         del _roots
     elif optimizer == "rmsprop":
         root: Tensor | None = None

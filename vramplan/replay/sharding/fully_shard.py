@@ -212,6 +212,10 @@ class FullyShard(Collectives):
                 size += rounded(self._elements(shapes) * dtype.itemsize) * trained[0].copies
         return [StandingState("gradients", size, 0)]
 
+    def gradients(self) -> list[Any]:
+        """Those of the shards, which lie in one piece for each unit."""
+        return [one for unit in self.order for one in (unit.gradient, *unit.others)]
+
     def after_step(self) -> None:
         """The gradients go, and what no backward has freed."""
         for unit in self.order:

@@ -7,6 +7,7 @@ for the phases in which it does something. `TECHNIQUES` says which jobs use whic
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from vramplan.engines import imported
 from vramplan.replay.inputs import Objective
@@ -97,6 +98,10 @@ class Shards(Sharding):
 
     def before_step(self) -> None:
         """The step begins."""
+
+    def gradients(self) -> list[Any]:
+        """Gradients that the optimizer has stepped by, beside those that are parameters' own."""
+        return []
 
     def after_step(self) -> None:
         """The gradients go."""

@@ -6,7 +6,7 @@ begins with a space goes on.
 """
 
 ROWS = """\
-activation_checkpointing: full | 5667 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
+activation_checkpointing: full | 5677 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints,
   compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, fp8, fp8_more, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared,
   galore, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
@@ -15,21 +15,21 @@ activation_checkpointing: full | 5667 | adapted, adapters, adapters_more, attent
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan,
   titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught,
-  torchtune_units, torchvision, turns, vision, zero, zero_adapters, zero_offload | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt
-  under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
-  torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
-  under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama,
-  mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under
-  litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm,
-  starcoder2, t5, torchvision_vit, vit
+  torchtune_units, torchvision, turns, vision, zero, zero_adapters, zero_offload, zeroed_late, zeroed_late_shared |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5,
+  exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4_text, llava, ministral3, mistral,
+  mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3,
+  olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
+  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama under torchtitan, llama under torchtune, llama4, llava, ministral3, mistral3,
+  mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss,
+  stablelm, starcoder2, t5, torchvision_vit, vit
 activation_checkpointing: selective | 334 | adapted, block_kinds, decoders, fully_shard_more, fused_lora, linear,
   losses, met, more_families, replicated, selective, selective_more, seq2seq, sharded_more, sharded_spaces,
   sharded_tiles, short_convolutions, state_spaces, tiles | apertus, arcee, bamba, bart, bert, cohere, cohere2,
@@ -86,24 +86,25 @@ adapter: ia3 | 206 | adapted, adapters, adapters_more, block_kinds, decoders, fu
   gemma4, glm, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense, lfm2_moe, llama, llama4, llava,
   ministral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_vl, qwen3_next,
   qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-adapter: lora | 1800 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
+adapter: lora | 1810 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more, decoders,
   flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts, met,
   more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
   state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, zero, zero_adapters | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid,
-  helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4_text, llava,
-  ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe,
-  qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3,
-  stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
-  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
-  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
-  llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt,
-  nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  torchtune_taught, torchtune_units, zero, zero_adapters, zeroed_late, zeroed_late_shared | apertus, arcee, bamba,
+  bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
+  gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox under
+  litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3,
+  qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet,
+  roberta, seed_oss, smollm3, stablelm, starcoder2, t5, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom,
+  chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3,
+  mistral3, mixtral, mllama, mpt, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi
+  under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit
 adapter: modules_to_save | 140 | adapted, adapters, adapters_more, flat_adapters, fully_shard_more, fused_lora,
   pairs, pairs_beside, sharded_units, zero_adapters | bert, bloom, chatglm, deepseek_v2, deepseek_v3, falcon, gemma,
   gemma2, gemma3_text, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3,
@@ -137,11 +138,11 @@ distillation: jsd | 7 | taught | gemma, llama, mistral, olmo2, phi3, qwen2 | gem
 distillation: reverse-kl | 14 | taught, torchtune_taught | llama under torchtune, mistral, qwen3 | llama, llama under
   torchtune
 distillation: symmetric-kl | 12 | torchtune_taught | llama under torchtune | llama under torchtune
-ema: true | 140 | adapted, fused_lora, galore, liger, master, met, optimizers, precisions, sharded_spaces,
-  short_convolutions, state_spaces, tiled | bamba, bert, deepseek_v3, falcon_h1, gemma2, gemma3_text, glm4, gpt2,
-  gpt_neox, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mixtral, nemotron_h, olmo2, opt, phi3, qwen2, qwen3,
-  qwen3_moe, smollm3 | bamba, bert, deepseek, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid, lfm2, lfm2_moe,
-  llama, mixtral, nemotron_h, neox, olmo2, opt, phi3, qwen_moe
+ema: true | 144 | adapted, fused_lora, galore, liger, master, met, optimizers, precisions, sharded_spaces,
+  short_convolutions, state_spaces, tiled, zeroed_late | bamba, bert, deepseek_v3, falcon_h1, gemma2, gemma3_text,
+  glm4, gpt2, gpt_neox, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mixtral, nemotron_h, olmo2, opt, phi3,
+  qwen2, qwen3, qwen3_moe, smollm3 | bamba, bert, deepseek, falcon_h1, gemma2, gemma3, glm4, gpt2, granitemoehybrid,
+  lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, opt, phi3, qwen_moe
 eval_batch_size | 245 | evaluation, evaluation_more, pairs_beside | bart, bert, bloom, chatglm, deepseek_v2,
   deepseek_v3, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, mpt, opt, phi,
   phi3, qwen2_moe, qwen3, qwen3_moe, roberta, t5, vit, xlm-roberta | bart, bert, bloom, chatglm, deepseek, falcon,
@@ -164,11 +165,11 @@ frozen: parts | 815 | adapters, block_kinds, decoders, flat_parameter, frozen, f
 generation_batch_size | 83 | generation, generation_more, pairs_beside | bart, deepseek_v2, deepseek_v3, falcon,
   gemma, glm, glm4, gpt2, gpt_neox, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3_moe, t5 | bart, deepseek, falcon,
   gemma, glm, glm4, gpt2, llama, mixtral, neox, qwen_moe, t5
-grad_scaler: true | 110 | adapted, galore, liger, precisions, sharded_spaces, short_convolutions, state_spaces, tiled
-  | bamba, bert, cohere2, deepseek_v3, falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox, gpt_oss,
-  granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mixtral, nemotron_h, olmo2, qwen2, qwen3_moe, smollm3 | bamba,
-  bert, cohere, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe,
-  llama, mixtral, nemotron_h, neox, olmo2, qwen_moe
+grad_scaler: true | 114 | adapted, galore, liger, precisions, sharded_spaces, short_convolutions, state_spaces,
+  tiled, zeroed_late | bamba, bert, cohere2, deepseek_v3, falcon_h1, gemma, gemma2, gemma3_text, glm4, gpt2, gpt_neox,
+  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mistral, mixtral, nemotron_h, olmo2, qwen2, qwen3_moe, smollm3 |
+  bamba, bert, cohere, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2,
+  lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, qwen_moe
 gradient_dtype: fp32 | 24 | master | bert, gpt2, llama, mistral, qwen2 | bert, gpt2, llama
 label_smoothing | 457 | adapted, block_kinds, compile_beside, decoders, evaluation, evaluation_more,
   fully_shard_more, fused_lora, images, liger, linear, losses_more, met, more_families, pairs, sharded_spaces,
@@ -221,20 +222,20 @@ loss: simpo | 4 | preference | llama | llama
 loss: tiled | 27 | tiled | gemma, gemma2, glm4, gpt2, gpt_neox, mistral, mixtral, olmo2, phi, phi3, qwen3 | gemma,
   gemma2, glm4, gpt2, llama, mixtral, neox, olmo2, phi, phi3
 loss: vocab-parallel | 47 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-max_gradient_norm | 710 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm | 720 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter, fully_shard_more,
   fused_lora, galore, images, liger, linear, master, met, more_families, optimizers, precisions, replicated, rounded,
   rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions,
   state_spaces, taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units,
-  torchvision, turns, zero | apertus, arcee, bamba, bert, bloom, cohere2, deepseek_v3, ernie4_5, exaone4, falcon,
-  falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss,
-  granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral,
-  mistral3, mixtral, mllama, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen3, qwen3_5_moe_text,
-  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta, smollm3, stablelm, starcoder2,
-  torchvision_vit, vit | apertus, arcee, bamba, bert, bloom, cohere, deepseek, ernie4_5, exaone4, falcon, falcon_h1,
-  gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan, ministral3, mistral3, mixtral,
-  mllama, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, stablelm,
-  starcoder2, torchvision_vit, vit
+  torchvision, turns, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere2,
+  deepseek_v3, ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama,
+  llama under torchtitan, ministral3, mistral, mistral3, mixtral, mllama, nemotron_h, olmo, olmo2, olmo3, olmoe, opt,
+  phi, phi3, qwen2, qwen3, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, roberta,
+  smollm3, stablelm, starcoder2, torchvision_vit, vit | apertus, arcee, bamba, bert, bloom, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under torchtitan,
+  ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_next, qwen3_vl,
+  qwen_moe, roberta, stablelm, starcoder2, torchvision_vit, vit
 offload: activations | 631 | adapted, block_kinds, checkpoints, decoders, flat_adapters, flat_host, fused_lora,
   host_activations, hosted, images, liger, linear, met, more_families, pairs, selective_more, sharded_activations,
   sharded_spaces, short_convolutions, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, tiles | apertus, arcee, bamba,
@@ -259,13 +260,14 @@ offload: optimizer | 156 | flat_adapters, flat_host, host_activations, sharded_m
 offload: parameters | 125 | flat_adapters, flat_host, host_activations, sharded_more, zero_adapters, zero_offload |
   bert, bloom, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, mistral, opt, phi, phi3, qwen2, qwen3, roberta,
   t5, vit | bert, bloom, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, phi3, roberta, t5, vit
-optimizer: adafactor | 176 | adapted, adapters_more, block_kinds, checkpoints, flat_parameter, frozen, halves,
+optimizer: adafactor | 180 | adapted, adapters_more, block_kinds, checkpoints, flat_parameter, frozen, halves,
   images, linear, moe, more_families, optimizers, precisions, quantized, random, short_convolutions, state_spaces,
-  suite, tiles, torchvision, vision | bert, clip, deepseek_v2, deepseek_v3, gemma4_text, glm4_moe, gpt2, gpt_neo,
-  granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mistral3, mixtral, mllama, nemotron_h, qwen2,
-  qwen2_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, torchvision_vit, vit |
-  bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3,
-  mistral3, mixtral, mllama, nemotron_h, qwen3_next, qwen3_vl, qwen_moe, torchvision_vit, vit
+  suite, tiles, torchvision, vision, zeroed_late | bert, clip, deepseek_v2, deepseek_v3, gemma4_text, glm4_moe, gpt2,
+  gpt_neo, gpt_neox, granitemoehybrid, lfm2, lfm2_moe, llama, llava, ministral3, mistral, mistral3, mixtral, mllama,
+  nemotron_h, qwen2, qwen2_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe,
+  torchvision_vit, vit | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe,
+  llama, llava, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, qwen3_next, qwen3_vl, qwen_moe,
+  torchvision_vit, vit
 optimizer: adam | 144 | adapted, adapters_more, frozen, fully_shard_more, halves, hosted, images, liger, master,
   more_families, optimizers, precisions, random, short_convolutions, state_spaces, tiled, torchvision, turns, vision |
   bamba, bert, clip, gemma2, gemma3, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2_moe, llama, llama4_text,
@@ -318,18 +320,18 @@ optimizer: rmsprop | 282 | adapted, adapters_more, checkpoints, families, frozen
   bart, bert, bloom, clip, deepseek, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm4_moe, gpt2, gpt_neo,
   gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, vit
-optimizer: sgd | 482 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more,
+optimizer: sgd | 492 | adapted, adapters_more, attention, checkpoints, families, frozen, fully_shard_more,
   fused_lora, halves, hosted, images, liger, master, met, moe, more_families, optimizers, pairs, precisions,
   quantized, random, replicated, resnet, seq2seq, short_convolutions, state_spaces, suite, tiled, tiled_mlp,
-  tiled_mlp_shared, tiles, torchvision, vision | apertus, bart, bert, bloom, chatglm, clip, deepseek_v2, deepseek_v3,
-  exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox,
-  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4_text, llava, mistral, mistral3, mixtral, mllama, mpt,
-  nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe,
-  qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, bart,
-  bert, bloom, chatglm, clip, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mllama,
-  mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, resnet,
-  roberta, starcoder2, t5, torchvision_vit, vit
+  tiled_mlp_shared, tiles, torchvision, vision, zeroed_late, zeroed_late_shared | apertus, bart, bert, bloom, chatglm,
+  clip, deepseek_v2, deepseek_v3, exaone4, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_text, glm, glm4, glm4_moe,
+  gpt2, gpt_neo, gpt_neox, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4_text, llava, mistral, mistral3,
+  mixtral, mllama, mpt, nemotron_h, olmo, olmo2, olmo3, olmoe, opt, phi, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl,
+  qwen3, qwen3_moe, qwen3_vl, qwen3_vl_moe, resnet, roberta, smollm3, starcoder2, t5, torchvision_vit, vit,
+  xlm-roberta | apertus, bart, bert, bloom, chatglm, clip, deepseek, exaone4, falcon, falcon_h1, gemma, gemma2,
+  gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, llama4,
+  llava, mistral3, mixtral, mllama, mpt, nemotron_h, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl,
+  qwen3_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit
 optimizer: sgd-momentum | 553 | adapted, adapters, adapters_more, checkpoints, families, frozen, fully_shard_more,
   halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families, optimizers, pairs, precisions,
   quantized, random, resnet, seq2seq, sharded_spaces, short_convolutions, state_spaces, suite, torchtune,
@@ -374,24 +376,25 @@ padding: right | 473 | adapted, block_kinds, decoders, fully_shard_more, fused_l
 parallel.fsdp_units: ends | 98 | fully_shard_more, sharded_units, titan_compiled, titan_units, torchtune_compiled,
   torchtune_units | llama, llama under torchtitan, llama under torchtune, mistral, qwen2 | llama, llama under
   torchtitan, llama under torchtune
-parallel.fsdp_version: 1 | 215 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations
-  | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama under litgpt,
-  mistral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3, roberta, vit |
-  bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama under litgpt, mpt under
-  llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
+parallel.fsdp_version: 1 | 225 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat, sharded_activations,
+  zeroed_late_shared | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3_text, glm, gpt2, gpt_neox, llama, llama
+  under litgpt, mistral, mpt under llm-foundry, neox under litgpt, opt, phi, phi under litgpt, phi3, qwen2, qwen3,
+  roberta, vit | bert, bloom, falcon under litgpt, gemma, gemma2, gemma3, glm, gpt2, llama, llama under litgpt, mpt
+  under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
 parallel.replicas | 56 | flat_adapters, flat_host, flat_parameter, fully_shard_more, replicas, sharded_activations,
   sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma, gpt2, gpt_neox, llama, llama under
   torchtitan, mistral, opt, phi3, qwen2 | gemma, gpt2, llama, llama under torchtitan, neox, opt, phi3
-parallel.sharding: ddp | 103 | fused_lora_shared, modded, modded_compiled, replicated, rounded_shared,
-  sharded_activations, sharded_bits, tiled_mlp_shared | bert, gemma, gemma4_text, glm4_moe, gpt2, gpt_neo, llama,
-  mistral, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl, smollm3 | bert, gemma,
-  gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3, qwen3_vl
-parallel.sharding: fsdp | 902 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
+parallel.sharding: ddp | 113 | fused_lora_shared, modded, modded_compiled, replicated, rounded_shared,
+  sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, gemma, gemma4_text, glm4_moe, gpt2,
+  gpt_neo, llama, mistral, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3, qwen2, qwen3, qwen3_vl, smollm3 |
+  bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under modded-nanogpt, opt, phi3,
+  qwen3_vl
+parallel.sharding: fsdp | 922 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard, fully_shard_more,
   fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled,
-  titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units | apertus, arcee,
-  bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3,
-  gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
+  titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared |
+  apertus, arcee, bamba, bert, bloom, cohere, cohere2, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma,
+  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4_moe, gpt2, gpt_neo, gpt_neox, granite, granitemoehybrid, helium,
   hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral, mistral3,
   mixtral, mllama, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, opt, phi, phi under litgpt,
   phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_moe, qwen3_vl, roberta, seed_oss, stablelm, vit |
@@ -422,7 +425,7 @@ parallel.sharding: zero3 | 142 | fused_lora_shared, host_activations, tiled_mlp_
   bert, bloom, gemma2, gemma3, gemma3_images, gemma4, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, neox, olmo, opt,
   phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, roberta, t5, vit
 parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan | llama under torchtitan
-precision: amp | 3985 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: amp | 3999 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore, generation,
   generation_more, half_logits, halves, heads, host_activations, hosted, images, liger, linear, litgpt, lora_parts,
@@ -430,20 +433,20 @@ precision: amp | 3985 | adapted, adapters, adapters_more, attention, block_kinds
   preference, quantized, random, replicas, replicated, resnet, returned, rounded, rounded_shared, selective,
   selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp,
-  tiled_mlp_shared, tiles, torchvision, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip,
-  cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_neox, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4_text, llava,
-  ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt,
-  olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5,
-  qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta,
-  seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert,
-  bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2,
-  gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt, gpt_neo, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama4, llava, ministral3,
-  mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2,
-  olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet,
-  roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
+  tiled_mlp_shared, tiles, torchvision, turns, vision, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart,
+  bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt,
+  gpt_neo, gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under
+  litgpt, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron,
+  nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt, phi3, qwen2, qwen2_5_vl,
+  qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl,
+  qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5, torchvision_vit, vit, xlm-roberta |
+  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
+  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt2 under nanogpt,
+  gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox
+  under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next,
+  qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
 precision: fp8 | 246 | fp8, fp8_more | bart, bert, bloom, gemma, gemma2, gemma3_text, glm, glm4, gpt_neox, llama,
   mistral, mixtral, mpt, opt, phi, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, t5, xlm-roberta | bart, bert,
   bloom, gemma, gemma2, gemma3, glm, glm4, llama, mixtral, mpt, neox, opt, phi, phi3, qwen_moe, roberta, t5
@@ -475,7 +478,7 @@ precision: mixed | 1670 | adapters, attention, block_kinds, checkpoints, compile
   llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5,
   vit
-precision: pure | 3394 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
+precision: pure | 3434 | adapted, adapters, adapters_more, attention, block_kinds, checkpoints, compile,
   compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters, flat_host,
   flat_parameter, foundry, frozen, fully_shard, fully_shard_more, fused_lora, fused_lora_shared, galore,
   generation_more, half_logits, heads, host_activations, hosted, images, liger, linear, litgpt, litgpt_flat,
@@ -484,21 +487,21 @@ precision: pure | 3394 | adapted, adapters, adapters_more, attention, block_kind
   rounded_shared, selective, selective_more, seq2seq, sharded_activations, sharded_bits, sharded_decoders,
   sharded_more, sharded_spaces, sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite,
   taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_taught, torchtune_units, torchvision, turns, vision | apertus, arcee, bamba, bart, bert, bloom, chatglm,
-  clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma,
-  gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_neox, gpt_oss, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune,
-  llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modded_nanogpt under modded-nanogpt, mpt, mpt
-  under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt, phi, phi under litgpt,
-  phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text,
-  qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm, starcoder2, t5,
-  torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
-  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
-  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
-  under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, modded_nanogpt under
-  modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt,
-  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta,
-  seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
+  torchtune_taught, torchtune_units, torchvision, turns, vision, zeroed_late, zeroed_late_shared | apertus, arcee,
+  bamba, bart, bert, bloom, chatglm, clip, cohere, cohere2, deepseek_v2, deepseek_v3, ernie4_5, exaone4, falcon,
+  falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_text, gemma4_text, glm, glm4, glm4_moe, gpt2, gpt_neo,
+  gpt_neox, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt,
+  llama under torchtune, llama4_text, llava, ministral3, mistral, mistral3, mixtral, mllama, modded_nanogpt under
+  modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox under litgpt, olmo, olmo2, olmo3, olmoe, opt,
+  phi, phi under litgpt, phi3, qwen2, qwen2_5_vl, qwen2_moe, qwen2_vl, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text,
+  qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, qwen3_vl_moe, resnet, roberta, seed_oss, smollm3, stablelm,
+  starcoder2, t5, torchvision_vit, vit, xlm-roberta | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere,
+  deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4,
+  glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe,
+  llama, llama under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama,
+  modded_nanogpt under modded-nanogpt, mpt, mpt under llm-foundry, nemotron, nemotron_h, neox, neox under litgpt,
+  olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe,
+  resnet, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
 qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, mistral, olmo2, olmoe, opt, phi3,
   qwen2 | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt, phi3
 qat: int4 | 28 | rounded, rounded_shared, torchtune_rounded | gemma, gemma3_text, gpt2, llama, llama under torchtune,
@@ -657,13 +660,14 @@ activation_checkpointing: full + loss: simpo | 3 | preference | llama
 activation_checkpointing: full + loss: tiled | 3 | tiled | gemma, glm4, gpt2
 activation_checkpointing: full + loss: vocab-parallel | 15 | titan, titan_replicas, titan_units | llama under
   torchtitan
-activation_checkpointing: full + max_gradient_norm | 323 | adapted, flat_adapters, flat_host, flat_parameter,
+activation_checkpointing: full + max_gradient_norm | 333 | adapted, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, fused_lora, galore, images, liger, master, more_families, optimizers, precisions, replicated,
   rounded, rounded_shared, sharded_bits, sharded_more, sharded_tiles, sharded_units, short_convolutions, state_spaces,
   taught, tiled, tiled_mlp, tiled_mlp_shared, tiles, titan, titan_compiled, titan_replicas, titan_units, torchvision,
-  turns, zero | apertus, arcee, bamba, bert, bloom, ernie4_5, gemma, gemma2, gemma3_images, glm4, glm4_moe, gpt2,
-  gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan, mistral3, mixtral, mllama, neox, olmo,
-  olmo2, olmoe, opt, phi, phi3, qwen3_vl, roberta, stablelm, torchvision_vit, vit
+  turns, zero, zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, ernie4_5, gemma, gemma2,
+  gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, granitemoehybrid, lfm2, lfm2_moe, llama, llama under torchtitan,
+  mistral3, mixtral, mllama, neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen3_vl, roberta, stablelm, torchvision_vit,
+  vit
 activation_checkpointing: full + offload: activations | 281 | adapted, block_kinds, checkpoints, flat_adapters,
   flat_host, host_activations, hosted, images, liger, linear, more_families, pairs, sharded_activations,
   sharded_spaces, short_convolutions, state_spaces, tiled_mlp, tiled_mlp_shared, tiles | bert, bloom, deepseek,
@@ -705,12 +709,12 @@ activation_checkpointing: full + optimizer: rmsprop | 141 | adapted, adapters_mo
   replicated, seq2seq, state_spaces, vision | bart, bert, bloom, clip, deepseek, gemma, gemma2, gemma3, glm4_moe,
   gpt2, gpt_neo, gpt_oss, granitemoehybrid, llama, llama4, llava, mixtral, mpt, neox, olmo2, olmoe, opt, phi, phi3,
   qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
-activation_checkpointing: full + optimizer: sgd | 315 | adapted, adapters_more, attention, checkpoints, families,
+activation_checkpointing: full + optimizer: sgd | 325 | adapted, adapters_more, attention, checkpoints, families,
   frozen, fully_shard_more, halves, hosted, images, liger, master, met, moe, more_families, optimizers, pairs,
-  precisions, quantized, random, replicated, seq2seq, short_convolutions, suite, tiled_mlp, vision | apertus, bart,
-  bert, bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe,
-  gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mpt, neox, olmo, olmo2, olmoe, opt, phi,
-  phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
+  precisions, quantized, random, replicated, seq2seq, short_convolutions, suite, tiled_mlp, vision, zeroed_late,
+  zeroed_late_shared | apertus, bart, bert, bloom, chatglm, clip, deepseek, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma3_images, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, lfm2_moe, llama, llama4, llava, mistral3, mixtral, mpt,
+  neox, olmo, olmo2, olmoe, opt, phi, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, starcoder2, t5, vit
 activation_checkpointing: full + optimizer: sgd-momentum | 318 | adapted, adapters, adapters_more, checkpoints,
   families, frozen, fully_shard_more, halves, hosted, images, liger, litgpt, litgpt_flat, master, moe, more_families,
   optimizers, precisions, quantized, random, seq2seq, torchtune, torchtune_compiled, torchtune_units, torchvision,
@@ -731,24 +735,25 @@ activation_checkpointing: full + padding: right | 264 | block_kinds, decoders, f
   qwen3_next, qwen_moe, roberta, seed_oss, stablelm, t5
 activation_checkpointing: full + parallel.fsdp_units: ends | 53 | fully_shard_more, sharded_units, titan_compiled,
   titan_units, torchtune_compiled, torchtune_units | llama, llama under torchtitan, llama under torchtune
-activation_checkpointing: full + parallel.fsdp_version: 1 | 140 | flat_adapters, flat_host, flat_parameter, foundry,
-  litgpt_flat, sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2, llama, llama under
-  litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3, roberta, vit
+activation_checkpointing: full + parallel.fsdp_version: 1 | 142 | flat_adapters, flat_host, flat_parameter, foundry,
+  litgpt_flat, sharded_activations, zeroed_late_shared | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2,
+  llama, llama under litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi, phi under litgpt, phi3,
+  roberta, vit
 activation_checkpointing: full + parallel.replicas | 34 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   replicas, sharded_activations, sharded_more, sharded_units, titan_compiled, titan_replicas, titan_units | gemma,
   gpt2, llama, llama under torchtitan, opt
-activation_checkpointing: full + parallel.sharding: ddp | 34 | fused_lora_shared, replicated, rounded_shared,
-  sharded_activations, sharded_bits, tiled_mlp_shared | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3,
-  opt, phi3, qwen3_vl
-activation_checkpointing: full + parallel.sharding: fsdp | 499 | flat_adapters, flat_host, flat_parameter, foundry,
+activation_checkpointing: full + parallel.sharding: ddp | 36 | fused_lora_shared, replicated, rounded_shared,
+  sharded_activations, sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, gemma, gemma4, glm4_moe, gpt2,
+  gpt_neo, llama, mistral3, opt, phi3, qwen3_vl
+activation_checkpointing: full + parallel.sharding: fsdp | 503 | flat_adapters, flat_host, flat_parameter, foundry,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
   titan, titan_compiled, titan_replicas, titan_units, torchtune, torchtune_compiled, torchtune_rounded,
-  torchtune_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2,
-  gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama,
-  llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral, mllama, mpt under llm-foundry,
-  nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe,
-  roberta, seed_oss, stablelm, vit
+  torchtune_units, zeroed_late_shared | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5, exaone4, falcon under
+  litgpt, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
+  hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtitan, llama under torchtune, mistral3, mixtral,
+  mllama, mpt under llm-foundry, nemotron, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, vit
 activation_checkpointing: full + parallel.sharding: fsdp-grad-op | 119 | flat_adapters, flat_host, flat_parameter,
   fully_shard, fully_shard_more, fused_lora_shared, host_activations, replicas, rounded_shared, sharded_activations,
   sharded_bits, sharded_more, sharded_spaces, sharded_units | bert, gemma, gemma2, glm, gpt2, lfm2, llama, neox, opt,
@@ -793,20 +798,21 @@ activation_checkpointing: full + precision: mixed | 882 | adapters, attention, b
   gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, helium, hunyuan_v1_dense,
   llama, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, olmo, olmo2, olmoe, opt, phi,
   phi3, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, vit
-activation_checkpointing: full + precision: pure | 1642 | adapted, adapters, adapters_more, attention, block_kinds,
+activation_checkpointing: full + precision: pure | 1652 | adapted, adapters, adapters_more, attention, block_kinds,
   checkpoints, compile, compile_beside, compile_more, decoders, evaluation, evaluation_more, families, flat_adapters,
   flat_host, flat_parameter, foundry, frozen, fully_shard, fully_shard_more, galore, half_logits, heads, hosted,
   images, liger, linear, litgpt, litgpt_flat, lora_parts, losses, losses_more, masks, met, moe, more_families,
   optimizers, padding, pairs, pairs_beside, precisions, preference, quantized, random, replicas, replicated, returned,
   rounded, rounded_shared, seq2seq, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces,
   sharded_tiles, sharded_units, short_convolutions, smoothing, state_spaces, suite, taught, tiled, tiled_mlp, tiles,
-  torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision |
-  apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under
-  litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
-  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
-  torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under llm-foundry, nemotron, nemotron_h,
-  neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_5,
-  qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5, torchvision_vit, vit
+  torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, torchvision, turns, vision,
+  zeroed_late, zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek,
+  ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma3_images, gemma4, glm, glm4,
+  glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama
+  under litgpt, llama under torchtune, llama4, llava, ministral3, mistral3, mixtral, mllama, mpt, mpt under
+  llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, olmo2, olmoe, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_next, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm, starcoder2, t5,
+  torchvision_vit, vit
 activation_checkpointing: full + qat: fp8 | 9 | rounded, rounded_shared | gemma, glm4, llama, olmo2, olmoe, opt, phi3
 activation_checkpointing: full + qat: int4 | 15 | rounded, rounded_shared, torchtune_rounded | gemma, gpt2, llama,
   llama under torchtune, phi, stablelm
@@ -1247,17 +1253,18 @@ adapter: lora + padding: right | 38 | fused_lora, liger, met, pairs, short_convo
   lfm2, lfm2_moe, llama, olmo2
 adapter: lora + parallel.fsdp_units: ends | 28 | sharded_units, torchtune_compiled, torchtune_units | llama, llama
   under torchtune
-adapter: lora + parallel.fsdp_version: 1 | 64 | flat_adapters | bert, gemma, gemma2, glm, gpt2, llama, neox, phi3
+adapter: lora + parallel.fsdp_version: 1 | 66 | flat_adapters, zeroed_late_shared | bert, gemma, gemma2, glm, gpt2,
+  llama, neox, phi3
 adapter: lora + parallel.replicas | 1 | flat_adapters | llama
-adapter: lora + parallel.sharding: ddp | 20 | fused_lora_shared, replicated, sharded_bits, tiled_mlp_shared | gemma,
-  glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3
-adapter: lora + parallel.sharding: fsdp | 241 | flat_adapters, fully_shard_more, fused_lora_shared, litgpt,
+adapter: lora + parallel.sharding: ddp | 22 | fused_lora_shared, replicated, sharded_bits, tiled_mlp_shared,
+  zeroed_late_shared | gemma, glm4_moe, gpt2, gpt_neo, llama, mistral3, opt, phi3
+adapter: lora + parallel.sharding: fsdp | 245 | flat_adapters, fully_shard_more, fused_lora_shared, litgpt,
   rounded_shared, sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles,
-  sharded_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units | apertus, arcee, bert, bloom,
-  cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2, gpt_neo, granite,
-  granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune, mistral3, mixtral,
-  mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl, qwen3_vl,
-  roberta, seed_oss, stablelm
+  sharded_units, torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared | apertus,
+  arcee, bert, bloom, cohere, ernie4_5, exaone4, falcon under litgpt, gemma, gemma2, gemma3, glm, glm4_moe, gpt2,
+  gpt_neo, granite, granitemoehybrid, helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtune,
+  mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3,
+  qwen2_5_vl, qwen3_vl, roberta, seed_oss, stablelm
 adapter: lora + parallel.sharding: fsdp-grad-op | 58 | flat_adapters, fully_shard_more, fused_lora_shared,
   rounded_shared, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama, phi3, qwen2_5_vl,
   qwen3_vl
@@ -1281,16 +1288,17 @@ adapter: lora + precision: fsdp | 97 | flat_adapters, fully_shard_more, fused_lo
   gemma3, glm, glm4_moe, gpt2, gpt_neo, llama, mistral3, mixtral, mllama, neox, phi, phi3, qwen2_5_vl, qwen3_vl
 adapter: lora + precision: mixed | 63 | fused_lora_shared, rounded, tiled_mlp_shared, zero, zero_adapters | bert,
   gemma2, glm4, glm4_moe, gpt2, gpt_neo, granite, llama, opt, qwen2_5_vl, qwen3_vl, t5
-adapter: lora + precision: pure | 627 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
+adapter: lora + precision: pure | 637 | adapted, adapters, adapters_more, block_kinds, compile_beside, compile_more,
   decoders, flat_adapters, fully_shard_more, fused_lora, fused_lora_shared, images, liger, linear, litgpt, lora_parts,
   met, more_families, pairs, pairs_beside, quantized, replicated, rounded, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, short_convolutions, state_spaces, taught, tiled, tiled_mlp_shared,
-  tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units | apertus, arcee, bamba,
-  bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4, falcon, falcon under litgpt, falcon_h1,
-  gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under torchtune, llava, ministral3, mistral3,
-  mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
-  qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss, stablelm, starcoder2, t5, vit
+  tiles, torchtune, torchtune_compiled, torchtune_rounded, torchtune_taught, torchtune_units, zeroed_late,
+  zeroed_late_shared | apertus, arcee, bamba, bart, bert, bloom, chatglm, clip, cohere, deepseek, ernie4_5, exaone4,
+  falcon, falcon under litgpt, falcon_h1, gemma, gemma2, gemma3, gemma4, glm, glm4, glm4_moe, gpt2, gpt_neo, gpt_oss,
+  granite, granitemoehybrid, helium, hunyuan_v1_dense, lfm2, lfm2_moe, llama, llama under litgpt, llama under
+  torchtune, llava, ministral3, mistral3, mixtral, mllama, mpt, nemotron, neox, neox under litgpt, olmo, olmo2, opt,
+  phi, phi under litgpt, phi3, qwen2_5_vl, qwen2_vl, qwen3_next, qwen3_vl, qwen_moe, resnet, roberta, seed_oss,
+  stablelm, starcoder2, t5, vit
 adapter: lora + qat: fp8 | 4 | rounded, rounded_shared | glm4, llama, phi3
 adapter: lora + qat: int4 | 10 | rounded, rounded_shared, torchtune_rounded | gemma, llama, llama under torchtune, phi
 adapter: lora + qat: int4-mslk | 4 | rounded, rounded_shared | gemma, llama, phi3
@@ -1653,7 +1661,8 @@ grad_scaler: true + max_gradient_norm | 35 | adapted, liger, precisions, short_c
   bamba, bert, gemma, glm4, gpt2, gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, nemotron_h
 grad_scaler: true + offload: activations | 11 | adapted, liger, short_convolutions, state_spaces | bamba, deepseek,
   falcon_h1, gemma3, granitemoehybrid, lfm2, lfm2_moe, nemotron_h
-grad_scaler: true + optimizer: adafactor | 6 | precisions, state_spaces | bert, gpt2, granitemoehybrid, llama
+grad_scaler: true + optimizer: adafactor | 10 | precisions, state_spaces, zeroed_late | bert, gpt2, granitemoehybrid,
+  llama, mixtral, neox
 grad_scaler: true + optimizer: adam | 4 | adapted, precisions, state_spaces | llama, nemotron_h, qwen_moe
 grad_scaler: true + optimizer: adamw-8bit | 5 | precisions, short_convolutions | bert, lfm2_moe, llama
 grad_scaler: true + optimizer: adamw-paged | 1 | short_convolutions | lfm2_moe
@@ -1668,9 +1677,9 @@ grad_scaler: true + packing: true | 8 | adapted, liger, short_convolutions, stat
   granitemoehybrid, lfm2, qwen_moe
 grad_scaler: true + padding: right | 3 | liger, short_convolutions | gpt_oss, lfm2, lfm2_moe
 grad_scaler: true + parallel.sharding: fsdp | 2 | sharded_spaces | granitemoehybrid, nemotron_h
-grad_scaler: true + precision: amp | 109 | adapted, galore, liger, precisions, sharded_spaces, short_convolutions,
-  state_spaces, tiled | bamba, bert, cohere, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2, gpt_oss,
-  granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, qwen_moe
+grad_scaler: true + precision: amp | 113 | adapted, galore, liger, precisions, sharded_spaces, short_convolutions,
+  state_spaces, tiled, zeroed_late | bamba, bert, cohere, deepseek, falcon_h1, gemma, gemma2, gemma3, glm4, gpt2,
+  gpt_oss, granitemoehybrid, lfm2, lfm2_moe, llama, mixtral, nemotron_h, neox, olmo2, qwen_moe
 grad_scaler: true + precision: fsdp | 1 | sharded_spaces | nemotron_h
 grad_scaler: true + quantization: int8 | 5 | liger, short_convolutions | gemma2, gemma3, lfm2, lfm2_moe
 grad_scaler: true + quantization: nf4 | 6 | adapted, short_convolutions, state_spaces | falcon_h1, lfm2_moe, llama,
@@ -1901,9 +1910,9 @@ max_gradient_norm + optimizer: lion | 4 | precisions, short_convolutions, state_
   nemotron_h
 max_gradient_norm + optimizer: muon | 3 | precisions, state_spaces, tiles | bamba, gpt2, mllama
 max_gradient_norm + optimizer: rmsprop | 4 | master, precisions | bert, gpt2, llama
-max_gradient_norm + optimizer: sgd | 28 | images, master, optimizers, precisions, state_spaces, tiled_mlp,
-  tiled_mlp_shared, tiles, torchvision | apertus, bert, gemma, glm4, gpt2, granitemoehybrid, llama, mistral3, mllama,
-  olmo, olmo2, phi, qwen3_vl, torchvision_vit
+max_gradient_norm + optimizer: sgd | 38 | images, master, optimizers, precisions, state_spaces, tiled_mlp,
+  tiled_mlp_shared, tiles, torchvision, zeroed_late, zeroed_late_shared | apertus, bert, gemma, glm4, gpt2,
+  granitemoehybrid, llama, mistral3, mixtral, mllama, neox, olmo, olmo2, phi, qwen3_vl, torchvision_vit
 max_gradient_norm + optimizer: sgd-momentum | 8 | master, precisions, short_convolutions, torchvision | bert, gpt2,
   lfm2_moe, llama, torchvision_vit
 max_gradient_norm + optimizer_state_dtype: fp32 | 2 | precisions | gpt2
@@ -1913,16 +1922,16 @@ max_gradient_norm + padding: right | 19 | adapted, fully_shard_more, images, lig
   short_convolutions, tiles | bert, falcon, gpt2, gpt_oss, lfm2, lfm2_moe, llama, mistral3, mllama, olmo2
 max_gradient_norm + parallel.fsdp_units: ends | 26 | sharded_units, titan_compiled, titan_units | llama, llama under
   torchtitan
-max_gradient_norm + parallel.fsdp_version: 1 | 41 | flat_adapters, flat_host, flat_parameter | bloom, gemma, gemma2,
-  gpt2, llama
+max_gradient_norm + parallel.fsdp_version: 1 | 43 | flat_adapters, flat_host, flat_parameter, zeroed_late_shared |
+  bloom, gemma, gemma2, gpt2, llama
 max_gradient_norm + parallel.replicas | 15 | flat_adapters, flat_host, flat_parameter, titan_compiled,
   titan_replicas, titan_units | llama, llama under torchtitan
-max_gradient_norm + parallel.sharding: ddp | 14 | replicated, rounded_shared, tiled_mlp_shared | gemma, llama,
-  mistral3, phi3
-max_gradient_norm + parallel.sharding: fsdp | 172 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
+max_gradient_norm + parallel.sharding: ddp | 16 | replicated, rounded_shared, tiled_mlp_shared, zeroed_late_shared |
+  gemma, gpt2, llama, mistral3, phi3
+max_gradient_norm + parallel.sharding: fsdp | 176 | flat_adapters, flat_host, flat_parameter, fully_shard_more,
   rounded_shared, sharded_bits, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled,
-  titan_replicas, titan_units | bert, bloom, falcon_h1, gemma, gpt2, lfm2, llama, llama under torchtitan, mistral3,
-  mllama, nemotron_h, neox, phi, phi3, qwen3_vl
+  titan_replicas, titan_units, zeroed_late_shared | bert, bloom, falcon_h1, gemma, gpt2, lfm2, llama, llama under
+  torchtitan, mistral3, mllama, nemotron_h, neox, phi, phi3, qwen3_vl
 max_gradient_norm + parallel.sharding: fsdp-grad-op | 63 | flat_adapters, flat_host, flat_parameter,
   fully_shard_more, rounded_shared, sharded_bits, sharded_spaces, sharded_units | bamba, gemma, gemma2, gpt2, llama,
   nemotron_h, neox, phi3, vit
@@ -1942,12 +1951,12 @@ max_gradient_norm + precision: fsdp | 138 | flat_adapters, flat_host, flat_param
   titan_units | bert, gemma, gemma2, gpt2, llama, llama under torchtitan, mistral3, mllama, neox, phi, phi3, qwen3_vl
 max_gradient_norm + precision: mixed | 58 | images, master, more_families, rounded, tiled_mlp_shared, tiles, zero |
   bert, gemma, gemma3_images, glm4, glm4_moe, gpt2, gpt_neo, llama, mistral3, mllama, qwen3_vl
-max_gradient_norm + precision: pure | 178 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
+max_gradient_norm + precision: pure | 188 | adapted, block_kinds, flat_adapters, flat_host, flat_parameter,
   fully_shard_more, galore, images, liger, linear, optimizers, replicated, rounded, rounded_shared, sharded_bits,
   sharded_spaces, sharded_tiles, short_convolutions, state_spaces, taught, tiled, tiled_mlp_shared, tiles,
-  torchvision, turns | bamba, bert, bloom, falcon, falcon_h1, gemma, gemma2, gemma3, gemma4, glm4, gpt2, gpt_oss,
-  granite, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral, mllama, nemotron_h, neox, olmoe,
-  phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, torchvision_vit
+  torchvision, turns, zeroed_late, zeroed_late_shared | bamba, bert, bloom, falcon, falcon_h1, gemma, gemma2, gemma3,
+  gemma4, glm4, gpt2, gpt_oss, granite, granitemoehybrid, lfm2, lfm2_moe, llama, ministral3, mistral3, mixtral,
+  mllama, nemotron_h, neox, olmoe, phi, phi3, qwen3_next, qwen3_vl, qwen_moe, roberta, torchvision_vit
 max_gradient_norm + qat: fp8 | 12 | rounded, rounded_shared | falcon, gemma, glm4, gpt_oss, llama, olmo2, olmoe, opt,
   phi3
 max_gradient_norm + qat: int4 | 14 | rounded, rounded_shared | gemma, gemma3, gpt2, llama, phi, phi3, stablelm
@@ -2122,9 +2131,10 @@ optimizer: adafactor + optimizer_in_backward: true | 9 | checkpoints, optimizers
 optimizer: adafactor + packing: true | 1 | short_convolutions | lfm2_moe
 optimizer: adafactor + parallel.fsdp_version: 1 | 2 | flat_parameter | llama
 optimizer: adafactor + parallel.sharding: fsdp | 2 | flat_parameter | llama
-optimizer: adafactor + precision: amp | 69 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
-  optimizers, precisions, random, short_convolutions, state_spaces, suite, torchvision, vision | bert, clip, deepseek,
-  gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llava, mixtral, qwen3_vl, qwen_moe, torchvision_vit, vit
+optimizer: adafactor + precision: amp | 73 | adapted, adapters_more, checkpoints, frozen, halves, images, moe,
+  optimizers, precisions, random, short_convolutions, state_spaces, suite, torchvision, vision, zeroed_late | bert,
+  clip, deepseek, gpt2, granitemoehybrid, lfm2, lfm2_moe, llama, llava, mixtral, neox, qwen3_vl, qwen_moe,
+  torchvision_vit, vit
 optimizer: adafactor + precision: pure | 82 | adapters_more, block_kinds, checkpoints, flat_parameter, frozen,
   images, linear, moe, more_families, quantized, random, short_convolutions, state_spaces, suite, tiles, torchvision,
   vision | bert, clip, deepseek, gemma4, glm4_moe, gpt2, gpt_neo, lfm2, lfm2_moe, llama, llava, ministral3, mistral3,
@@ -2262,8 +2272,11 @@ optimizer: rmsprop + weight_dtype: 16 bits | 46 | adapters_more, halves, hosted,
   qwen_moe, resnet, roberta, t5, vit
 optimizer: sgd + optimizer_in_backward: true | 8 | checkpoints, optimizers | bert, gpt2, llama
 optimizer: sgd + padding: right | 2 | images | gemma3_images
-optimizer: sgd + parallel.sharding: ddp | 3 | replicated, tiled_mlp_shared | gemma, gpt_neo, llama
-optimizer: sgd + parallel.sharding: fsdp | 6 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
+optimizer: sgd + parallel.fsdp_version: 1 | 2 | zeroed_late_shared | gpt2, llama
+optimizer: sgd + parallel.sharding: ddp | 5 | replicated, tiled_mlp_shared, zeroed_late_shared | gemma, gpt2,
+  gpt_neo, llama
+optimizer: sgd + parallel.sharding: fsdp | 10 | fully_shard_more, zeroed_late_shared | glm4_moe, gpt2, gpt_neo,
+  llama, qwen2_5_vl, qwen3_vl
 optimizer: sgd + precision: amp | 237 | adapted, adapters_more, attention, checkpoints, families, frozen,
   fully_shard_more, halves, images, met, moe, more_families, optimizers, pairs, precisions, quantized, random,
   replicated, resnet, seq2seq, state_spaces, tiled, tiled_mlp, tiled_mlp_shared, torchvision, vision | apertus, bart,
@@ -2272,11 +2285,11 @@ optimizer: sgd + precision: amp | 237 | adapted, adapters_more, attention, check
   olmoe, opt, phi, phi3, qwen2_5_vl, qwen3_vl, qwen_moe, resnet, roberta, t5, torchvision_vit, vit
 optimizer: sgd + precision: fsdp | 4 | fully_shard_more | glm4_moe, gpt_neo, qwen2_5_vl, qwen3_vl
 optimizer: sgd + precision: mixed | 7 | master | llama
-optimizer: sgd + precision: pure | 141 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
+optimizer: sgd + precision: pure | 151 | adapted, adapters_more, attention, checkpoints, families, frozen, hosted,
   images, liger, moe, more_families, optimizers, quantized, random, resnet, seq2seq, short_convolutions, suite,
-  tiled_mlp, tiled_mlp_shared, torchvision, vision | bart, bert, bloom, chatglm, clip, deepseek, falcon, gemma,
-  gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, lfm2, llama, llama4, llava, mixtral, mpt, olmoe, opt, phi,
-  phi3, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit
+  tiled_mlp, tiled_mlp_shared, torchvision, vision, zeroed_late, zeroed_late_shared | bart, bert, bloom, chatglm,
+  clip, deepseek, falcon, gemma, gemma2, gemma3, gemma3_images, glm, glm4, glm4_moe, gpt2, lfm2, llama, llama4, llava,
+  mixtral, mpt, neox, olmoe, opt, phi, phi3, qwen2_vl, qwen_moe, resnet, roberta, starcoder2, t5, torchvision_vit, vit
 optimizer: sgd + quantization: int8 | 4 | quantized, short_convolutions | glm, lfm2_moe, llava
 optimizer: sgd + quantization: nf4 | 5 | quantized | glm, glm4, mixtral, roberta
 optimizer: sgd + quantization: nf4-double | 3 | quantized | glm, glm4, roberta
@@ -2397,19 +2410,19 @@ parallel.fsdp_units: ends + precision: pure | 43 | sharded_units, torchtune_comp
   under torchtune
 parallel.fsdp_units: ends + weight_dtype: 16 bits | 1 | sharded_units | llama
 parallel.fsdp_version: 1 + parallel.replicas | 12 | flat_adapters, flat_host, flat_parameter | gpt2, llama
-parallel.fsdp_version: 1 + parallel.sharding: fsdp | 157 | flat_adapters, flat_host, flat_parameter, foundry,
-  litgpt_flat, sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2, llama, llama under
-  litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi under litgpt, phi3, vit
+parallel.fsdp_version: 1 + parallel.sharding: fsdp | 167 | flat_adapters, flat_host, flat_parameter, foundry,
+  litgpt_flat, sharded_activations, zeroed_late_shared | bert, bloom, falcon under litgpt, gemma, gemma2, glm, gpt2,
+  llama, llama under litgpt, mpt under llm-foundry, neox, neox under litgpt, opt, phi under litgpt, phi3, vit
 parallel.fsdp_version: 1 + parallel.sharding: fsdp-grad-op | 58 | flat_adapters, flat_host, flat_parameter,
   sharded_activations | bert, gemma, gemma2, gemma3, glm, gpt2, llama, neox, opt, phi, roberta, vit
-parallel.fsdp_version: 1 + precision: amp | 35 | flat_adapters, flat_host, flat_parameter, sharded_activations |
-  bert, gemma, gemma3, gpt2, llama, opt, phi3, roberta
+parallel.fsdp_version: 1 + precision: amp | 37 | flat_adapters, flat_host, flat_parameter, sharded_activations,
+  zeroed_late_shared | bert, gemma, gemma3, gpt2, llama, opt, phi3, roberta
 parallel.fsdp_version: 1 + precision: fsdp | 93 | flat_adapters, flat_host, flat_parameter, foundry, litgpt_flat,
   sharded_activations | falcon under litgpt, gemma2, glm, gpt2, llama, llama under litgpt, mpt under llm-foundry,
   neox, neox under litgpt, opt, phi under litgpt, phi3
-parallel.fsdp_version: 1 + precision: pure | 54 | flat_adapters, flat_host, flat_parameter, litgpt_flat,
-  sharded_activations | bert, bloom, falcon under litgpt, gemma, gemma2, gpt2, llama, llama under litgpt, neox, neox
-  under litgpt, phi under litgpt, vit
+parallel.fsdp_version: 1 + precision: pure | 62 | flat_adapters, flat_host, flat_parameter, litgpt_flat,
+  sharded_activations, zeroed_late_shared | bert, bloom, falcon under litgpt, gemma, gemma2, gpt2, llama, llama under
+  litgpt, neox, neox under litgpt, phi under litgpt, vit
 parallel.fsdp_version: 1 + quantization: nf4 | 12 | flat_adapters | bert, gemma2, llama
 parallel.fsdp_version: 1 + quantization: nf4-double | 6 | flat_adapters | gemma, glm, llama, phi3
 parallel.fsdp_version: 1 + weight_dtype: 16 bits | 31 | flat_adapters | bert, gemma2, glm, gpt2, llama, phi3
@@ -2424,12 +2437,13 @@ parallel.replicas + precision: fsdp | 38 | flat_adapters, flat_host, flat_parame
 parallel.replicas + precision: pure | 8 | flat_host, flat_parameter, replicas, sharded_activations, sharded_more |
   gemma, gpt2, llama
 parallel.replicas + weight_dtype: 16 bits | 1 | flat_adapters | llama
-parallel.sharding: ddp + precision: amp | 27 | fused_lora_shared, replicated, rounded_shared, sharded_activations,
-  sharded_bits, tiled_mlp_shared | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, phi3, qwen3_vl
+parallel.sharding: ddp + precision: amp | 29 | fused_lora_shared, replicated, rounded_shared, sharded_activations,
+  sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3,
+  phi3, qwen3_vl
 parallel.sharding: ddp + precision: mixed | 4 | replicated | glm4_moe, gpt_neo, qwen3_vl
-parallel.sharding: ddp + precision: pure | 50 | modded, modded_compiled, replicated, sharded_activations,
-  sharded_bits, tiled_mlp_shared | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3, modded_nanogpt under
-  modded-nanogpt, opt, qwen3_vl
+parallel.sharding: ddp + precision: pure | 58 | modded, modded_compiled, replicated, sharded_activations,
+  sharded_bits, tiled_mlp_shared, zeroed_late_shared | bert, gemma, gemma4, glm4_moe, gpt2, gpt_neo, llama, mistral3,
+  modded_nanogpt under modded-nanogpt, opt, qwen3_vl
 parallel.sharding: ddp + qat: fp8 | 2 | rounded_shared | gemma, llama
 parallel.sharding: ddp + qat: int4 | 2 | rounded_shared | gemma, phi3
 parallel.sharding: ddp + qat: int8 | 2 | rounded_shared | llama
@@ -2438,12 +2452,12 @@ parallel.sharding: ddp + quantization: nf4-double | 5 | fused_lora_shared, shard
 parallel.sharding: ddp + tiled_mlp | 6 | tiled_mlp_shared | gemma, llama
 parallel.sharding: ddp + weight_dtype: 16 bits | 3 | fused_lora_shared, tiled_mlp_shared | llama
 parallel.sharding: fsdp + parallel.tensor | 53 | titan, titan_replicas, titan_units | llama under torchtitan
-parallel.sharding: fsdp + precision: amp | 143 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp + precision: amp | 147 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, litgpt, replicas, sharded_activations, sharded_bits, sharded_decoders,
-  sharded_more, sharded_spaces, sharded_tiles, sharded_units | apertus, arcee, bamba, bert, bloom, cohere, ernie4_5,
-  exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid, helium,
-  hunyuan_v1_dense, lfm2, llama, llama under litgpt, mistral3, mixtral, mllama, nemotron, nemotron_h, neox, neox under
-  litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
+  sharded_more, sharded_spaces, sharded_tiles, sharded_units, zeroed_late_shared | apertus, arcee, bamba, bert, bloom,
+  cohere, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma4, glm, glm4_moe, gpt2, gpt_neo, granite, granitemoehybrid,
+  helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, mistral3, mixtral, mllama, nemotron, nemotron_h, neox,
+  neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl, roberta, seed_oss, stablelm, vit
 parallel.sharding: fsdp + precision: fsdp | 413 | flat_adapters, flat_host, flat_parameter, foundry, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, litgpt_flat, replicas, rounded_shared, sharded_activations,
   sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units, titan, titan_compiled,
@@ -2452,11 +2466,11 @@ parallel.sharding: fsdp + precision: fsdp | 413 | flat_adapters, flat_host, flat
   helium, hunyuan_v1_dense, llama, llama under litgpt, llama under torchtitan, mistral3, mixtral, mllama, mpt under
   llm-foundry, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen2_5_vl,
   qwen2_vl, qwen3_vl, qwen_moe, roberta, seed_oss, stablelm
-parallel.sharding: fsdp + precision: pure | 264 | flat_adapters, flat_host, flat_parameter, fully_shard,
+parallel.sharding: fsdp + precision: pure | 280 | flat_adapters, flat_host, flat_parameter, fully_shard,
   fully_shard_more, fused_lora_shared, host_activations, litgpt, litgpt_flat, replicas, rounded_shared,
   sharded_activations, sharded_bits, sharded_decoders, sharded_more, sharded_spaces, sharded_tiles, sharded_units,
-  torchtune, torchtune_compiled, torchtune_rounded, torchtune_units | apertus, arcee, bamba, bert, bloom, cohere,
-  ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, glm4_moe, gpt2, gpt_neo, granite,
+  torchtune, torchtune_compiled, torchtune_rounded, torchtune_units, zeroed_late_shared | apertus, arcee, bamba, bert,
+  bloom, cohere, ernie4_5, exaone4, falcon under litgpt, falcon_h1, gemma, gemma2, glm4_moe, gpt2, gpt_neo, granite,
   granitemoehybrid, helium, hunyuan_v1_dense, lfm2, llama, llama under litgpt, llama under torchtune, mistral3,
   mixtral, mllama, nemotron, nemotron_h, neox, neox under litgpt, olmo, opt, phi, phi under litgpt, phi3, qwen3_vl,
   qwen_moe, roberta, seed_oss, stablelm, vit
