@@ -70,6 +70,81 @@ def test_gradients_stayed_as_zeros_before_2_0() -> None:
     assert old.peak.forward_bytes - new.peak.forward_bytes == weights
 
 
+LLAMA = {
+    "family": "llama",
+    "task": "lm",
+    "layers": LAYERS,
+    "hidden_size": 256,
+    "attention_heads": HEADS,
+    "key_value_heads": 2,
+    "intermediate_size": 512,
+    "vocabulary_size": 1000,
+    "max_positions": 512,
+}
+MIXTRAL = {**LLAMA, "family": "mixtral", "experts": {"count": 4, "active": 2}}
+OF_16_BITS = {"gpu": "a100", "precision": "pure-bf16", "attention": "sdpa"}
+
+
+def saved(release: str | None, **keys: Any) -> int:
+    return run(model=LLAMA, transformers_version=release, **{**OF_16_BITS, **keys}).peak.saved_bytes
+
+
+@pytest.mark.closed_form
+def test_sdpa_was_given_repeated_keys_and_values_before_4_54() -> None:
+    tokens, size = MICRO * SEQUENCE * LAYERS * 2, 256 // HEADS
+    assert saved("4.53") - saved("4.54") == 2 * (HEADS - 2) * size * tokens
+    copies = (HEADS + 2 + 2 + HEADS) * size * tokens  # of queries, keys and values, and what comes out lies like these
+    rotated = (HEADS + 2) * size * tokens  # queries and keys are saved as copies alone
+    assert saved("4.55") - saved("4.56") == copies - rotated - 2 * size * tokens  # and so are values
+    assert saved("4.53", attention="flash") == saved("4.56", attention="flash") == saved(None)
+
+
+@pytest.mark.closed_form
+def test_the_loss_copied_logits_before_4_49() -> None:
+    """In the type of the loss: the cast logits, the copy and the log-probabilities are there together in it."""
+    logits, copied = (MICRO * tokens * 30_000 * 4 for tokens in (SEQUENCE, SEQUENCE - 1))
+    model = {**LLAMA, "vocabulary_size": 30_000}
+    old, new = (run(model=model, transformers_version=one, **OF_16_BITS).peak for one in ("4.48", "4.49"))
+    labels = SEQUENCE * MICRO * 8 * 2  # those that are padded
+    assert old.forward_bytes - new.forward_bytes == pytest.approx(2 * copied - logits, abs=labels)
+
+
+@pytest.mark.closed_form
+def test_experts_are_layers_before_5_0_and_quantized() -> None:
+    keys = {**OF_16_BITS, "model": MIXTRAL, "quantization": "nf4", "adapter": {"kind": "lora", "rank": 8}}
+    old, new = (run(**keys, transformers_version=one) for one in ("4.57", "5.0"))
+    weights = [next(part.bytes for part in one.components if part.name == "weights") for one in (old, new)]
+    experts = LAYERS * 4 * 3 * 256 * 512
+    assert weights[1] - weights[0] == pytest.approx(experts * (2 - 0.5 - 4 / 64), rel=0.01)  # a number for 64 weights
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"transformers_version": "four"}, "no release of Transformers"),
+        ({"transformers_version": "3.4"}, "not modelled"),
+        ({"transformers_version": "4.57", "model": "gpt-oss-20b"}, "other code of the experts"),
+        ({"transformers_version": "4.57", "model": MIXTRAL, "compile": True}, "not modelled with compile"),
+        ({"transformers_version": "4.57", "runtime": "litgpt", "model": "llama-2-7b"}, "in the code of litgpt"),
+    ],
+)
+def test_what_of_a_release_is_not_known_is_refused(keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        build_job({**RUN, **OF_16_BITS, **keys})
+
+
+def test_what_a_release_changes_is_told() -> None:
+    def told(model: Any, release: str) -> str:
+        job = build_job({**RUN, **OF_16_BITS, "model": model, "transformers_version": release})
+        return next(one.why for one in job.assumptions if one.key == "transformers_version")
+
+    assert "repeated keys" in told(LLAMA, "4.50")
+    assert "copies" in told(LLAMA, "4.55")
+    assert "each expert is a module" in told(MIXTRAL, "4.57")
+    assert "today's code" in told("gpt2", "4.50")
+    assert "today's code" in told(LLAMA, "5.2")
+
+
 @pytest.mark.closed_form
 @pytest.mark.parametrize(
     ("optimizer", "implementation", "twice"),

@@ -39,10 +39,6 @@ MISSES: dict[str, str] = {
 }
 
 UNHELD: dict[str, str] = {
-    "fms-mixtral-8x7b-qlora-*": (
-        "Transformers 4.48 ran the experts one after the other, and is computed as it is today; TRL brought norms "
-        "alone to fp32, and the job counts embeddings and head there too"
-    ),
     "fms-powerlm-3b-full-b4": "its iteration is long, so that it is estimated; the simulation holds it",
     "raschka-vit-fsdp": (
         "FSDP1 had no limit of units that are gathered ahead (limit_all_gathers) before PyTorch 2.1: whole weights and "

@@ -72,6 +72,7 @@ UNDECLARED = {
     "turns",
     "zeroed_late",
     "zeroed_late_shared",
+    "older_releases",
     "tiled",
 }
 """Files of rows that do not say how many parameters their models have."""

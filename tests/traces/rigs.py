@@ -168,6 +168,14 @@ TORCHVISION = Rig(
     "torchvision's ViT in a plain loop on one device",
     alone=("torchvision==0.28.0",),
 )
+OLDER = tuple(
+    Rig(
+        f"transformers-{release}",
+        ("older_releases",),
+        f"models of Transformers {release} that are built like Llama, and its mixtures of experts",
+    )
+    for release in ("4.48", "4.53", "4.57")
+)
 RIGS = {
     one.name: one
     for one in (
@@ -186,7 +194,7 @@ RIGS = {
             LITGPT_BITS,
             TORCHTITAN,
         ),
-        *(NANOGPT, MODDED, FOUNDRY, MEGATRON, TORCHVISION),
+        *(NANOGPT, MODDED, FOUNDRY, MEGATRON, TORCHVISION, *OLDER),
     )
 }
 

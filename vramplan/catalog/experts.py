@@ -36,6 +36,9 @@ COUNTS = (
 )
 """The fields that are counts of at least one, where a model type has them."""
 
+OTHERWISE = ("routed", "separate")
+"""Of experts, what has another name here, or is of a release and no field of a model."""
+
 NULLABLE = ("latent_attention.query_rank",)
 """Fields of these for which null means that the model has no such thing. Their default is a number."""
 
@@ -51,7 +54,7 @@ def experts_of(values: Mapping[str, Any]) -> Experts | None:
     """The experts that the fields describe; None for a model without."""
     if values["experts.count"] is None:
         return None
-    given = {key: values[f"experts.{key}"] for key in Experts._fields if key != "routed"}
+    given = {key: values[f"experts.{key}"] for key in Experts._fields if key not in OTHERWISE}
     return Experts(routed=values["experts.count"], **{**given, "dense_layers": given["dense_layers"] or ()})
 
 

@@ -25,6 +25,7 @@ NOUNS = {
     "generation_batch_size": "a generation",
     "generation_length": "a generation",
     "pytorch_version": "PyTorch",
+    "transformers_version": "Transformers",
 }
 """What a value stands for that says nothing by itself."""
 

@@ -168,6 +168,7 @@ def _is_grouped_without_mask(resolver: Resolver, model: ModelShape) -> bool:
         or raw.padding not in (None, "none")
         or raw.packing
         or model.task != "lm"
+        or resolver.old_code.repeats_keys
     ):
         return False
     return model.key_value_heads < model.attention_heads and hands_groups_on(model.family)

@@ -307,6 +307,7 @@ def model_to_dict(model: ModelShape) -> dict[str, Any]:
 
 def _experts_to_dict(experts: Experts) -> dict[str, Any]:
     values = experts._asdict()
+    values.pop("separate")  # which the release of Transformers says
     return {"count": values.pop("routed"), **values, "dense_layers": list(experts.dense_layers)}
 
 

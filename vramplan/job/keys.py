@@ -79,6 +79,7 @@ class JobKeys(TypedDict, total=False):
     host_memory: str | None
     gpu_free: str | None
     pytorch_version: str | None
+    transformers_version: str | None
     cuda_module_loading: str | None
     allocator: str | None
     reserve: str | None
@@ -171,6 +172,7 @@ class JobFields:
     host_memory: str | None
     gpu_free: str | None
     pytorch_version: str | None
+    transformers_version: str | None
     cuda_module_loading: str | None
     allocator: str | None
     reserve: str | None

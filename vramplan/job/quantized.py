@@ -76,7 +76,7 @@ def told_of(quantization: str | None, model: ModelShape | None, *, with_experts:
         found.append(f"composed, and never traced with {model.transformers_model_type}")
     if with_experts:
         found.append("the stacked weights of experts are given back whole where a module looks at them")
-    elif quantization != GPTQ and model is not None and model.experts is not None:
+    elif quantization != GPTQ and model is not None and model.experts is not None and not model.experts.separate:
         found.append("bitsandbytes leaves the experts, which are no linear layers, as they are")
     return [Assumption("quantization", quantization, "; ".join(found))] if found else []
 

@@ -196,6 +196,8 @@ class _ReplayResolver(Resolver):
             host_memory_bytes=raw.host_memory_bytes,
             gpu_free_bytes=raw.gpu_free_bytes,
             pytorch_version=raw.pytorch_version,
+            transformers_version=raw.transformers_version,
+            old_code=self.old_code.without_sdpa() if raw.attention == "flash" else self.old_code,
             cuda_module_loading=raw.cuda_module_loading,
             allocator=allocator,
             allocator_offered=self._offered_allocator(runtime) if allocator is None else None,
@@ -210,6 +212,8 @@ class _ReplayResolver(Resolver):
         model, gpu = self.find_model(), self.find_gpu()
         if model is not None and runtime is not None:
             model = self._in_code(model, runtime)
+        if model is not None and runtime is not None and raw.transformers_version is not None:
+            model = on_demand.as_released(self, model, runtime)
         if model is not None and raw.image_size is not None:
             model = on_demand.with_images(model, raw.image_size)
         several = raw.data_parallel_size > 1 or raw.shares_states or raw.split is not None

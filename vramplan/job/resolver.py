@@ -18,6 +18,7 @@ from vramplan.values.job import Assumption
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import Split
+from vramplan.values.releases import NEWEST, OldCode
 
 DEFAULT_MAX_UTILIZATION = 0.95
 STEPS_EACH_STAGE = 4
@@ -40,6 +41,7 @@ class Resolver:
         self.model_shape: ModelShape | None = None  # these once they are known
         self.runtime: Runtime | None = None
         self.precision = ""
+        self.old_code: OldCode = NEWEST  # of the release of Transformers that the job names
         self.preferred: list[str] = []  # keys whose default was taken, and may be given up if nothing goes with it
         self.given_up: dict[str, str] = {}  # those that were, each with the reason
 

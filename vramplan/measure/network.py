@@ -39,6 +39,7 @@ def configuration(job: ResolvedJob) -> Any:
     import transformers
 
     shape = job.model
+    _check_release(job, transformers.__version__)
     dropped = with_dropout(job)
     kind = MODEL_TYPES[shape.transformers_model_type]
     given: dict[str, Any] = {}
@@ -65,6 +66,20 @@ def configuration(job: ResolvedJob) -> Any:
     if shape.vocabulary_size and (padding is None or padding >= shape.vocabulary_size):
         said.pad_token_id = 0  # the default of the class is a token of its own vocabulary
     return config
+
+
+def _check_release(job: ResolvedJob, installed: str) -> None:
+    """Raises UsageError if another release of Transformers is installed than the job names, or has other experts."""
+    experts, asked = job.model.experts, job.transformers_version
+    if asked is not None and installed.split(".")[:2] != asked.split("."):
+        said = f"{asked} is another release than that of Transformers {installed}, which is installed"
+        raise UsageError(said, key="transformers_version", hint=f"pip install 'transformers=={asked}.*'")
+    if experts is None or job.model.engine is not None:
+        return
+    release = tuple(int(part) for part in installed.split(".")[:2])
+    if experts.separate != (release < job.runtime.stacked_experts_since):
+        said = f"Transformers {installed} is installed, whose experts are other code than those of the job"
+        raise UsageError(said, key="transformers_version", hint=f'"{release[0]}.{release[1]}"')
 
 
 def with_dropout(job: ResolvedJob) -> ModelShape:
@@ -119,6 +134,8 @@ def _check(config: Any, shape: ModelShape, dropout_given: bool) -> None:
     back, _ = shape_of_config(Fields(root, Sink(None)), default_name=shape.name)
     if MODEL_TYPES[shape.transformers_model_type].ties_head:
         back = back._replace(tied_embeddings=shape.tied_embeddings)
+    if shape.experts is not None:
+        shape = shape._replace(experts=shape.experts._replace(separate=False))  # which no configuration says
     free = {*_UNCOMPARED, *(_DROPOUTS if dropout_given else ())}
     if shape.any_image_size:
         free.add("image_size")  # it is the job's, not the configuration's

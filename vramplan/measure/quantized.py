@@ -42,9 +42,11 @@ def replaced(job: ResolvedJob, model: Any, compute: Any) -> Any:
         return model
     # what jobs without bitsandbytes need not have
     from transformers import BitsAndBytesConfig
-    from transformers.integrations.bitsandbytes import replace_with_bnb_linear
-    from transformers.quantizers.base import get_keys_to_not_convert
+    from transformers.integrations import bitsandbytes as replacing
+    from transformers.quantizers import base
 
+    # it has moved with Transformers 5.0
+    left_out = getattr(base, "get_keys_to_not_convert", None) or replacing.get_keys_to_not_convert
     if job.quantization == "int8":
         how = BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=OUTLIERS)
     else:
@@ -55,8 +57,8 @@ def replaced(job: ResolvedJob, model: Any, compute: Any) -> Any:
             bnb_4bit_use_double_quant=job.quantization == "nf4-double",
         )
     biases = {name: one.dtype for name, one in model.named_parameters() if name.endswith(".bias")}
-    left = [*get_keys_to_not_convert(model), *(model._keep_in_fp32_modules or ())]
-    model = replace_with_bnb_linear(model, left, how)
+    left = [*left_out(model), *(model._keep_in_fp32_modules or ())]
+    model = replacing.replace_with_bnb_linear(model, left, quantization_config=how)
     for name, module in layers(model):
         if module.bias is not None:
             module.bias.data = module.bias.data.to(biases[f"{name}.bias"])

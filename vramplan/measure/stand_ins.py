@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -125,7 +126,8 @@ class _Kernel:
 @contextlib.contextmanager
 def without_kernels(job: ResolvedJob, truth: Truth) -> Iterator[None]:
     """The libraries of the job, without the kernels of their own, and with masks of what the job says of its tokens."""
-    masking_utils = import_module("transformers.masking_utils")  # programs with models of their own do without it
+    # programs with models of their own do without it, and so did Transformers before 4.53
+    masking_utils = import_module("transformers.masking_utils") if find_spec("transformers.masking_utils") else None
 
     def untrue(plain: Callable[..., Any]) -> Callable[..., Any]:
         def asks(*given: Any, **named: Any) -> Any:
@@ -139,18 +141,8 @@ def without_kernels(job: ResolvedJob, truth: Truth) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         without_device(job, stack)
-        looks = {"find_packed_sequence_indices": job.packing}
-        padded = job.padding != "none"
-        looks["_ignore_bidirectional_mask_sdpa"] = padded
-        looks["_ignore_causal_mask_sdpa"] = padded and job.model.task != "seq2seq"  # nobody masks a decoder's tokens
-        for name, given in looks.items():
-            if given:  # not every token is one of one sequence
-                stack.enter_context(patch.object(masking_utils, name, untrue(getattr(masking_utils, name))))
-        if padded:
-            _patch_everywhere(stack, masking_utils, "create_recurrent_attention_mask", untrue)
-        stack.enter_context(patch.object(masking_utils, "is_tracing", lambda _=None: False))  # as with data
-        if not job.packing:  # it looks for packed sequences in the data
-            stack.enter_context(patch.object(masking_utils, "find_packed_sequence_indices", _nothing))
+        if masking_utils is not None:
+            _masks_as_said(job, masking_utils, untrue, stack)
         if job.model.any_image_size:
             stack.enter_context(patch.object(torch, "tensor", known.of_numbers(torch.tensor)))
         elif job.model.takes_images and job.model.task == "lm":
@@ -182,6 +174,25 @@ def without_kernels(job: ResolvedJob, truth: Truth) -> Iterator[None]:
         if word == APOLLO:
             _without_seeds(stack)
         yield
+
+
+def _masks_as_said(
+    job: ResolvedJob, masking_utils: Any, untrue: Callable[..., Any], stack: contextlib.ExitStack
+) -> None:
+    """Masks of what the job says of its tokens, where Transformers would look at them."""
+    looks = {"find_packed_sequence_indices": job.packing}
+    padded = job.padding != "none"
+    looks["_ignore_bidirectional_mask_sdpa"] = padded
+    looks["_ignore_causal_mask_sdpa"] = padded and job.model.task != "seq2seq"  # nobody masks a decoder's tokens
+    for name, given in looks.items():
+        if given:  # not every token is one of one sequence
+            stack.enter_context(patch.object(masking_utils, name, untrue(getattr(masking_utils, name))))
+    if padded:
+        _patch_everywhere(stack, masking_utils, "create_recurrent_attention_mask", untrue)
+    if hasattr(masking_utils, "is_tracing"):  # since Transformers 5.0
+        stack.enter_context(patch.object(masking_utils, "is_tracing", lambda _=None: False))  # as with data
+    if not job.packing:  # it looks for packed sequences in the data
+        stack.enter_context(patch.object(masking_utils, "find_packed_sequence_indices", _nothing))
 
 
 def _patch_everywhere(stack: contextlib.ExitStack, of: Any, name: str, around: Callable[..., Any]) -> None:

@@ -31,6 +31,7 @@ from vramplan.measure.parts import freeze, turn
 from vramplan.measure.preferences import has_reference, is_preference, preference_loss, with_scores
 from vramplan.measure.quantized import by_value, copied, operators, quantize, quantize_on_gpu, replaced
 from vramplan.measure.runnable import LOMO, QUANTIZED, TRACED_MICRO_STEPS
+from vramplan.measure.separate_experts import one_by_one
 from vramplan.measure.stand_ins import Count, Truth, stand_ins, without_kernels
 from vramplan.measure.storages import Storages
 from vramplan.measure.tiled_mlp import in_tiles
@@ -344,6 +345,7 @@ def without_data(job: ResolvedJob) -> dict[str, Any]:
         stack.enter_context(liger.for_one_job())
         stack.enter_context(lora_kernels.for_one_job())
         stack.enter_context(in_tiles(job))
+        stack.enter_context(one_by_one(job))
         model, copy = skeleton(job), skeleton(job) if job.ema else None
         reference = reference_skeleton(job)
         teacher = None if job.teacher is None else skeleton(alone(job, job.teacher))

@@ -83,6 +83,7 @@ class Values:
     host_memory_bytes: int | None
     gpu_free_bytes: int | None
     pytorch_version: str | None
+    transformers_version: str | None
     cuda_module_loading: str | None
     allocator: str | None
     reserve_bytes: int

@@ -32,6 +32,7 @@ def setup_of(job: ResolvedJob, strategy: str, accumulates: bool) -> Setup:
         precision=job.precision,
         sequence_length=job.sequence_length,
         attention=job.attention,
+        old_code=job.old_code,
         segments=segments_in(strategy, job.model.stacks, every_second_matmul=job.every_second_matmul),
         optimizer=planning_of(job).optimizer_of(job),
         optimizer_implementation=job.optimizer_implementation,
@@ -195,6 +196,8 @@ def loss_of(job: ResolvedJob) -> str:
     own = own_loss(job.model.family)
     if own is not None:
         return own
+    if job.loss == "standard" and job.old_code.casts_logits and job.runtime.loss == CAUSAL_LM_FP32:
+        return FP32_LOGITS
     if job.loss == "standard":
         return job.runtime.loss
     if job.loss == "fp32-logits" and job.model.task == "lm" and not compiles_blocks(job.model.family):

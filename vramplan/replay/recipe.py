@@ -36,6 +36,7 @@ def recipe_of(setup: Setup, precision: Precision) -> Recipe:
         target_length=setup.target_length,
         padded=setup.padded,
         packed=setup.packed,
+        old_code=setup.old_code,
         split=setup.split,
         compiled=setup.compile,
         mamba_kernels=setup.mamba_kernels,

@@ -9,6 +9,7 @@ from vramplan.tuples import NamedTuple
 from vramplan.values.job import Adapter, FakeQuantization
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import Sharded, Split
+from vramplan.values.releases import NEWEST, OldCode
 
 if TYPE_CHECKING:
     from vramplan.replay.pipeline.stages import Stage
@@ -32,6 +33,7 @@ class Setup(NamedTuple):
     padded: bool = False  # sequences are padded, and a mask says so
     masked_apart: bool = False  # they are, and the family's code has no mask here: it is counted beside
     packed: bool = False  # several sequences in each, told apart by position ids that begin anew
+    old_code: OldCode = NEWEST  # of Transformers
     optimizer_in_backward: bool = False  # each parameter is stepped when its gradient is there, which then goes
     zeroes_late: bool = False  # gradients of the step before are there until backward begins
     max_gradient_norm: float | None = None  # gradients are clipped; the figure itself costs nothing

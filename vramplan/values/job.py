@@ -11,6 +11,7 @@ from vramplan.values.length import NO_LENGTH, Length
 from vramplan.values.machine import Gpu, Runtime
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import DDP, Sharded, Split, is_fsdp
+from vramplan.values.releases import NEWEST, OldCode
 
 if TYPE_CHECKING:
     from vramplan.values.allocator import Settings
@@ -147,6 +148,8 @@ class ResolvedJob(NamedTuple):
     allocator: Settings | None = None  # what the caching allocator is simulated with; None: it is estimated
     allocator_offered: Settings | None = None  # the same where nothing says whether: for short iterations
     gpu_free_bytes: int | None = None  # of the device before the process starts; None: all of it
+    old_code: OldCode = NEWEST  # what of that release runs
+    transformers_version: str | None = None  # 4.57; None: the newest that was traced
     pytorch_version: str | None = None  # 2.1; None: the context is the runtime profile's
     cuda_module_loading: str | None = None  # lazy | eager; None: what that version does
     composed: tuple[str, ...] = ()  # what of it was never compared as a whole: sentences without an end

@@ -97,6 +97,14 @@ class Runtime(NamedTuple):
     workspaces_since: tuple[int, int] = (2, 0)  # the workspaces of cuBLAS are in the caching allocator
     gradients_set_to_none_since: tuple[int, int] = (2, 0)  # zero_grad frees gradients unless it is told not to
     foreach_adam_in_place_since: tuple[int, int] = (2, 1)  # its denominators are the square roots, in place
+    # and of Transformers, in models that are built like Llama
+    logits_returned_since: tuple[int, int] = (4, 46)  # as they are, not in fp32
+    shifted_labels_since: tuple[int, int] = (4, 49)  # its loss shifts labels, not logits
+    one_attention_since: tuple[int, int] = (4, 48)  # all models call sdpa_attention_forward
+    grouped_attention_since: tuple[int, int] = (4, 54)  # kernels are given fewer key-value heads
+    batched_masks_since: tuple[int, int] = (4, 53)  # a causal mask of each sequence
+    strided_attention_since: tuple[int, int] = (4, 56)  # and queries, keys and values as they lie
+    stacked_experts_since: tuple[int, int] = (5, 0)  # the weights of all experts are one tensor
     fused_rms_norm_since: tuple[int, int] = (2, 9)  # nn.RMSNorm is one kernel; before that it is composed of its parts
     embedding_states: str = "as-others"  # of 8-bit optimizers: "fp32": embeddings are left out
     quantized_from: str | None = None  # the element type that it brings weights to, to quantize them; None: their own

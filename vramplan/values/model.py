@@ -20,6 +20,7 @@ class Experts(NamedTuple):
     groups: int | None = None  # DeepSeek: experts are chosen within so many groups of them,
     active_groups: int | None = None  # of which each token sees so many
     latent_size: int | None = None  # Nemotron 3 Super: what a token is projected to before them; None: it is not
+    separate: bool = False  # each is a module of linear layers, as in Transformers before 5.0
 
 
 class LatentAttention(NamedTuple):

@@ -227,6 +227,16 @@ MACHINE_ROWS = (
         section=SUBJECT,
     ),
     Option(
+        "transformers_version",
+        TEXT,
+        "Transformers version, e.g. 4.57: before 5.0 each expert of a mixture is a module of linear layers.",
+        usual="`null`: today's",
+        note="Of `mixtral`, `qwen2_moe`, `qwen3_moe` and `olmoe`; [what a release changes](versions.md).",
+        metavar="X.Y",
+        panel=DEVICES,
+        section=SUBJECT,
+    ),
+    Option(
         "cuda_module_loading",
         WORD,
         "When the CUDA context loads its kernels, as CUDA_MODULE_LOADING.",

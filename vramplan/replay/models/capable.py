@@ -41,6 +41,21 @@ def no_flat_policy(name: str) -> str | None:
     return reason
 
 
+def separates_experts(name: str) -> bool:
+    """Whether Transformers before 5.0 had the family's experts as modules, and that code is modelled."""
+    return own(name, "separates_experts", False) is True
+
+
+def knows_old_code(name: str) -> bool:
+    """Whether attention and loss of the family are traced with older releases of Transformers."""
+    return own(name, "knows_old_code", False) is True
+
+
+def repeats_keys_itself(model: ModelShape) -> bool:
+    """Whether the attention of a model type in Transformers 4 repeated keys and values before every kernel."""
+    return model.transformers_model_type in own(model.family, "with_old_attention", ())
+
+
 def no_flash_attention(name: str) -> str | None:
     """Why the family's code cannot call the flash kernels; None where it can."""
     reason: str | None = getattr(family(name), "no_flash_attention", None)

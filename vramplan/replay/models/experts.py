@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vramplan.engines import imported
 from vramplan.replay.models.modules import ACTIVATIONS, Linear, Recipe, gated_kernel
 from vramplan.replay.observers import Outer, Trained
 from vramplan.replay.operators.elementwise import add_in_place, mul
@@ -41,6 +42,19 @@ def active_parameters(shape: ModelShape, total: int, adapter: Adapter | None = N
     if adapter is not None:
         one += inactive_parameters(adapter, shape)
     return total - (shape.layers - len(experts.dense_layers)) * (experts.routed - experts.active) * one
+
+
+def has_separate_experts(shape: ModelShape) -> bool:
+    """Whether the experts of a model are modules of linear layers, as in Transformers before 5.0."""
+    return shape.experts is not None and shape.experts.separate
+
+
+def separate_experts(tape: Tape, recipe: Recipe) -> Callable[[Tensor], Tensor] | None:
+    """Router and experts of a block whose experts are modules; None where they are stacked."""
+    if not has_separate_experts(recipe.shape):
+        return None
+    made: Callable[[Tensor], Tensor] = imported("vramplan.replay.models.separate_experts:SeparateExperts")(tape, recipe)
+    return made
 
 
 class GatedMLP:

@@ -26,7 +26,7 @@ from vramplan.replay.operators.elementwise import add, dropout, mul_scalar
 from vramplan.replay.operators.ends import embedding
 from vramplan.replay.operators.normalised import softmax
 from vramplan.replay.operators.products import matmul
-from vramplan.replay.operators.views import contiguous, split, to, transpose, view
+from vramplan.replay.operators.views import contiguous, narrow, split, to, transpose, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import BOOL, INT64, Tensor
 
@@ -200,7 +200,7 @@ def mask_of(hidden: Tensor, recipe: Recipe, *, windowed: bool = False) -> Tensor
         from vramplan.replay.techniques.padding import padded_mask  # only who pads pays for it
 
         return padded_mask(hidden, causal=True, additive=additive, windowed=windowed)
-    return causal_mask(hidden) if additive else None
+    return additive_mask(hidden, recipe) if additive else None
 
 
 def causal_mask(hidden: Tensor) -> Tensor:
@@ -211,6 +211,18 @@ def causal_mask(hidden: Tensor) -> Tensor:
     mask = tape.new("where", (batch, 1, length, length), hidden.dtype, True)
     del boolean
     return mask
+
+
+def additive_mask(hidden: Tensor, recipe: Recipe) -> Tensor:
+    """The mask of eager attention where nothing is padded; of Transformers before 4.53 one for the whole batch.
+
+    That has a column more than there are tokens, which attention leaves out. What it is made of is gone before the
+    first block. Source: transformers 4.48, models/llama/modeling_llama.py, LlamaModel._update_causal_mask.
+    """
+    if not recipe.old_code.one_mask:
+        return causal_mask(hidden)
+    length = hidden.shape[1]
+    return narrow(hidden.tape.new("mul", (1, 1, length, length + 1), hidden.dtype, False), 3, length)
 
 
 FORWARD = GPT2

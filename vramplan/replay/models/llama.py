@@ -115,10 +115,12 @@ def eager_attention(
 
 def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, recipe: Recipe) -> Tensor:
     """sdpa_attention_forward up to the kernel: with a mask, and of heads that are too large for flash, it repeats keys
-    and values for their query heads itself (integrations/sdpa_attention.py, use_gqa_in_sdpa)."""
-    if mask is not None or key.shape[-1] > LARGEST_FLASH_HEAD:
+    and values for their query heads itself (integrations/sdpa_attention.py, use_gqa_in_sdpa), as older releases did."""
+    if mask is not None or recipe.old_code.repeats_keys or key.shape[-1] > LARGEST_FLASH_HEAD:
         groups = recipe.shape.attention_heads // recipe.shape.key_value_heads
         key, value = repeat_kv(key, groups), repeat_kv(value, groups)
+    if recipe.old_code.copies_heads:
+        query, key, value = contiguous(query), contiguous(key), contiguous(value)
     return scaled_dot_product(query, key, value, recipe.attention, recipe.attention_dropout, mask)
 
 
@@ -291,6 +293,7 @@ class Llama:
     selective: tuple[str, ...] = SELECTIVE
     peaks_published = True
     has_tensor_plan = True
+    knows_old_code = True
     compiled_graphs = 1
     head_losses = HEAD_LOSSES
     own_units = (EMBEDDINGS, HEAD)
@@ -309,8 +312,8 @@ class Llama:
             )
 
     def buffers(self) -> list[int]:
-        """Bytes of the buffers: the inverse frequencies, kept twice, in fp32."""
-        return [4 * (self.recipe.shape.head_size // 2)] * 2
+        """Bytes of the buffers: the inverse frequencies, kept twice since Transformers 5.0, in fp32."""
+        return [4 * (self.recipe.shape.head_size // 2)] * (1 if self.recipe.old_code.one_table else 2)
 
     def kept(self) -> list[int]:
         """Bytes that scaled rotary positions keep from one step to the next."""

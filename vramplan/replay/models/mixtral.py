@@ -8,7 +8,7 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models.blocks import run_blocks
-from vramplan.replay.models.experts import GroupedExperts, TopKRouter
+from vramplan.replay.models.experts import GroupedExperts, TopKRouter, has_separate_experts, separate_experts
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention, Llama, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Recipe, RMSNorm
@@ -27,13 +27,17 @@ class SparseMoeBlock:
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         first = len(tape.parameters)
-        self.gate = TopKRouter(tape, recipe)
-        self.experts = GroupedExperts(tape, recipe)
+        self.separate = separate_experts(tape, recipe)
+        if self.separate is None:
+            self.gate = TopKRouter(tape, recipe)
+            self.experts = GroupedExperts(tape, recipe)
         self.parameters = tuple(tape.parameters[first:])
 
     def __call__(self, hidden: Tensor) -> Tensor:
         shape = hidden.shape
         hidden = view(hidden, (shape[0] * shape[1], shape[2]))
+        if self.separate is not None:
+            return view(self.separate(hidden), shape)
         with Outer(hidden, whole=self.parameters):
             _logits, weights, indices = self.gate(hidden)
             hidden = self.experts(hidden, indices, weights)
@@ -70,12 +74,16 @@ class Mixtral(Llama):
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES
+    separates_experts = True
+    knows_old_code = True
     takes_padding = True
     takes_packing = True
 
     @staticmethod
     def adapted_experts(shape: ModelShape) -> dict[str, str]:
         """PEFT 0.21.2, _MOE_TARGET_MODULE_MAPPING."""
+        if has_separate_experts(shape):
+            return {}
         return {"gate": ROUTER, "w1": GATE_UP, "w3": GATE_UP, "w2": DOWN}
 
     def model(self, input_ids: Tensor) -> Tensor:

@@ -26,12 +26,13 @@ from vramplan.replay.operators.elementwise import (
 from vramplan.replay.operators.ends import cross_entropy
 from vramplan.replay.operators.normalised import layer_norm
 from vramplan.replay.operators.products import linear
-from vramplan.replay.operators.views import contiguous, to, view
+from vramplan.replay.operators.views import after, contiguous, narrow, to, view
 from vramplan.replay.recorder import Tape
 from vramplan.replay.tensors import FP32, INT64, DType, Parameter, Tensor
 from vramplan.tuples import NamedTuple
 from vramplan.values.model import ModelShape
 from vramplan.values.parallel import Split
+from vramplan.values.releases import NEWEST, OldCode
 
 SELECTIVE = ("selective", "selective-op")  # traced with both selective strategies
 SELECTIVE_OP = ("selective-op",)  # with that alone
@@ -130,6 +131,7 @@ class Recipe(NamedTuple):
     target_length: int | None = None  # tokens of a decoder beside an encoder; None: as many as the encoder's
     padded: bool = False  # sequences are padded, and a mask says so
     packed: bool = False  # several sequences in each, told apart by position ids that begin anew
+    old_code: OldCode = NEWEST  # of Transformers
     returns_cache: bool = False  # of keys and values, beside which nobody looks for packed sequences
     split: Split | None = None  # how this model is split over devices
     compiled: bool = False
@@ -326,8 +328,14 @@ def causal_lm_loss(
     if recipe.loss != CAUSAL_LM:
         logits = to(logits, FP32)
     batch, length = labels.shape
-    labels = next_tokens(labels)
-    targets = contiguous(labels)
+    if recipe.old_code.shifts_logits:  # before 4.49
+        length -= 1
+        _logits = logits
+        logits = contiguous(narrow(logits, 1, length))
+        targets = contiguous(after(labels, 1, 1))
+    else:
+        labels = next_tokens(labels)
+        targets = contiguous(labels)
     logits = view(logits, (batch * length, vocabulary))
     targets = view(targets, (batch * length,))
     return entropy(logits, targets)

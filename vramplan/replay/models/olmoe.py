@@ -4,6 +4,7 @@ keys that are normalised over all heads together.
 
 from __future__ import annotations
 
+from vramplan.replay.models.experts import has_separate_experts
 from vramplan.replay.models.modules import HEAD_LOSSES
 from vramplan.replay.models.olmo2 import WholeNorms
 from vramplan.replay.models.part_names import GATED_EXPERTS
@@ -32,12 +33,15 @@ class Olmoe(QwenMoe):
     takes_padding = True
     takes_packing = True
     head_losses = HEAD_LOSSES
+    separates_experts = True
+    knows_old_code = True
+    with_old_attention = ("olmoe",)
     block = Block
 
     @staticmethod
     def adapted_experts(shape: ModelShape) -> dict[str, str]:
         """PEFT 0.21.2, _MOE_TARGET_MODULE_MAPPING, by the pattern that Transformers converts it with."""
-        return GATED_EXPERTS
+        return {} if has_separate_experts(shape) else GATED_EXPERTS
 
 
 FORWARD = Olmoe

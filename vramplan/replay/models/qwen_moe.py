@@ -9,7 +9,14 @@ as they do there.
 from __future__ import annotations
 
 from vramplan.replay.models.blocks import run_blocks
-from vramplan.replay.models.experts import GatedMLP, GroupedExperts, TopKRouter, experts_of
+from vramplan.replay.models.experts import (
+    GatedMLP,
+    GroupedExperts,
+    TopKRouter,
+    experts_of,
+    has_separate_experts,
+    separate_experts,
+)
 from vramplan.replay.models.gpt2 import mask_of
 from vramplan.replay.models.llama import Attention, Llama, Rotary
 from vramplan.replay.models.modules import HEAD_LOSSES, SELECTIVE, Linear, Recipe, RMSNorm
@@ -47,7 +54,10 @@ class SparseMoeBlock:
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shared = experts_of(recipe).shared_intermediate_size
         self.shares, first = shared is not None, len(tape.parameters)
-        if shared is None and not self.router_first:
+        self.separate = separate_experts(tape, recipe)
+        if self.separate is not None:
+            pass  # router and experts are in it
+        elif shared is None and not self.router_first:
             self.experts = GroupedExperts(tape, recipe)
             self.gate = Router(tape, recipe)
         else:
@@ -62,6 +72,8 @@ class SparseMoeBlock:
     def __call__(self, hidden: Tensor) -> Tensor:
         shape = hidden.shape
         flat = view(hidden, (shape[0] * shape[1], shape[2]))
+        if self.separate is not None:
+            return view(self.one_by_one(flat), shape)
         with Outer(flat, whole=self.parameters):
             shared = self.shared_expert(flat) if self.shares else None
             _logits, weights, indices = self.gate(flat)
@@ -70,6 +82,16 @@ class SparseMoeBlock:
                 shared = mul(sigmoid(self.shared_expert_gate(flat)), shared)
                 output = add(output, shared)
         return view(output, shape)
+
+    def one_by_one(self, flat: Tensor) -> Tensor:
+        """Of Transformers before 5.0: the shared expert comes last."""
+        assert self.separate is not None
+        output = self.separate(flat)
+        if not self.shares:
+            return output
+        shared = self.shared_expert(flat)
+        shared = mul(sigmoid(self.shared_expert_gate(flat)), shared)
+        return add(output, shared)
 
 
 class Block:
@@ -107,6 +129,9 @@ class QwenMoe(Llama):
     has_tensor_plan = True
     selective = SELECTIVE
     head_losses = HEAD_LOSSES
+    separates_experts = True
+    knows_old_code = True
+    with_old_attention: tuple[str, ...] = ("qwen2_moe",)
     takes_padding = True
     takes_packing = True
     block: type[Block] = Block
@@ -118,7 +143,8 @@ class QwenMoe(Llama):
         So it adapts the linear layers of that and leaves its experts out (_MOE_TARGET_MODULE_MAPPING, and Transformers'
         conversion_mapping.py, _MODEL_TO_CONVERSION_PATTERN).
         """
-        return GATED_EXPERTS if shape.transformers_model_type == "qwen3_moe" else {}
+        is_mapped = shape.transformers_model_type == "qwen3_moe" and not has_separate_experts(shape)
+        return GATED_EXPERTS if is_mapped else {}
 
     def model(self, input_ids: Tensor) -> Tensor:
         """Qwen3MoeModel.forward; Qwen2MoeModel.forward makes a second mask, of a window that nobody uses."""
@@ -139,6 +165,13 @@ class QwenMoe(Llama):
         hidden = run_blocks(tape, recipe.segments, block, hidden, make_up=lambda i: i in dense)
         hidden = RMSNorm(tape, "norm", recipe.shape.hidden_size, recipe.weight_dtype)(hidden)
         return hidden
+
+    def buffers(self) -> list[int]:
+        """Those of the rotary positions; Transformers 4 had some in each attention layer of qwen2_moe too."""
+        found = super().buffers()
+        if self.recipe.shape.transformers_model_type == "qwen2_moe" and has_separate_experts(self.recipe.shape):
+            return found * (1 + self.recipe.shape.layers)
+        return found
 
     def unused_mask(self, embeds: Tensor) -> Tensor:
         """create_sliding_window_causal_mask for a window of 0, which no mask can be left out for (masking_utils.py)."""

@@ -6,7 +6,7 @@ the same size anyway, fused attention then has one where it had none.
 
 from __future__ import annotations
 
-from vramplan.replay.models.gpt2 import causal_mask, mask_of
+from vramplan.replay.models.gpt2 import additive_mask, mask_of
 from vramplan.replay.models.modules import Recipe
 from vramplan.replay.techniques.padding import index_tensors
 from vramplan.replay.tensors import BOOL, Tensor, normalised
@@ -59,8 +59,8 @@ def masks_of(hidden: Tensor, recipe: Recipe) -> tuple[Tensor | None, Tensor | No
         full = None if alone else mask_of(hidden, recipe)
         return full, mask_of(hidden, recipe, windowed=True) if windows else None
     if recipe.attention == "eager":
-        full = None if alone else causal_mask(hidden)
-        return full, causal_mask(hidden) if windows else None
+        full = None if alone else additive_mask(hidden, recipe)
+        return full, additive_mask(hidden, recipe) if windows else None
     return None, window_mask(hidden) if windows and not are_alike(recipe) else None
 
 

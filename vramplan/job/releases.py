@@ -1,0 +1,92 @@
+"""The release of Transformers whose code a model runs: what of older releases is modelled."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from vramplan.catalog.fields import shown
+from vramplan.replay.models.capable import knows_old_code, repeats_keys_itself, separates_experts
+from vramplan.values.releases import OldCode
+
+if TYPE_CHECKING:
+    from vramplan.job.resolver import Resolver
+    from vramplan.values.machine import Runtime
+    from vramplan.values.model import ModelShape
+
+KEY = "transformers_version"
+OLDEST = (4, 36)  # whose modeling_mixtral.py is the first
+RELEASE = re.compile(r"v?(\d{1,2})\.(\d{1,3})(?:\.\d+)?", re.ASCII)
+
+
+def as_released(resolver: Resolver, model: ModelShape, runtime: Runtime) -> ModelShape:
+    """The model as the release that the job names computes it, which is settled in the raw job.
+
+    What differs in attention and loss is noted in the resolver, as `old_code`.
+    """
+    raw, fields = resolver.raw, resolver.fields
+    assert raw.transformers_version is not None
+    match = RELEASE.fullmatch(raw.transformers_version.strip())
+    if match is None:
+        message = f"{shown(raw.transformers_version)} is no release of Transformers"
+        fields.problem(KEY, message, hint='two numbers, as in "4.57"')
+        return model
+    release = int(match[1]), int(match[2])
+    raw.transformers_version = f"{release[0]}.{release[1]}"
+    if model.engine is not None:
+        message = f"{raw.transformers_version} says nothing of {model.name} in the code of {model.engine}"
+        fields.refuse(KEY, message, hint="leave it out")
+        return model
+    if release < OLDEST:
+        fields.refuse(KEY, f"{raw.transformers_version} is not modelled", hint="4.36 or later; or leave it out")
+        return model
+    told: list[str] = []
+    if knows_old_code(model.family) and model.task == "lm":
+        resolver.old_code = _old_code(model, runtime, release)
+        told += [words for name, words in TOLD.items() if getattr(resolver.old_code, name)]
+    elif release < runtime.stacked_experts_since:
+        told.append(f"what older releases of {model.code} do otherwise is not modelled: it is today's code")
+    if model.experts is not None and release < runtime.stacked_experts_since:
+        model = _with_modules(resolver, model)
+        told.append("each expert is a module, and gets the mean of the tokens")
+    told = told or ["today's code, as far as it is modelled"]
+    resolver.assume(KEY, raw.transformers_version, "; ".join(told))
+    return model
+
+
+TOLD = {
+    "casts_logits": "forward returns its logits in fp32",
+    "shifts_logits": "the loss copies the logits of all tokens but the last",
+    "repeats_keys": "sdpa is given repeated keys and values",
+    "copies_heads": "sdpa is given copies of queries, keys and values",
+}
+
+
+def _old_code(model: ModelShape, runtime: Runtime, release: tuple[int, int]) -> OldCode:
+    own = repeats_keys_itself(model) and release < runtime.stacked_experts_since
+    return OldCode(
+        repeats_keys=own or release < runtime.grouped_attention_since,
+        copies_heads=not own and runtime.one_attention_since <= release < runtime.strided_attention_since,
+        shifts_logits=release < runtime.shifted_labels_since,
+        casts_logits=release < runtime.logits_returned_since,
+        one_table=release < runtime.stacked_experts_since,
+        one_mask=own or release < runtime.batched_masks_since,
+    )
+
+
+def _with_modules(resolver: Resolver, model: ModelShape) -> ModelShape:
+    """A mixture whose experts are modules of linear layers."""
+    raw, fields = resolver.raw, resolver.fields
+    assert model.experts is not None
+    hint = "5.0 or later; or leave it out"
+    obstacles = {"compile": bool(raw.compile), "a model that devices split": raw.split is not None}
+    found = [name for name, given in obstacles.items() if given]
+    if not separates_experts(model.family):
+        message = f"{raw.transformers_version} has other code of the experts of {model.name}, which is not modelled"
+        fields.refuse(KEY, message, hint=hint)
+        return model
+    if found:
+        fields.refuse(KEY, f"{raw.transformers_version} is not modelled with {' and '.join(found)}", hint=hint)
+    if raw.quantized_experts:
+        raw.quantized_experts = None  # as linear layers they are quantized with the others
+    return model._replace(experts=model.experts._replace(separate=True))

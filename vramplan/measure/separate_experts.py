@@ -1,0 +1,48 @@
+"""The experts of Transformers 4, one module after another, on tensors without data: how many tokens each gets.
+
+Which tokens an expert gets is data: each gets the mean. What `torch.where` finds of a mask are two views of one tensor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from itertools import cycle
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from vramplan.values.job import ResolvedJob
+
+
+@contextlib.contextmanager
+def one_by_one(job: ResolvedJob) -> Iterator[None]:
+    """The loop over experts runs through all of them, in a job whose experts are modules."""
+    experts = job.model.experts
+    if experts is None or not experts.separate:
+        yield
+        return
+    turns = cycle(range(experts.routed))
+    where, nonzero, item = torch.where, torch.Tensor.nonzero, torch.nn.ModuleList.__getitem__
+
+    def places(*arguments: Any, **keys: Any) -> Any:
+        if len(arguments) > 1:
+            return where(*arguments, **keys)
+        mask = arguments[0]
+        found = torch.empty((mask.dim(), mask.numel() // experts.routed), dtype=torch.int64, device=mask.device)
+        return found.unbind(0)
+
+    def all_of_them(self: Any) -> Any:
+        if self.dtype is not torch.bool:
+            return nonzero(self)
+        return torch.empty((self.numel(), self.dim()), dtype=torch.int64, device=self.device)
+
+    def of_a_turn(self: Any, index: Any) -> Any:
+        return item(self, next(turns) if isinstance(index, torch.Tensor) else index)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patch.object(torch, "where", places))
+        stack.enter_context(patch.object(torch.Tensor, "nonzero", all_of_them))
+        stack.enter_context(patch.object(torch.nn.ModuleList, "__getitem__", of_a_turn))
+        yield
